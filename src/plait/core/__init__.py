@@ -1,0 +1,1 @@
+"""Words everyone shares: ids, requests, sampling parameters, step plans, results, clocks, events and errors."""
