@@ -1,0 +1,58 @@
+"""Decisions: what a scheduler wants done now, and what it says about sequences after a step.
+
+Owns the closed set of control verbs. A decision is a value: the engine applies it, tests compare it, logs replay it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from plait.core.ids import LaneId, SeqId, StepId
+from plait.core.request import FinishReason
+from plait.core.step import StepPlan, TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    plan: StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """New shares for all lanes at once: `shares[lane]` is the set of share units (cores, SM slices) of that lane, disjoint."""
+
+    shares: Mapping[LaneId, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    lane: LaneId
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    lane: LaneId
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    step: StepId
+    seqs: tuple[SeqId, ...]
+
+
+Decision = Submit | Assign | Suspend | Resume | Cancel
+
+
+@dataclass(frozen=True, slots=True)
+class SeqUpdate:
+    """New output tokens of a sequence, and how it ended if it did. `num_cached` is its prompt tokens found in the prefix index."""
+
+    seq: SeqId
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: FinishReason | None = None
+    stop_token: int | None = None
+    """The end-of-sequence or stop token that ended it; already left out of `tokens`' text by the engine."""
+    num_cached: int = 0
+    error: str | None = None

@@ -1,0 +1,119 @@
+"""Events: the one typed stream of everything that happens.
+
+Owns the event types. The engine emits them in order; histograms, progress bars, step traces and replay are readers (`plait.metrics`).
+Invariant: `at_s` never decreases within one engine, and every Arrived is followed by exactly one Finished or Refused of the same sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plait.core.ids import LaneId, RequestId, SeqId, StepId
+from plait.core.request import FinishReason, ServiceClass
+from plait.core.step import StepPlan, StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    at_s: float
+    request: RequestId
+    seq: SeqId
+    service_class: ServiceClass
+    num_prompt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The request was turned away before any work; `code` is the machine-readable reason."""
+
+    at_s: float
+    request: RequestId
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """First tokens of a sequence were planned; `num_cached` prompt tokens came from the prefix index."""
+
+    at_s: float
+    seq: SeqId
+    num_cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    at_s: float
+    plan: StepPlan
+    num_waiting: int
+    num_running: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    at_s: float
+    result: StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """Output tokens of a sequence reached the engine; the first event of a sequence is its first token."""
+
+    at_s: float
+    seq: SeqId
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    at_s: float
+    seq: SeqId
+    num_computed_lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneChanged:
+    """A control verb other than submit took effect."""
+
+    at_s: float
+    lane: LaneId
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    at_s: float
+    step: StepId
+    seqs: tuple[SeqId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    at_s: float
+    request: RequestId
+    seq: SeqId
+    reason: FinishReason
+    num_prompt: int
+    num_cached: int
+    num_output: int
+    num_preemptions: int
+    arrival_s: float
+    scheduled_s: float | None
+    first_token_s: float | None
+
+
+Event = (
+    Arrived
+    | Refused
+    | Scheduled
+    | Submitted
+    | Collected
+    | Emitted
+    | Preempted
+    | LaneChanged
+    | Cancelled
+    | Finished
+)
+
+EventSink = Callable[[Event], None]

@@ -1,0 +1,76 @@
+"""Executor: what runs steps, seen from the engine.
+
+Owns the control verbs and what an executor says of itself. Programs, weights and memory are given to an executor before this interface
+is used (`plait.exec.loading`), so the engine never sees a tensor.
+Invariant: steps of one lane run in order of submission; every submitted step is collected exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from plait.core.clock import WaitSource
+from plait.core.ids import LaneId, SeqId, StepId
+from plait.core.step import StepPlan, StepResult
+
+
+class StepForm(StrEnum):
+    FUSED = "fused"
+    """One launch holds chunks of every kind."""
+    LANES = "lanes"
+    """Two plans side by side on disjoint shares; weights are read twice."""
+    INTERLEAVED = "interleaved"
+    """Two plans whose attention and GEMM parts run against each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorInfo:
+    """What an executor can do. `fingerprint` identifies its numerics: equal fingerprints promise equal bits (if `bit_exact`)."""
+
+    name: str
+    lanes: tuple[LaneId, ...]
+    share_units: int
+    """Cores or SM slices that `assign` hands out, numbered from 0."""
+    forms: tuple[StepForm, ...]
+    queue_depth: int
+    """Steps of one lane that may be submitted and not collected."""
+    max_step_tokens: int
+    max_rows: int
+    """Sequences joined at once, all lanes together."""
+    memory_bytes: int
+    """Device memory for the cache pool; 0 when nothing bounds it."""
+    formats: tuple[str, ...]
+    """Weight formats it computes with."""
+    fingerprint: str
+    bit_exact: bool
+    """Whether a row's result is independent of everything else in the step, bit for bit."""
+
+
+class Executor(WaitSource, Protocol):
+    @property
+    def info(self) -> ExecutorInfo:
+        """What this executor can do."""
+
+    def submit(self, plan: StepPlan) -> None:
+        """Queue a step on its lane; never blocks. A full queue or a faulty plan is our bug: `InvariantError`."""
+
+    def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
+        """Give every lane its share units, disjoint; effective at each lane's next op, nothing is drained. No units: the lane rests."""
+
+    def suspend(self, lane: LaneId) -> None:
+        """Stop the lane at its next op. The running step keeps its context and its blocks. One level: suspending twice is our bug."""
+
+    def resume(self, lane: LaneId) -> None:
+        """Go on where the lane was suspended."""
+
+    def cancel(self, step: StepId, seqs: Sequence[SeqId]) -> None:
+        """Skip the chunks of `seqs` from the next op on; a step without live chunks ends at once as CANCELLED. Unknown ids are ignored."""
+
+    def collect(self) -> list[StepResult]:
+        """Finished steps, oldest first; never blocks."""
+
+    def close(self) -> None:
+        """Stop every worker; steps in flight are abandoned."""

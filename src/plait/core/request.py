@@ -1,0 +1,144 @@
+"""Requests and sequences: what a client asked, and the streams of tokens that answer it.
+
+Owns `Request` (a value, complete when the engine gets it) and `Sequence` (mutable; the scheduler alone changes it).
+Invariant: 0 <= num_computed <= len(tokens), and a sequence is in flight only while it is RUNNING.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from plait.core.ids import LaneId, RequestId, SeqId, StepId
+from plait.core.sampling import SamplingParams
+
+
+class ServiceClass(StrEnum):
+    """How a request is weighed against others. ONLINE has a person waiting; BATCH has until the end of a window."""
+
+    ONLINE = "online"
+    BATCH = "batch"
+
+
+class Task(StrEnum):
+    """What the engine is to return: a continuation, or a pooled embedding of the prompt."""
+
+    GENERATE = "generate"
+    EMBED = "embed"
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"
+    """An end-of-sequence token, a stop token or a stop string."""
+    LENGTH = "length"
+    """max_tokens or the model's context was reached."""
+    ABORT = "abort"
+    """The client left or the engine is closing."""
+    ERROR = "error"
+    """This sequence could not be computed; `SeqUpdate.error` says why. Nobody else is affected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """Latency targets of a request, seconds. None: no target of that kind.
+
+    `itl_s` bounds every gap between two tokens; `tpot_s` bounds their mean. A sequence with `itl_s` is never delayed on purpose.
+    """
+
+    ttft_s: float | None = None
+    ttft_s_per_token: float | None = None
+    """TTFT target per prompt token; the looser of it and `ttft_s` holds when both are given."""
+    itl_s: float | None = None
+    tpot_s: float | None = None
+    percentile_fraction: float = 0.99
+    """Share of requests that must meet the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image of a prompt: `content_hash` keys caches, `start` is the first placeholder token, `num_tokens` how many there are."""
+
+    content_hash: bytes
+    start: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asked. `tenant` salts the prefix index: nothing is shared between different tenants."""
+
+    id: RequestId
+    prompt: tuple[int, ...]
+    sampling: SamplingParams = SamplingParams()
+    n: int = 1
+    task: Task = Task.GENERATE
+    service_class: ServiceClass = ServiceClass.ONLINE
+    tenant: str = ""
+    priority: int = 0
+    """Lower runs sooner among requests of one class."""
+    deadline_s: float | None = None
+    """On the engine's clock: the answer is worthless afterwards (the end of a batch window)."""
+    slo: Slo = Slo()
+    adapter: str | None = None
+    images: tuple[Image, ...] = ()
+    cache_prefix: bool = True
+    """May read and write the prefix index; False computes every token anew and publishes nothing."""
+
+
+class SeqState(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One stream of tokens being extended; `choice` counts the `n` sequences of a request from 0.
+
+    Times are seconds on the engine's clock: arrival, scheduled (first planned), first_token, finished.
+    """
+
+    id: SeqId
+    request: Request
+    choice: int
+    seed: int
+    max_output_tokens: int
+    """The request's max_tokens, or what is left of the model's context."""
+    arrival_s: float
+    tokens: list[int] = field(default_factory=list)
+    """Prompt tokens, then output tokens."""
+    state: SeqState = SeqState.WAITING
+    num_computed: int = 0
+    """Tokens whose KV exists and is committed."""
+    num_scheduled: int = 0
+    """Tokens planned in steps that are not collected yet."""
+    num_cached: int = 0
+    """Prompt tokens found in the prefix index at first admission; what usage reports."""
+    num_preemptions: int = 0
+    lane: LaneId | None = None
+    row: int | None = None
+    """The executor row while joined."""
+    last_step: StepId | None = None
+    """Newest step in flight that names this sequence."""
+    scheduled_s: float | None = None
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    finish_reason: FinishReason | None = None
+
+    @property
+    def num_prompt(self) -> int:
+        return len(self.request.prompt)
+
+    @property
+    def num_output(self) -> int:
+        return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def num_uncomputed(self) -> int:
+        """Tokens still to be planned: known, neither computed nor in flight."""
+        return len(self.tokens) - self.num_computed - self.num_scheduled
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[len(self.request.prompt) :]

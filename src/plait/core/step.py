@@ -1,0 +1,292 @@
+"""Steps: the one closed type that goes from control to device, and the one that comes back.
+
+Owns `StepPlan` and its parts, `StepResult`, and `StepShape`, from which steps are priced. A plan has no phase: a chunk of one token is
+decode, of five hundred is prefill, of one token and four drafts is verify. Nothing else may be sent beside a plan.
+Invariant: a plan is frozen when built; equal plans have equal `plan_hash`.
+
+Order inside a step: roster and blocks -> moves -> encodes -> chunks -> snapshots -> sampling.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
+from plait.core.sampling import SamplingParams
+
+
+class FromDevice(Enum):
+    """Marks an input token that control does not know yet: the token the row sampled last."""
+
+    LAST_SAMPLED = "last sampled"
+
+
+FROM_DEVICE = FromDevice.LAST_SAMPLED
+
+
+class OutputKind(StrEnum):
+    SAMPLE = "sample"
+    """Each row yields a token by the row's sampling parameters (and log-probabilities if they ask for them)."""
+    LOGPROBS = "logprobs"
+    """Each row yields the log-probability of its given target and of `top` alternatives: echo, scoring, perplexity."""
+    POOL = "pool"
+    """Rows are folded, in token order, into the sequence's running pool."""
+    TAPS = "taps"
+    """Rows' tapped hidden states are kept on the device for a drafter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Rows [first, first + num_rows) of a chunk give outputs of one kind. `targets`: one token id per row (LOGPROBS only)."""
+
+    first: int
+    num_rows: int
+    kind: OutputKind
+    targets: tuple[int, ...] = ()
+    top: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """Guessed tokens behind a chunk's last known token. `parents[i]` is the index of draft i's parent, -1 for the known token."""
+
+    ids: tuple[int, ...]
+    parents: tuple[int, ...]
+
+    @property
+    def is_chain(self) -> bool:
+        return self.parents == tuple(range(-1, len(self.ids) - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """After the chunk's token at `offset`, copy the running state of `group` into `block`, bit for bit."""
+
+    offset: int
+    group: GroupId
+    block: BlockId
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The part of one sequence computed in one step: slots [start, start + num_tokens) of its block tables.
+
+    `tokens` are the known ids, or FROM_DEVICE for a single unknown one; `num_tokens` counts them and the drafts. `positions` are rope
+    positions where they differ from slots (draft trees, mrope); None means start, start + 1, ...
+    """
+
+    seq: SeqId
+    start: int
+    num_tokens: int
+    tokens: tuple[int, ...] | FromDevice
+    drafts: Drafts | None = None
+    outputs: tuple[Outputs, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+    positions: tuple[int, ...] | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + self.num_tokens
+
+    @property
+    def num_outputs(self) -> int:
+        return sum(out.num_rows for out in self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """From this step on the sequence owns an executor row: sampling parameters, random key, penalty counts, last token.
+
+    `history`: tokens that penalties must know and no chunk will bring (prefix hit, earlier outputs after a preemption); empty when the
+    parameters have no penalty. Its first `num_prompt` tokens, counted from the start of the sequence, are prompt.
+    """
+
+    seq: SeqId
+    row: int
+    params: SamplingParams
+    seed: int
+    choice: int
+    num_prompt: int
+    history: tuple[int, ...] = ()
+    adapter: str | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    """Tokens that `min_tokens` forbids: every end-of-sequence token and the request's stop tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The row is free from this step on. Preemption is leaving now and joining later."""
+
+    seq: SeqId
+
+
+@dataclass(frozen=True, slots=True)
+class BlockGrant:
+    """Entries [first, first + len(blocks)) of the sequence's block table of `group`. Tables live with the row: a join sends all of it."""
+
+    seq: SeqId
+    group: GroupId
+    first: int
+    blocks: tuple[BlockId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Copy `num_tokens` token slots of every layer of `group` before any chunk runs (copy-on-write of a partly matched block)."""
+
+    group: GroupId
+    src_block: BlockId
+    src_slot: int
+    dst_block: BlockId
+    dst_slot: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """Run the encoder program over one image and keep its rows in `blocks` of an embedding or cross group."""
+
+    seq: SeqId
+    content_hash: bytes
+    group: GroupId
+    blocks: tuple[BlockId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowMask:
+    """Allowed tokens of one SAMPLE row: bit t of `allowed` (little-endian bytes) permits token t."""
+
+    seq: SeqId
+    row: int
+    allowed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkShape:
+    start: int
+    num_tokens: int
+    num_outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """All that a price depends on: (start, num_tokens, num_outputs) of each chunk; windows cannot be priced from counts alone."""
+
+    chunks: tuple[ChunkShape, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(chunk.num_tokens for chunk in self.chunks)
+
+    @property
+    def num_outputs(self) -> int:
+        return sum(chunk.num_outputs for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """All that a device does in one launch on one lane."""
+
+    step: StepId
+    lane: LaneId
+    roster: tuple[Join | Leave, ...]
+    blocks: tuple[BlockGrant, ...]
+    moves: tuple[Move, ...]
+    chunks: tuple[Chunk, ...]
+    encodes: tuple[Encode, ...] = ()
+    sampling: tuple[RowMask, ...] = ()
+
+    def shape(self) -> StepShape:
+        return StepShape(tuple(ChunkShape(c.start, c.num_tokens, c.num_outputs) for c in self.chunks))
+
+
+class StepStatus(StrEnum):
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    """Every chunk was cancelled; nothing may be published."""
+    FAILED = "failed"
+
+
+class SeqStatus(StrEnum):
+    OK = "ok"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Natural log-probability of `token` and of the most likely tokens, descending, ties by lowest id."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SeqResult:
+    """What one chunk gave. `num_computed` counts slots written and accepted; `tokens` are the tokens sampled (accepted ones first)."""
+
+    seq: SeqId
+    status: SeqStatus
+    num_computed: int = 0
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    num_accepted: int = 0
+    pooled: tuple[float, ...] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """A finished step. `start_s` and `end_s` are on the executor's clock; `workers` is how many workers took part."""
+
+    step: StepId
+    lane: LaneId
+    status: StepStatus
+    start_s: float
+    end_s: float
+    workers: int
+    seqs: tuple[SeqResult, ...]
+
+
+def plan_hash(plans: Iterable[StepPlan]) -> str:
+    """Digest of a sequence of plans: equal seeds must give equal digests."""
+    digest = hashlib.blake2b(digest_size=16)
+    for plan in plans:
+        digest.update(repr(plan).encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def plan_fault(plan: StepPlan) -> str | None:
+    """The first way in which a plan contradicts itself, or None. Executors refuse a faulty plan: it is our bug."""
+    seen: set[SeqId] = set()
+    for chunk in plan.chunks:
+        if chunk.seq in seen:
+            return f"sequence {chunk.seq} has two chunks in step {plan.step}"
+        seen.add(chunk.seq)
+        fault = _chunk_fault(chunk)
+        if fault:
+            return f"chunk of sequence {chunk.seq} in step {plan.step}: {fault}"
+    return None
+
+
+def _chunk_fault(chunk: Chunk) -> str | None:
+    known = 1 if isinstance(chunk.tokens, FromDevice) else len(chunk.tokens)
+    drafted = len(chunk.drafts.ids) if chunk.drafts else 0
+    if known < 1 or known + drafted != chunk.num_tokens:
+        return f"{known} known and {drafted} draft tokens but num_tokens {chunk.num_tokens}"
+    if chunk.start < 0:
+        return f"start {chunk.start} is negative"
+    if chunk.positions is not None and len(chunk.positions) != chunk.num_tokens:
+        return f"{len(chunk.positions)} positions for {chunk.num_tokens} tokens"
+    for out in chunk.outputs:
+        if out.first < 0 or out.num_rows < 1 or out.first + out.num_rows > chunk.num_tokens:
+            return f"output rows [{out.first}, {out.first + out.num_rows}) lie outside {chunk.num_tokens} tokens"
+        if out.kind is OutputKind.LOGPROBS and len(out.targets) != out.num_rows:
+            return f"{len(out.targets)} targets for {out.num_rows} scored rows"
+    return None
