@@ -1,0 +1,76 @@
+"""Engine client: how everything above the engine talks to it.
+
+Owns `Delta`, the unit of an answer, and the `EngineClient` protocol. A server, a batch runner and a test see the engine only through this.
+Invariant: the deltas of one choice, joined, are its whole text and tokens; exactly one of them carries `finish_reason`, the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from plait.core.ids import RequestId
+from plait.core.request import FinishReason, Request
+from plait.core.step import TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """New output of one choice of a request.
+
+    `text` never ends inside a character nor inside something that may become a stop string, so it may lag behind `tokens`.
+    """
+
+    choice: int
+    text: str
+    tokens: tuple[int, ...]
+    """Output tokens, the ending end-of-sequence token included: what usage counts."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """One entry per token of `tokens` if the request asked for them."""
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    """The stop string or stop token id that ended the choice; None for end of sequence, length and abort."""
+    num_prompt: int = 0
+    num_cached: int = 0
+    """Prompt tokens found in the prefix index."""
+    seed: int = 0
+    """The seed in force: the request's, or the one drawn at admission."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`ok` means that requests are being served; `reason` says why not."""
+
+    ok: bool
+    num_waiting: int
+    num_running: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What clients must know of the served model. `fingerprint` is the numerics fingerprint (`system_fingerprint`)."""
+
+    name: str
+    vocab_size: int
+    max_model_tokens: int
+    """Prompt and output tokens of one sequence together."""
+    fingerprint: str
+    bit_exact: bool
+
+
+class EngineClient(Protocol):
+    @property
+    def model(self) -> ModelInfo:
+        """The served model."""
+
+    def submit(self, request: Request) -> AsyncIterator[Delta]:
+        """Answers as they come; raises `RequestError` at the first step if the request can never be served. Closing the iterator aborts."""
+
+    async def abort(self, request: RequestId) -> None:
+        """Stop working on a request; its memory is free within one step. Unknown ids are ignored."""
+
+    def health(self) -> Health:
+        """Whether the engine serves, without waiting for it."""
