@@ -1,0 +1,5 @@
+// Runs every test that was linked in.
+
+#include "base/testing.h"
+
+int main() { return plait::testing::RunAllTests(); }
