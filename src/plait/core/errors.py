@@ -47,5 +47,9 @@ class RequestError(PlaitError):
         self.kind = kind
 
 
+class EngineStopped(PlaitError):
+    """The engine's thread has ended, by a close or by a fault of ours; nothing more will be answered."""
+
+
 class InvariantError(Exception):
     """A broken promise inside Plait. Never caught to carry on: the state can no longer be trusted."""

@@ -1,0 +1,1 @@
+"""The loop that turns requests into steps and steps into answers."""

@@ -1,0 +1,73 @@
+"""Answering: from a sequence's new tokens to a client's deltas.
+
+Owns the text stream of every live sequence and the decision that a stop string has come. Knows no tokenizer: it is given a factory.
+Invariant: after the delta with a finish reason nothing more is made for that sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as AnySequence
+from dataclasses import dataclass
+
+from plait.core.client import Delta
+from plait.core.decision import SeqUpdate
+from plait.core.ids import RequestId, SeqId
+from plait.core.request import FinishReason, Sequence
+from plait.core.text_stream import TextStream, TextStreamFactory
+
+
+@dataclass(slots=True)
+class LiveRequest:
+    """A request whose choices are not all finished."""
+
+    id: RequestId
+    sequences: list[Sequence]
+    num_finished: int = 0
+
+
+class Answering:
+    """Text streams by sequence. `factory` None: answers carry tokens only."""
+
+    def __init__(self, factory: TextStreamFactory | None) -> None:
+        self._factory = factory
+        self._streams: dict[SeqId, TextStream] = {}
+
+    def open(self, seq: Sequence) -> None:
+        if self._factory is not None:
+            self._streams[seq.id] = self._factory(seq.request.sampling)
+
+    def delta(self, seq: Sequence, update: SeqUpdate) -> Delta:
+        """The delta of an update. Its finish reason is STOP where a stop string was found, whatever the update says."""
+        reason, stop_reason = update.finish_reason, update.stop_token
+        text, matched = self._text(seq, update)
+        if matched is not None:
+            reason = FinishReason.STOP
+        elif stop_reason is not None and stop_reason not in seq.request.sampling.stop_token_ids:
+            stop_reason = None
+        return Delta(
+            choice=seq.choice,
+            text=text,
+            tokens=update.tokens,
+            logprobs=update.logprobs,
+            finish_reason=reason,
+            stop_reason=matched if matched is not None else stop_reason,
+            num_prompt=seq.num_prompt,
+            num_cached=seq.num_cached,
+            seed=seq.seed,
+            error=update.error,
+        )
+
+    def close(self, seq: Sequence) -> None:
+        self._streams.pop(seq.id, None)
+
+    def _text(self, seq: Sequence, update: SeqUpdate) -> tuple[str, str | None]:
+        stream = self._streams.get(seq.id)
+        if stream is None:
+            return "", None
+        # The ending token itself is not text: an end-of-sequence or stop token is reported, not shown.
+        shown: AnySequence[int] = update.tokens if update.stop_token is None else update.tokens[:-1]
+        pushed = stream.push(shown)
+        if pushed.matched is not None or update.finish_reason is None:
+            return pushed.text, pushed.matched
+        rest = stream.finish()
+        return pushed.text + rest.text, rest.matched

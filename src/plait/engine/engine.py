@@ -1,0 +1,251 @@
+"""Engine: the loop. Drain arrivals, collect and commit, plan, apply, wait.
+
+Owns requests from arrival to their last delta. Decides nothing about order, memory or shares: the scheduler does; runs nothing: the
+executor does; knows no time but its clock's.
+Invariant: every request that was put into the inbox gets exactly one final answer per choice, or one refusal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from plait.core.client import Delta, Health
+from plait.core.clock import Clock
+from plait.core.decision import Assign, Cancel, Decision, Resume, SeqUpdate, Submit, Suspend
+from plait.core.errors import InvariantError, RequestError
+from plait.core.events import (
+    Arrived,
+    Cancelled,
+    Collected,
+    Emitted,
+    EventSink,
+    Finished,
+    LaneChanged,
+    Refused,
+    Submitted,
+)
+from plait.core.executor import Executor
+from plait.core.ids import RequestId, SeqId
+from plait.core.request import FinishReason, Request, Sequence
+from plait.core.text_stream import TextStreamFactory
+from plait.engine.answering import Answering, LiveRequest
+from plait.engine.inbox import Abort, Arrive, Close, Inbox
+from plait.engine.outbox import Outbox
+from plait.sched.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    vocab_size: int
+    max_model_tokens: int
+    """Prompt and output tokens of one sequence together; the smaller of the model's context and the cache's size."""
+    seed: int = 0
+    """Where the seeds of unseeded requests come from."""
+    step_limit_s: float = 600.0
+    """A step that takes longer is taken for a hang: the engine stops loudly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What connects an engine to the world above it."""
+
+    inbox: Inbox
+    outbox: Outbox
+    events: EventSink
+    text_streams: TextStreamFactory | None = None
+    """None: answers carry tokens and no text."""
+
+
+class Engine:
+    """One loop for every clock and executor."""
+
+    def __init__(
+        self, config: EngineConfig, clock: Clock, scheduler: Scheduler, executor: Executor, ports: Ports
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._scheduler = scheduler
+        self._executor = executor
+        self._inbox = ports.inbox
+        self._outbox = ports.outbox
+        self._events = ports.events
+        self._answering = Answering(ports.text_streams)
+        self._live: dict[RequestId, LiveRequest] = {}
+        self._sequences: dict[SeqId, Sequence] = {}
+        self._next_seq = 0
+        self._submitted_s: dict[int, float] = {}
+        self._closed = False
+
+    def run(self) -> None:
+        """Tick until a `Close` message has come."""
+        while not self._closed:
+            self.tick()
+
+    def tick(self) -> None:
+        now = self._clock.now()
+        self._drain(now)
+        for result in self._executor.collect():
+            self._submitted_s.pop(int(result.step), None)
+            self._events(Collected(now, result))
+            self._answer(self._scheduler.commit(result, now), now)
+        self._answer(self._scheduler.expire(now), now)
+        for decision in self._scheduler.plan(now):
+            self._apply(decision, now)
+        self._outbox.flush()
+        if not self._closed:
+            self._clock.wait(self._inbox, self._executor, until=self._wake_at(now))
+
+    def health(self) -> Health:
+        return Health(not self._closed, self._scheduler.num_waiting, self._scheduler.num_running)
+
+    # --- arrivals ------------------------------------------------------------------------------------------------------------------
+
+    def _drain(self, now: float) -> None:
+        for message in self._inbox.drain():
+            match message:
+                case Arrive(request):
+                    self._arrive(request, now)
+                case Abort(request_id):
+                    self._abort(request_id, now)
+                case Close():
+                    for request_id in list(self._live):
+                        self._abort(request_id, now)
+                    self._closed = True
+
+    def _arrive(self, request: Request, now: float) -> None:
+        try:
+            self._admit(request, now)
+        except RequestError as error:
+            self._events(Refused(now, request.id, error.code or error.kind, error.message))
+            self._outbox.put(request.id, error)
+
+    def _admit(self, request: Request, now: float) -> None:
+        if self._closed:
+            raise RequestError("the engine is closing; send the request to another replica", status=503, code="closing")
+        if request.id in self._live:
+            raise RequestError(f"request id {request.id!r} is in use; choose another", param="request_id")
+        request.sampling.validate(self._config.vocab_size)
+        for token in request.prompt:
+            if not 0 <= token < self._config.vocab_size:
+                limit = self._config.vocab_size - 1
+                raise RequestError(f"the prompt holds token {token}; this model's ids go from 0 to {limit}", param="prompt")
+        sequences = [self._sequence(request, choice, now) for choice in range(request.n)]
+        admitted: list[Sequence] = []
+        try:
+            for seq in sequences:
+                self._scheduler.admit(seq, now)
+                admitted.append(seq)
+        except RequestError:
+            for seq in admitted:
+                self._scheduler.abort(seq.id, now)
+            raise
+        self._live[request.id] = LiveRequest(request.id, sequences)
+        for seq in sequences:
+            self._sequences[seq.id] = seq
+            self._answering.open(seq)
+            self._events(Arrived(now, request.id, seq.id, request.service_class, seq.num_prompt))
+
+    def _sequence(self, request: Request, choice: int, now: float) -> Sequence:
+        sampling = request.sampling
+        left = max(self._config.max_model_tokens - len(request.prompt), 1)
+        seq = Sequence(
+            id=SeqId(self._next_seq),
+            request=request,
+            choice=choice,
+            seed=sampling.seed if sampling.seed is not None else self._drawn_seed(request.id),
+            max_output_tokens=left if sampling.max_tokens is None else sampling.max_tokens,
+            arrival_s=now,
+            tokens=list(request.prompt),
+        )
+        self._next_seq += 1
+        return seq
+
+    def _drawn_seed(self, request: RequestId) -> int:
+        """By request id and not by order of arrival, so that a resumed batch draws the same."""
+        digest = hashlib.blake2b(f"{self._config.seed}/{request}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") >> 1
+
+    def _abort(self, request_id: RequestId, now: float) -> None:
+        live = self._live.get(request_id)
+        if live is None:
+            return
+        for seq in list(live.sequences):
+            if seq.id in self._sequences:
+                self._scheduler.abort(seq.id, now)
+                self._answer([SeqUpdate(seq.id, finish_reason=FinishReason.ABORT)], now)
+
+    # --- answers -------------------------------------------------------------------------------------------------------------------
+
+    def _answer(self, updates: list[SeqUpdate], now: float) -> None:
+        for update in updates:
+            seq = self._sequences[update.seq]
+            delta = self._answering.delta(seq, update)
+            if update.tokens:
+                self._emitted(seq, len(update.tokens), now)
+            if delta.finish_reason is not None:
+                if update.finish_reason is None:
+                    self._scheduler.abort(seq.id, now)  # a stop string: the scheduler cannot know
+                self._finish(seq, delta, now)
+            self._outbox.put(seq.request.id, delta)
+
+    def _emitted(self, seq: Sequence, num_tokens: int, now: float) -> None:
+        if seq.first_token_s is None:
+            seq.first_token_s = now
+        self._events(Emitted(now, seq.id, num_tokens))
+
+    def _finish(self, seq: Sequence, delta: Delta, now: float) -> None:
+        seq.finish_reason = delta.finish_reason
+        del self._sequences[seq.id]
+        self._answering.close(seq)
+        live = self._live[seq.request.id]
+        live.num_finished += 1
+        if live.num_finished == len(live.sequences):
+            del self._live[seq.request.id]
+        self._events(
+            Finished(
+                at_s=now,
+                request=seq.request.id,
+                seq=seq.id,
+                reason=delta.finish_reason or FinishReason.ERROR,
+                num_prompt=seq.num_prompt,
+                num_cached=seq.num_cached,
+                num_output=seq.num_output,
+                num_preemptions=seq.num_preemptions,
+                arrival_s=seq.arrival_s,
+                scheduled_s=seq.scheduled_s,
+                first_token_s=seq.first_token_s,
+            )
+        )
+
+    # --- decisions -----------------------------------------------------------------------------------------------------------------
+
+    def _apply(self, decision: Decision, now: float) -> None:
+        match decision:
+            case Submit(plan):
+                self._executor.submit(plan)
+                self._submitted_s[int(plan.step)] = now
+                self._events(Submitted(now, plan, self._scheduler.num_waiting, self._scheduler.num_running))
+            case Cancel(step, seqs):
+                self._executor.cancel(step, seqs)
+                self._events(Cancelled(now, step, seqs))
+            case Assign(shares):
+                self._executor.assign(shares)
+                for lane in shares:
+                    self._events(LaneChanged(now, lane, "assign"))
+            case Suspend(lane):
+                self._executor.suspend(lane)
+                self._events(LaneChanged(now, lane, "suspend"))
+            case Resume(lane):
+                self._executor.resume(lane)
+                self._events(LaneChanged(now, lane, "resume"))
+
+    def _wake_at(self, now: float) -> float | None:
+        """The scheduler's next moment, or when the oldest step in flight is overdue."""
+        moments = [] if (wake := self._scheduler.wake_at()) is None else [wake]
+        if self._submitted_s:
+            step, since = next(iter(self._submitted_s.items()))
+            if now - since > self._config.step_limit_s:
+                raise InvariantError(f"step {step} has run for {now - since:.0f} s; taken for a hang")
+            moments.append(since + self._config.step_limit_s + 1.0)
+        return min(moments, default=None)

@@ -1,0 +1,1 @@
+"""What runs now: schedulers turn waiting and running sequences into decisions."""

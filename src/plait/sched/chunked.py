@@ -1,0 +1,354 @@
+"""Chunked: the baseline policy. One launch at a time, decode first, prompts cut to a token budget, first come first served.
+
+There is no prefill or decode phase: every running sequence has tokens whose KV is not computed, and the step's budget is handed out until
+computed catches up with known. Prefix hits, resumed preemptions and chunked prompts all fall out of that one rule.
+Owns the sequences from admission to their end, the executor rows and the numbering of steps. Invariant: a running sequence has a row and a
+block table; a waiting one has neither.
+
+Memory: a sequence is admitted when its whole known text plus one block of growth for every running sequence fits, so a started prompt
+never stalls half-way (CONTRACTS H10). When growth fails all the same, the youngest running sequence leaves and is computed again later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from plait.core.decision import Cancel, Decision, SeqUpdate, Submit
+from plait.core.errors import InvariantError, RequestError
+from plait.core.events import EventSink, Preempted, Scheduled
+from plait.core.ids import LaneId, SeqId, StepId
+from plait.core.request import FinishReason, Sequence, SeqState, Task
+from plait.core.step import (
+    BlockGrant,
+    Chunk,
+    Join,
+    Leave,
+    Move,
+    OutputKind,
+    Outputs,
+    SeqResult,
+    SeqStatus,
+    StepPlan,
+    StepResult,
+)
+from plait.kv.cache import Grants, KVCache, Root
+from plait.sched.outcome import take_tokens
+from plait.sched.prefix_hold import PrefixHolds
+from plait.sched.waiting import WaitingLine, order_key
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedConfig:
+    max_step_tokens: int = 512
+    """Tokens computed in one step at most."""
+    max_rows: int = 64
+    """Sequences running at once at most."""
+    max_model_tokens: int = 2048
+    """Prompt and output tokens of one sequence together at most."""
+    fingerprint: str = ""
+    """Root of the prefix index: KV of another numerics fingerprint is never reused."""
+    eos_token_ids: tuple[int, ...] = ()
+    enable_prefix: bool = True
+    """Read and write the prefix index."""
+    lane: LaneId = LaneId(0)
+
+
+@dataclass(slots=True)
+class _OpenStep:
+    """A step being put together; `budget` is how many tokens it may still take."""
+
+    budget: int
+    chunks: dict[SeqId, Chunk] = field(default_factory=dict)
+    joins: list[Join] = field(default_factory=list)
+    grants: list[BlockGrant] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+
+    def add(self, seq: Sequence, grants: Grants) -> None:
+        """Take as many uncomputed tokens of `seq` as the budget allows; the row behind the last known token samples."""
+        start, num_tokens = seq.num_computed, min(seq.num_uncomputed, self.budget)
+        outputs: tuple[Outputs, ...] = ()
+        if start + num_tokens == len(seq.tokens):
+            outputs = (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
+        tokens = tuple(seq.tokens[start : start + num_tokens])
+        self.chunks[seq.id] = Chunk(seq.id, start, num_tokens, tokens, outputs=outputs)
+        self.grants += grants.blocks
+        self.moves += grants.moves
+        self.budget -= num_tokens
+        seq.num_scheduled += num_tokens
+
+
+class ChunkedScheduler:
+    """See the module. Implements `plait.sched.scheduler.Scheduler`."""
+
+    def __init__(self, config: ChunkedConfig, kv: KVCache, tokens_per_block: int, events: EventSink) -> None:
+        self._config = config
+        self._kv = kv
+        self._tokens_per_block = tokens_per_block
+        self._events = events
+        self._waiting = WaitingLine()
+        self._running: list[Sequence] = []
+        """In `order_key` order, so the last one is the first victim."""
+        self._by_id: dict[SeqId, Sequence] = {}
+        self._holds = PrefixHolds(tokens_per_block)
+        self._free_rows = deque(range(config.max_rows))
+        self._leaves: list[Leave] = []
+        self._cancels: list[Cancel] = []
+        self._in_flight: dict[StepId, StepPlan] = {}
+        self._next_step = 0
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_in_flight(self) -> int:
+        return len(self._in_flight)
+
+    # --- arrivals and departures ---------------------------------------------------------------------------------------------------
+
+    def admit(self, seq: Sequence, now: float) -> None:
+        self._refuse_impossible(seq)
+        self._by_id[seq.id] = seq
+        self._waiting.add(seq)
+
+    def abort(self, seq: SeqId, now: float) -> None:
+        found = self._by_id.get(seq)
+        if found is None:
+            return
+        if found.last_step in self._in_flight:
+            self._cancels.append(Cancel(self._in_flight[found.last_step].step, (seq,)))
+        self._finish(found, FinishReason.ABORT, now)
+
+    def expire(self, now: float) -> list[SeqUpdate]:
+        updates = []
+        for seq in self._waiting.expired(now):
+            self._finish(seq, FinishReason.ERROR, now)
+            late_s = now - (seq.request.deadline_s or now)
+            error = f"deadline_exceeded: still waiting {late_s:.3f} s after its deadline; send less work or a later deadline"
+            updates.append(SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=error))
+        return updates
+
+    def wake_at(self) -> float | None:
+        return self._waiting.earliest_deadline()
+
+    # --- planning ------------------------------------------------------------------------------------------------------------------
+
+    def plan(self, now: float) -> list[Decision]:
+        decisions: list[Decision] = list(self._cancels)
+        self._cancels.clear()
+        if self._in_flight:
+            return decisions
+        step = _OpenStep(self._config.max_step_tokens)
+        self._plan_running(step, now)
+        self._plan_waiting(step, now)
+        if step.chunks:
+            decisions.append(Submit(self._submitted(step)))
+        return decisions
+
+    def _plan_running(self, step: _OpenStep, now: float) -> None:
+        # Decode first: one token each, so that a long prompt in the same step cannot take their place in the budget.
+        order = sorted(self._running, key=lambda seq: seq.num_uncomputed > 1)
+        for seq in order:
+            if seq.state is SeqState.RUNNING and step.budget > 0 and seq.num_uncomputed > 0:
+                self._plan_chunk(step, seq, now)
+
+    def _plan_chunk(self, step: _OpenStep, seq: Sequence, now: float) -> None:
+        num_tokens = min(seq.num_uncomputed, step.budget)
+        while True:
+            grants = self._kv.reserve(seq.id, seq.num_computed + num_tokens, now)
+            if grants is not None:
+                break
+            victim = self._victim(step)
+            self._preempt(victim, now)
+            if victim is seq:
+                return
+        step.add(seq, grants)
+
+    def _victim(self, step: _OpenStep) -> Sequence:
+        """The youngest running sequence that is not in this step yet; nothing is in flight while planning (CONTRACTS H9)."""
+        return next(seq for seq in reversed(self._running) if seq.id not in step.chunks)
+
+    def _plan_waiting(self, step: _OpenStep, now: float) -> None:
+        for seq in list(self._waiting):
+            if step.budget <= 0 or not self._free_rows:
+                return
+            root = self._root(seq)
+            hit = self._kv.lookup(seq.tokens, root) if self._uses_prefix(seq) else self._kv.no_hit()
+            if self._uses_prefix(seq) and self._holds.is_held(seq, root, hit.num_tokens):
+                continue
+            if self._running and not self._fits_with_growth(len(seq.tokens) - hit.num_tokens):
+                return
+            self._kv.open(seq.id, root, hit, now, publish=self._uses_prefix(seq))
+            grants = self._kv.reserve(seq.id, len(seq.tokens), now)
+            if grants is None:
+                self._kv.release(seq.id, now)
+                if not self._running:
+                    raise InvariantError(f"sequence {seq.id} does not fit into empty memory: {self._kv.explain()}")
+                return
+            self._join(step, seq, hit.num_tokens, now)
+            step.add(seq, grants)
+            if self._uses_prefix(seq):
+                self._holds.computing(seq, root, hit.num_tokens)
+
+    def _fits_with_growth(self, num_tokens: int) -> bool:
+        growth = (len(self._running) + 1) * self._tokens_per_block
+        return num_tokens + growth <= self._kv.available_tokens
+
+    def _join(self, step: _OpenStep, seq: Sequence, num_hit: int, now: float) -> None:
+        self._waiting.remove(seq)
+        first_time = seq.state is SeqState.WAITING
+        seq.state = SeqState.RUNNING
+        seq.lane = self._config.lane
+        seq.row = self._free_rows.popleft()
+        seq.num_computed = num_hit
+        if first_time:
+            seq.num_cached = num_hit
+            seq.scheduled_s = now
+            self._events(Scheduled(now, seq.id, num_hit))
+        self._running.append(seq)
+        self._running.sort(key=order_key)
+        request = seq.request
+        step.joins.append(
+            Join(
+                seq=seq.id,
+                row=seq.row,
+                params=request.sampling,
+                seed=seq.seed,
+                choice=seq.choice,
+                num_prompt=seq.num_prompt,
+                history=tuple(seq.tokens[:num_hit]) if request.sampling.has_penalties else (),
+                adapter=request.adapter,
+                eos_token_ids=self._config.eos_token_ids,
+            )
+        )
+
+    def _submitted(self, step: _OpenStep) -> StepPlan:
+        plan = StepPlan(
+            step=StepId(self._next_step),
+            lane=self._config.lane,
+            roster=(*self._leaves, *step.joins),
+            blocks=tuple(step.grants),
+            moves=tuple(step.moves),
+            chunks=tuple(step.chunks.values()),
+        )
+        self._next_step += 1
+        self._leaves.clear()
+        for seq in step.chunks:
+            self._by_id[seq].last_step = plan.step
+        self._kv.submitted(plan)
+        self._in_flight[plan.step] = plan
+        return plan
+
+    # --- results -------------------------------------------------------------------------------------------------------------------
+
+    def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
+        plan = self._in_flight.pop(result.step, None)
+        if plan is None:
+            raise InvariantError(f"step {result.step} was collected but is not in flight")
+        by_seq = {given.seq: given for given in result.seqs}
+        updates = []
+        for chunk in plan.chunks:
+            seq = self._by_id.get(chunk.seq)
+            if seq is None:
+                continue
+            update = self._commit_chunk(plan.step, seq, chunk, by_seq[chunk.seq], now)
+            if update is not None:
+                updates.append(update)
+        self._kv.collected(result.step)
+        return updates
+
+    def _commit_chunk(
+        self, step: StepId, seq: Sequence, chunk: Chunk, given: SeqResult, now: float
+    ) -> SeqUpdate | None:
+        seq.num_scheduled -= chunk.num_tokens
+        if given.status is SeqStatus.CANCELLED:
+            return None
+        if given.status is SeqStatus.FAILED:
+            self._finish(seq, FinishReason.ERROR, now)
+            return SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=given.error or "the step failed")
+        end = chunk.start + given.num_computed
+        self._kv.commit(step, seq.id, seq.tokens[chunk.start : end], now)
+        seq.num_computed = end
+        self._holds.computed(seq)
+        if not given.tokens:
+            return None
+        update = take_tokens(seq, given, self._config.eos_token_ids)
+        if update.finish_reason is not None:
+            self._finish(seq, update.finish_reason, now)
+        return update
+
+    # --- changes of state ----------------------------------------------------------------------------------------------------------
+
+    def _preempt(self, seq: Sequence, now: float) -> None:
+        self._events(Preempted(now, seq.id, seq.num_computed))
+        self._vacate(seq, now)
+        seq.state = SeqState.PREEMPTED
+        seq.num_preemptions += 1
+        seq.num_computed = 0
+        self._waiting.add(seq)
+
+    def _finish(self, seq: Sequence, reason: FinishReason, now: float) -> None:
+        if seq.state is SeqState.RUNNING:
+            self._vacate(seq, now)
+        else:
+            self._waiting.remove(seq)
+            self._holds.forget(seq)
+        seq.state = SeqState.FINISHED
+        seq.finish_reason = reason
+        seq.finished_s = now
+        del self._by_id[seq.id]
+
+    def _vacate(self, seq: Sequence, now: float) -> None:
+        """Give back row and memory; the executor learns of it by a Leave in the next plan."""
+        if seq.row is None:
+            raise InvariantError(f"sequence {seq.id} runs without a row")
+        self._running.remove(seq)
+        self._free_rows.append(seq.row)
+        self._leaves.append(Leave(seq.id))
+        self._kv.release(seq.id, now)
+        self._holds.forget(seq)
+        seq.row = None
+        seq.lane = None
+
+    # --- questions -----------------------------------------------------------------------------------------------------------------
+
+    def _root(self, seq: Sequence) -> Root:
+        request = seq.request
+        images = tuple(image.content_hash for image in request.images)
+        return Root(self._config.fingerprint, request.tenant, request.adapter, images)
+
+    def _uses_prefix(self, seq: Sequence) -> bool:
+        return self._config.enable_prefix and seq.request.cache_prefix
+
+    def _refuse_impossible(self, seq: Sequence) -> None:
+        request = seq.request
+        if request.task is not Task.GENERATE:
+            raise RequestError(f"task {request.task} is not supported by this engine; ask for a continuation", param="task")
+        if request.adapter is not None:
+            raise RequestError(f"adapter {request.adapter!r} is not loaded; leave it out", param="adapter", code="model_not_found")
+        if request.images:
+            raise RequestError("this model reads text only; leave the images out", param="messages")
+        if not request.prompt:
+            raise RequestError("the prompt is empty; send at least one token", param="prompt")
+        needed = len(request.prompt) + seq.max_output_tokens
+        limit = self._config.max_model_tokens
+        if needed > limit:
+            raise RequestError(
+                f"the prompt has {len(request.prompt)} tokens and max_tokens is {seq.max_output_tokens}, together {needed}, but this "
+                f"model holds {limit}; shorten the prompt or lower max_tokens",
+                param="max_tokens",
+                code="context_length_exceeded",
+            )
+        if not self._kv.can_ever_hold(needed):
+            raise RequestError(
+                f"the request needs memory for {needed} tokens but the cache holds {self._kv.capacity_tokens}; shorten it or start "
+                "with a larger --kv-cache-memory",
+                param="max_tokens",
+                code="context_length_exceeded",
+            )
+

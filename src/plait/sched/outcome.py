@@ -1,0 +1,36 @@
+"""Outcome: what newly sampled tokens mean for a sequence.
+
+Owns the order of the ends: end of sequence or stop token, then length. Stop strings are decided by the engine, which sees text.
+"""
+
+from __future__ import annotations
+
+from plait.core.decision import SeqUpdate
+from plait.core.request import FinishReason, Sequence
+from plait.core.step import SeqResult
+
+
+def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...]) -> SeqUpdate:
+    """Append sampled tokens to the sequence up to its end, and report them. Tokens behind an end are dropped."""
+    sampling = seq.request.sampling
+    taken: list[int] = []
+    reason: FinishReason | None = None
+    stop_token: int | None = None
+    for token in given.tokens:
+        seq.tokens.append(token)
+        taken.append(token)
+        is_eos = token in eos_token_ids and not sampling.ignore_eos
+        if (is_eos or token in sampling.stop_token_ids) and seq.num_output > sampling.min_tokens:
+            reason, stop_token = FinishReason.STOP, token
+            break
+        if seq.num_output >= seq.max_output_tokens:
+            reason = FinishReason.LENGTH
+            break
+    return SeqUpdate(
+        seq=seq.id,
+        tokens=tuple(taken),
+        logprobs=given.logprobs[: len(taken)],
+        finish_reason=reason,
+        stop_token=stop_token,
+        num_cached=seq.num_cached,
+    )

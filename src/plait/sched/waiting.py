@@ -1,0 +1,59 @@
+"""Waiting line: sequences without an executor row, in the order in which they are to be taken.
+
+Owns the order: online before batch, then priority, then arrival, then id. A preempted sequence keeps its place by arrival, so it goes
+before everything younger.
+Invariant: ascending by `order_key`, no sequence twice.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+
+from plait.core.ids import SeqId
+from plait.core.request import Sequence, ServiceClass
+
+OrderKey = tuple[int, int, float, int]
+
+
+def order_key(seq: Sequence) -> OrderKey:
+    """Smaller goes first, and larger is preempted first."""
+    rank = 0 if seq.request.service_class is ServiceClass.ONLINE else 1
+    return (rank, seq.request.priority, seq.arrival_s, int(seq.id))
+
+
+class WaitingLine:
+    """Sorted by `order_key`; removal and insertion cost O(log n) comparisons and one list shift."""
+
+    def __init__(self) -> None:
+        self._keys: list[OrderKey] = []
+        self._seqs: list[Sequence] = []
+
+    def __len__(self) -> int:
+        return len(self._seqs)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._seqs)
+
+    def add(self, seq: Sequence) -> None:
+        key = order_key(seq)
+        place = bisect.bisect_left(self._keys, key)
+        self._keys.insert(place, key)
+        self._seqs.insert(place, seq)
+
+    def remove(self, seq: Sequence) -> None:
+        place = bisect.bisect_left(self._keys, order_key(seq))
+        if place == len(self._seqs) or self._seqs[place] is not seq:
+            raise ValueError(f"sequence {seq.id} is not waiting")
+        del self._keys[place], self._seqs[place]
+
+    def expired(self, now: float) -> list[Sequence]:
+        """Sequences whose deadline has passed, in order."""
+        return [seq for seq in self._seqs if seq.request.deadline_s is not None and seq.request.deadline_s <= now]
+
+    def earliest_deadline(self) -> float | None:
+        deadlines = [seq.request.deadline_s for seq in self._seqs if seq.request.deadline_s is not None]
+        return min(deadlines, default=None)
+
+    def find(self, seq_id: SeqId) -> Sequence | None:
+        return next((seq for seq in self._seqs if seq.id == seq_id), None)
