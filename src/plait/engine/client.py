@@ -74,8 +74,6 @@ class AsyncClient:
         queue = self._queues[request.id] = asyncio.Queue()
         return queue
 
-    # --- the engine's side -----------------------------------------------------------------------------------------------------------
-
     def put(self, request: RequestId, answer: Delta | RequestError) -> None:
         self._tick.append((request, answer))
 

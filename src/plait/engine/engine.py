@@ -99,8 +99,6 @@ class Engine:
     def health(self) -> Health:
         return Health(not self._closed, self._scheduler.num_waiting, self._scheduler.num_running)
 
-    # --- arrivals ------------------------------------------------------------------------------------------------------------------
-
     def _drain(self, now: float) -> None:
         for message in self._inbox.drain():
             match message:
@@ -175,8 +173,6 @@ class Engine:
                 self._scheduler.abort(seq.id, now)
                 self._answer([SeqUpdate(seq.id, finish_reason=FinishReason.ABORT)], now)
 
-    # --- answers -------------------------------------------------------------------------------------------------------------------
-
     def _answer(self, updates: list[SeqUpdate], now: float) -> None:
         for update in updates:
             seq = self._sequences[update.seq]
@@ -217,8 +213,6 @@ class Engine:
                 first_token_s=seq.first_token_s,
             )
         )
-
-    # --- decisions -----------------------------------------------------------------------------------------------------------------
 
     def _apply(self, decision: Decision, now: float) -> None:
         match decision:

@@ -109,8 +109,6 @@ class ChunkedScheduler:
     def num_in_flight(self) -> int:
         return len(self._in_flight)
 
-    # --- arrivals and departures ---------------------------------------------------------------------------------------------------
-
     def admit(self, seq: Sequence, now: float) -> None:
         self._refuse_impossible(seq)
         self._by_id[seq.id] = seq
@@ -135,8 +133,6 @@ class ChunkedScheduler:
 
     def wake_at(self) -> float | None:
         return self._waiting.earliest_deadline()
-
-    # --- planning ------------------------------------------------------------------------------------------------------------------
 
     def plan(self, now: float) -> list[Decision]:
         decisions: list[Decision] = list(self._cancels)
@@ -244,8 +240,6 @@ class ChunkedScheduler:
         self._in_flight[plan.step] = plan
         return plan
 
-    # --- results -------------------------------------------------------------------------------------------------------------------
-
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         plan = self._in_flight.pop(result.step, None)
         if plan is None:
@@ -282,8 +276,6 @@ class ChunkedScheduler:
             self._finish(seq, update.finish_reason, now)
         return update
 
-    # --- changes of state ----------------------------------------------------------------------------------------------------------
-
     def _preempt(self, seq: Sequence, now: float) -> None:
         self._events(Preempted(now, seq.id, seq.num_computed))
         self._vacate(seq, now)
@@ -314,8 +306,6 @@ class ChunkedScheduler:
         self._holds.forget(seq)
         seq.row = None
         seq.lane = None
-
-    # --- questions -----------------------------------------------------------------------------------------------------------------
 
     def _root(self, seq: Sequence) -> Root:
         request = seq.request
