@@ -2,7 +2,8 @@
 
 Owns the bookkeeping that every executor needs between plans: joins, leaves, block tables, chunks in flight. Runs
 nothing, stores no token. Plans are applied in order of submission over all lanes and settled when collected.
-Invariant: among the steps in flight a block has at most one writing sequence, and no other sequence in flight holds it.
+Invariant: among the steps in flight a block has at most one writing sequence, no other sequence in flight holds it, and
+nobody reads a slot that no collected step wrote, its own steps in flight apart.
 
 A plan that breaks a rule is the scheduler's bug: `InvariantError`, after which the roster can no longer be trusted.
 """
@@ -15,7 +16,19 @@ from enum import StrEnum
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
-from plait.core.step import BlockGrant, Chunk, Join, Leave, SeqResult, SeqStatus, StepPlan, StepResult
+from plait.core.step import (
+    BlockGrant,
+    Chunk,
+    FromDevice,
+    Join,
+    Leave,
+    OutputKind,
+    SeqResult,
+    SeqStatus,
+    StepPlan,
+    StepResult,
+)
+from plait.model.visibility import CAUSAL, Visibility
 
 NO_BLOCK = BlockId(-1)
 """A table entry that was never granted: it lies behind the window of a sequence that joined late."""
@@ -32,16 +45,16 @@ class Holds(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSlots:
-    """What the roster must know of a cache group. `window`: tokens that a token sees, itself included; None: all."""
+    """What the roster must know of a cache group. `visibility` says which slots are dead behind a token."""
 
     num_blocks: int
     holds: Holds = Holds.TOKENS
     tokens_per_block: int = 1
-    window: int | None = None
+    visibility: Visibility = CAUSAL
 
     def first_visible_entry(self, position: int) -> int:
         """Table entry of the oldest slot that the token at `position` sees."""
-        return 0 if self.window is None else max(0, position - self.window + 1) // self.tokens_per_block
+        return self.visibility.first(position) // self.tokens_per_block
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +72,8 @@ class Seat:
     num_in_flight: int = 0
     drafted: bool = False
     """A chunk in flight has drafts: how far it will get is not known yet."""
+    samples: bool = False
+    """The last chunk leaves a sampled token on the device for the next one."""
     joined: bool = True
     first_entry: list[int] = field(default_factory=list)
     """Per group: the table has no hole from this entry on."""
@@ -79,6 +94,7 @@ class Roster:
         self._writes: dict[StepId, list[tuple[GroupId, BlockId]]] = {}
         self._writers: dict[tuple[GroupId, BlockId], list[SeqId]] = {}
         self._holders: dict[tuple[GroupId, BlockId], list[Seat]] = {}
+        self._written: dict[tuple[GroupId, BlockId], int] = {}
 
     @property
     def num_joined(self) -> int:
@@ -100,9 +116,10 @@ class Roster:
                 self._leave(change, plan)
         for grant in plan.blocks:
             self._grant(grant)
+        self._writes[plan.step] = []
+        self._note_moves(plan)
         seats = tuple(self._start(chunk, plan) for chunk in plan.chunks)
         self._in_flight[plan.step] = tuple(zip(plan.chunks, seats, strict=True))
-        self._writes[plan.step] = []
         self._note_writes(plan, seats)
         return seats
 
@@ -124,6 +141,7 @@ class Roster:
         computed = chunk.start
         if result is not None and result.status is SeqStatus.OK:
             computed += result.num_computed
+            self._mark_written(chunk.start, computed, seat)
         self._drop_behind_window(seat, computed)
         seat.num_in_flight -= 1
         if seat.num_in_flight == 0:
@@ -196,27 +214,62 @@ class Roster:
             raise InvariantError(
                 f"{what} starts at {chunk.start}, but {seat.num_slots} tokens are computed or in flight"
             )
-        for index, group in enumerate(self._groups):
-            if group.holds is Holds.TOKENS:
-                slots = len(seat.tables[index]) * group.tokens_per_block
-                if slots < chunk.end:
-                    raise InvariantError(
-                        f"{what} ends at {chunk.end}, but its table of group {index} has {slots} slots"
-                    )
-                if seat.first_entry[index] > group.first_visible_entry(chunk.start):
-                    raise InvariantError(f"{what} sees blocks of group {index} that it was never granted")
+        if isinstance(chunk.tokens, FromDevice) and not seat.samples:
+            raise InvariantError(f"{what} takes its token from the device, but nothing was sampled before it")
+        self._check_tables(chunk, seat, what)
+        seat.samples = any(out.kind is OutputKind.SAMPLE for out in chunk.outputs)
         seat.lane = plan.lane
         seat.num_in_flight += 1
         seat.num_slots = chunk.end
         seat.drafted = chunk.drafts is not None
         return seat
 
-    def _note_writes(self, plan: StepPlan, seats: Sequence[Seat]) -> None:
+    def _check_tables(self, chunk: Chunk, seat: Seat, what: str) -> None:
+        for index, group in enumerate(self._groups):
+            if group.holds is not Holds.TOKENS:
+                continue
+            slots = len(seat.tables[index]) * group.tokens_per_block
+            if slots < chunk.end:
+                raise InvariantError(f"{what} ends at {chunk.end}, but its table of group {index} has {slots} slots")
+            if seat.first_entry[index] > group.first_visible_entry(chunk.start):
+                raise InvariantError(f"{what} sees blocks of group {index} that it was never granted")
+            if seat.num_slots is None:
+                self._check_prefix(chunk, seat, GroupId(index))
+
+    def _check_prefix(self, chunk: Chunk, seat: Seat, index: GroupId) -> None:
+        """A sequence that joins behind a prefix hit may only see slots that were computed and collected."""
+        group, table = self._groups[index], seat.tables[index]
+        for entry in range(group.first_visible_entry(chunk.start), -(-chunk.start // group.tokens_per_block)):
+            needed = min(group.tokens_per_block, chunk.start - entry * group.tokens_per_block)
+            written = self._written.get((index, table[entry]), 0)
+            if written < needed:
+                raise InvariantError(
+                    f"sequence {seat.seq} joins behind {chunk.start} tokens, but block {table[entry]} of group {index} "
+                    f"has {written} of {needed} slots written"
+                )
+
+    def _mark_written(self, start: int, end: int, seat: Seat) -> None:
+        for index, group in enumerate(self._groups):
+            if group.holds is Holds.TOKENS:
+                size = group.tokens_per_block
+                for entry in range(start // size, -(-end // size)):
+                    self._written[GroupId(index), seat.tables[index][entry]] = min(size, end - entry * size)
+
+    def _note_moves(self, plan: StepPlan) -> None:
         for move in plan.moves:
             holders = self._holders.get((move.group, move.dst_block))
             if not holders:
                 raise InvariantError(f"step {plan.step} moves tokens into block {move.dst_block}, which nobody holds")
+            source = self._written.get((move.group, move.src_block), 0)
+            if source < move.src_slot + move.num_tokens:
+                raise InvariantError(
+                    f"step {plan.step} moves slots up to {move.src_slot + move.num_tokens} of block {move.src_block} "
+                    f"of group {move.group}, of which {source} are written"
+                )
             self._note_write(plan.step, move.group, move.dst_block, holders[-1])
+            self._written[move.group, move.dst_block] = move.dst_slot + move.num_tokens
+
+    def _note_writes(self, plan: StepPlan, seats: Sequence[Seat]) -> None:
         for encode in plan.encodes:
             for block in encode.blocks:
                 self._note_write(plan.step, encode.group, block, self.seat(encode.seq))
@@ -227,6 +280,11 @@ class Roster:
                 table, size = seat.tables[index], group.tokens_per_block
                 if group.holds is Holds.TOKENS:
                     table = table[chunk.start // size : (chunk.end - 1) // size + 1]
+                    # What a block held behind the first slot written now is lost, also if the step is cancelled.
+                    for entry, block in enumerate(table):
+                        kept = chunk.start % size if entry == 0 else 0
+                        if self._written.get((GroupId(index), block), 0) > kept:
+                            self._written[GroupId(index), block] = kept
                 for block in table:
                     self._note_write(plan.step, GroupId(index), block, seat)
             for snapshot in chunk.snapshots:
@@ -251,7 +309,7 @@ class Roster:
 
     def _drop_behind_window(self, seat: Seat, computed: int) -> None:
         for index, group in enumerate(self._groups):
-            if group.window is None or group.holds is not Holds.TOKENS:
+            if group.holds is not Holds.TOKENS:
                 continue
             behind = min(group.first_visible_entry(computed), len(seat.tables[index]))
             for entry in range(seat.dropped[index], behind):
