@@ -1,0 +1,146 @@
+"""Cache layout: where the bytes of a cache group lie in the one pool buffer.
+
+Owns the arithmetic from (group, block, layer slot, KV head) to a byte offset, and the choice of page size at load.
+Executors address memory with it; `kv` counts blocks and pages with it. Knows nothing about who holds a block.
+Invariant: page_bytes is a multiple of every block_bytes, so block b of a group always lies at b * block_bytes of the
+pool and its page is b // blocks_per_page.
+
+A block is contiguous, layer after layer:
+
+    attention block   for slot in layers: for head in KV heads:  K[head_dim_k][tokens]  then  V[tokens][head_dim_v]
+    embedding block   tokens x width in the same form: K[width][tokens], no V
+    state block       for slot in layers: part after part of the state (one sequence's state, no tokens)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+
+from plait.core.errors import InvariantError, UsageError
+from plait.core.ids import BlockId, GroupId
+from plait.model.program import CacheGroup, Program
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLayout:
+    """Blocks of one cache group. `tokens_per_block` is 0 for a group of states, whose block is one state."""
+
+    group: CacheGroup
+    tokens_per_block: int
+    dtype_bytes: int
+    num_blocks: int
+    """As many as fit if every page were lent to this group."""
+
+    @property
+    def head_bytes(self) -> int:
+        """One KV head of one layer: K, then V."""
+        return self.tokens_per_block * (self.group.head_dim_k + self.group.head_dim_v) * self.dtype_bytes
+
+    @property
+    def layer_bytes(self) -> int:
+        if self.group.is_state:
+            return sum(self.group.state_parts) * self.dtype_bytes
+        return self.group.num_kv_heads * self.head_bytes
+
+    @property
+    def block_bytes(self) -> int:
+        return self.group.num_layers * self.layer_bytes
+
+    def block_offset(self, block: BlockId) -> int:
+        """Byte of the pool at which a block begins."""
+        return block * self.block_bytes
+
+    def k_offset(self, slot: int, head: int) -> int:
+        """Byte inside a block of K[head_dim_k][tokens_per_block]: element (d, t) is number d * tokens_per_block + t."""
+        return slot * self.layer_bytes + head * self.head_bytes
+
+    def v_offset(self, slot: int, head: int) -> int:
+        """Byte inside a block of V[tokens_per_block][head_dim_v]: element (t, d) is number t * head_dim_v + d."""
+        return self.k_offset(slot, head) + self.tokens_per_block * self.group.head_dim_k * self.dtype_bytes
+
+    def state_offset(self, slot: int, part: int) -> int:
+        """Byte inside a block of a part of a layer's state."""
+        return slot * self.layer_bytes + sum(self.group.state_parts[:part]) * self.dtype_bytes
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that hold the first `num_tokens` tokens of a sequence: a group of states needs one, others by the
+        token.
+        """
+        if self.group.is_state:
+            return 1 if num_tokens > 0 else 0
+        return -(-num_tokens // self.tokens_per_block)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayout:
+    """One pool of `num_pages` pages, lent page by page to groups. `groups[g]` is the layout of the program's group
+    g.
+    """
+
+    page_bytes: int
+    num_pages: int
+    groups: tuple[GroupLayout, ...]
+
+    def __post_init__(self) -> None:
+        for place, layout in enumerate(self.groups):
+            if layout.group.id != place:
+                raise InvariantError(f"layout of group {layout.group.id} stands at {place}")
+            if layout.block_bytes < 1 or self.page_bytes % layout.block_bytes:
+                blocks = f"blocks of {layout.block_bytes} bytes ({layout.group.name})"
+                raise InvariantError(f"pages of {self.page_bytes} bytes do not hold whole {blocks}")
+            if layout.num_blocks != self.num_pages * self.blocks_per_page(layout.group.id):
+                raise InvariantError(
+                    f"group {layout.group.name} has {layout.num_blocks} blocks in {self.num_pages} pages"
+                )
+
+    @property
+    def pool_bytes(self) -> int:
+        return self.page_bytes * self.num_pages
+
+    def blocks_per_page(self, group: GroupId) -> int:
+        return self.page_bytes // self.groups[group].block_bytes
+
+
+def plan_layout(
+    program: Program,
+    *,
+    memory_bytes: int,
+    tokens_per_block: int = 32,
+    dtype_bytes: int = 4,
+    state_dtype_bytes: int = 4,
+    blocks_per_page_min: int = 1,
+) -> CacheLayout:
+    """Cut `memory_bytes` into pages for the program's groups.
+
+    The page is the least common multiple of the groups' block bytes, times the smallest factor that lets it hold at
+    least `blocks_per_page_min` blocks of the group with the smallest block. `UsageError` if there is not one page for
+    each group.
+    """
+    sized = [_group_layout(group, tokens_per_block, dtype_bytes, state_dtype_bytes) for group in program.cache_groups]
+    if not sized:
+        return CacheLayout(0, 0, ())
+    common = lcm(*(layout.block_bytes for layout in sized))
+    smallest = min(layout.block_bytes for layout in sized)
+    page_bytes = common * max(1, -(-blocks_per_page_min * smallest // common))
+    num_pages = memory_bytes // page_bytes
+    if num_pages < len(sized):
+        raise UsageError(
+            f"{memory_bytes} bytes of cache memory are too few: {program.name} has {len(sized)} cache group(s) and each "
+            f"needs a page of {page_bytes} bytes ({tokens_per_block} tokens per block); give at least "
+            f"{len(sized) * page_bytes} bytes"
+        )
+    return CacheLayout(
+        page_bytes,
+        num_pages,
+        tuple(
+            GroupLayout(s.group, s.tokens_per_block, s.dtype_bytes, num_pages * (page_bytes // s.block_bytes))
+            for s in sized
+        ),
+    )
+
+
+def _group_layout(group: CacheGroup, tokens_per_block: int, dtype_bytes: int, state_dtype_bytes: int) -> GroupLayout:
+    if group.is_state:
+        return GroupLayout(group, 0, state_dtype_bytes, 0)
+    return GroupLayout(group, tokens_per_block, dtype_bytes, 0)
