@@ -8,7 +8,7 @@
 BIN  := .venv/bin
 DONE := .venv/done
 # What plait._native and the installed package are made of. Python files are used in place.
-PARTS := pyproject.toml CMakeLists.txt $(wildcard csrc/*/*)
+PARTS := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 
 export PYTHON
 

@@ -1,6 +1,6 @@
-"""Which tests run by default, and where the default model comes from.
+"""Which tests run by default, how properties are drawn, and where the default model comes from.
 
-Owns the markers' meaning and the fixture `model_path`. A test that needs what is not there is deselected or skipped
+Owns the markers' meaning, the hypothesis profile and the fixture `model_path`. A test that needs what is not there is deselected or skipped
 with its reason; nothing here changes what a test does.
 """
 
@@ -10,9 +10,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ON_REQUEST = ("models", "gpu", "ray", "slow")
 """Markers that run only when asked for: with --run-<marker>, or named in -m."""
+
+
+# The same examples on every run and no time limits of its own: a failure is a failure for everyone.
+settings.register_profile("plait", derandomize=True, deadline=None, database=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("plait")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
