@@ -1,7 +1,7 @@
 """Which tests run by default, how properties are drawn, and where the default model comes from.
 
-Owns the markers' meaning, the hypothesis profile and the fixture `model_path`. A test that needs what is not there is deselected or skipped
-with its reason; nothing here changes what a test does.
+Owns the markers' meaning, the hypothesis profile and the fixture `model_path`. A test that needs what is not there is
+deselected or skipped with its reason; nothing here changes what a test does.
 """
 
 from __future__ import annotations

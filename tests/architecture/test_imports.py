@@ -188,33 +188,35 @@ MODULES = read_modules()
 PACKAGES = [".".join(path.parent.relative_to(SOURCE.parent).parts) for path in sorted(SOURCE.rglob("__init__.py"))]
 
 
-def all_breaches(check: Check, modules: Iterable[str]) -> list[str]:
-    return [breach for module in modules for breach in check(module, MODULES[module])]
+def assert_holds(check: Check, modules: Iterable[str]) -> None:
+    found = [breach for module in modules for breach in check(module, MODULES[module])]
+    assert not found, "\n".join(found)
 
 
 def test_rooms_import_only_what_lies_below_them() -> None:
-    assert all_breaches(room_breaches, [m for m in MODULES if m not in PACKAGES]) == []
+    assert_holds(room_breaches, [m for m in MODULES if m not in PACKAGES])
 
 
 def test_libraries_stay_in_their_rooms() -> None:
-    assert all_breaches(library_breaches, MODULES) == []
+    assert_holds(library_breaches, MODULES)
 
 
 def test_only_the_clock_and_the_command_line_read_the_time() -> None:
-    assert all_breaches(clock_breaches, MODULES) == []
+    assert_holds(clock_breaches, MODULES)
 
 
 def test_packages_hold_only_a_docstring() -> None:
     assert "plait" in PACKAGES
-    assert all_breaches(package_breaches, PACKAGES) == []
+    assert_holds(package_breaches, PACKAGES)
 
 
 def test_no_unfinished_marks() -> None:
-    assert all_breaches(mark_breaches, MODULES) == []
+    assert_holds(mark_breaches, MODULES)
 
 
 def test_no_file_or_folder_has_a_vague_name() -> None:
-    assert [module for module in MODULES if set(module.split(".")) & set(VAGUE_NAMES)] == []
+    found = [module for module in MODULES if set(module.split(".")) & set(VAGUE_NAMES)]
+    assert not found, ", ".join(found)
 
 
 def test_modules_import_each_other_without_a_cycle() -> None:
@@ -222,7 +224,8 @@ def test_modules_import_each_other_without_a_cycle() -> None:
         module: [name for name in imported_modules(source, module) if name in MODULES and name != module]
         for module, source in MODULES.items()
     }
-    assert cycle(imports) == []
+    found = cycle(imports)
+    assert not found, " -> ".join(found)
 
 
 @pytest.mark.parametrize(

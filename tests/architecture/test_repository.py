@@ -39,7 +39,7 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
         for path in text_files()
         for word in forbidden_words(path.read_bytes().decode("utf-8", errors="replace"))
     ]
-    assert found == []
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(
