@@ -1,7 +1,9 @@
 """Engine client: how everything above the engine talks to it.
 
-Owns `Delta`, the unit of an answer, and the `EngineClient` protocol. A server, a batch runner and a test see the engine only through this.
-Invariant: the deltas of one choice, joined, are its whole text and tokens; exactly one of them carries `finish_reason`, the last.
+Owns `Delta`, the unit of an answer, and the `EngineClient` protocol. A server, a batch runner and a test see the
+engine only through this.
+Invariant: the deltas of one choice, joined, are its whole text and tokens; exactly one of them carries
+`finish_reason`, the last.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from plait.core.step import TokenLogprob
 class Delta:
     """New output of one choice of a request.
 
-    `text` never ends inside a character nor inside something that may become a stop string, so it may lag behind `tokens`.
+    `text` never ends inside a character nor inside something that may become a stop string, so it may lag behind
+    `tokens`.
     """
 
     choice: int
@@ -67,7 +70,9 @@ class EngineClient(Protocol):
         """The served model."""
 
     def submit(self, request: Request) -> AsyncIterator[Delta]:
-        """Answers as they come; raises `RequestError` at the first step if the request can never be served. Closing the iterator aborts."""
+        """Answers as they come; raises `RequestError` at the first step if the request can never be served. Closing
+        the iterator aborts.
+        """
 
     async def abort(self, request: RequestId) -> None:
         """Stop working on a request; its memory is free within one step. Unknown ids are ignored."""

@@ -1,7 +1,7 @@
 """Clocks: the only thing that waits, and the only source of time.
 
-Owns `RealClock`, which serves, and `SimClock`, under which the same engine replays a day in seconds. Nothing else in Plait may read the
-operating system's time or sleep.
+Owns `RealClock`, which serves, and `SimClock`, under which the same engine replays a day in seconds. Nothing else in
+Plait may read the operating system's time or sleep.
 Invariant: `now` never goes back, and `wait` returns only when a source is ready or `until` has come.
 """
 
@@ -52,7 +52,8 @@ class RealClock:
                 self._subscribed.append(source)
                 source.subscribe(self._woken.set)
         while True:
-            # Clear before looking: a source that becomes ready after the look sets the event again and ends the wait below.
+            # Clear before looking: a source that becomes ready after the look sets the event again and ends the wait
+            # below.
             self._woken.clear()
             if any(source.ready() for source in sources):
                 return
@@ -63,7 +64,7 @@ class RealClock:
 
 
 class SimClock:
-    """Simulated time: waiting jumps to the next moment at which something happens. Single-threaded and deterministic."""
+    """Simulated time: waiting jumps to the next moment at which something happens. One thread, deterministic."""
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now_s = start_s

@@ -20,7 +20,9 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """New shares for all lanes at once: `shares[lane]` is the set of share units (cores, SM slices) of that lane, disjoint."""
+    """New shares for all lanes at once: `shares[lane]` is the set of share units (cores, SM slices) of that lane,
+    disjoint.
+    """
 
     shares: Mapping[LaneId, tuple[int, ...]]
 
@@ -46,7 +48,9 @@ Decision = Submit | Assign | Suspend | Resume | Cancel
 
 @dataclass(frozen=True, slots=True)
 class SeqUpdate:
-    """New output tokens of a sequence, and how it ended if it did. `num_cached` is its prompt tokens found in the prefix index."""
+    """New output tokens of a sequence, and how it ended if it did. `num_cached` is its prompt tokens found in the
+    prefix index.
+    """
 
     seq: SeqId
     tokens: tuple[int, ...] = ()

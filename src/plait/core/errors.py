@@ -1,7 +1,7 @@
 """Errors: three kinds of trouble, three treatments.
 
-Owns every exception type of Plait. A `PlaitError` is expected trouble: its text is one complete line for a user, naming the value,
-the limit and the way out. An `InvariantError` is our own fault and stops the engine loudly.
+Owns every exception type of Plait. A `PlaitError` is expected trouble: its text is one complete line for a user,
+naming the value, the limit and the way out. An `InvariantError` is our own fault and stops the engine loudly.
 Invariant: a shortage (no memory, no budget) is a value, never an exception.
 """
 
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 
 class PlaitError(Exception):
-    """Trouble that a user can act on. `str(error)` is one line: value, limit, way out. `exit_code` is what the CLI returns."""
+    """Trouble that a user can act on. `str(error)` is one line: value, limit, way out. `exit_code` is what the CLI
+    returns.
+    """
 
     exit_code = 1
 

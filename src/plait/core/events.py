@@ -1,7 +1,9 @@
 """Events: the one typed stream of everything that happens.
 
-Owns the event types. The engine emits them in order; histograms, progress bars, step traces and replay are readers (`plait.metrics`).
-Invariant: `at_s` never decreases within one engine, and every Arrived is followed by exactly one Finished or Refused of the same sequence.
+Owns the event types. The engine emits them in order; histograms, progress bars, step traces and replay are readers
+(`plait.metrics`).
+Invariant: `at_s` never decreases within one engine, and every Arrived is followed by exactly one Finished or Refused
+of the same sequence.
 """
 
 from __future__ import annotations
@@ -103,17 +105,6 @@ class Finished:
     first_token_s: float | None
 
 
-Event = (
-    Arrived
-    | Refused
-    | Scheduled
-    | Submitted
-    | Collected
-    | Emitted
-    | Preempted
-    | LaneChanged
-    | Cancelled
-    | Finished
-)
+Event = Arrived | Refused | Scheduled | Submitted | Collected | Emitted | Preempted | LaneChanged | Cancelled | Finished
 
 EventSink = Callable[[Event], None]

@@ -1,7 +1,7 @@
 """Executor: what runs steps, seen from the engine.
 
-Owns the control verbs and what an executor says of itself. Programs, weights and memory are given to an executor before this interface
-is used (`plait.exec.loading`), so the engine never sees a tensor.
+Owns the control verbs and what an executor says of itself. Programs, weights and memory are given to an executor
+before this interface is used (`plait.exec.loading`), so the engine never sees a tensor.
 Invariant: steps of one lane run in order of submission; every submitted step is collected exactly once.
 """
 
@@ -28,7 +28,9 @@ class StepForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExecutorInfo:
-    """What an executor can do. `fingerprint` identifies its numerics: equal fingerprints promise equal bits (if `bit_exact`)."""
+    """What an executor can do. `fingerprint` identifies its numerics: equal fingerprints promise equal bits (if
+    `bit_exact`).
+    """
 
     name: str
     lanes: tuple[LaneId, ...]
@@ -58,16 +60,22 @@ class Executor(WaitSource, Protocol):
         """Queue a step on its lane; never blocks. A full queue or a faulty plan is our bug: `InvariantError`."""
 
     def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
-        """Give every lane its share units, disjoint; effective at each lane's next op, nothing is drained. No units: the lane rests."""
+        """Give every lane its share units, disjoint; effective at each lane's next op, nothing is drained. No units:
+        the lane rests.
+        """
 
     def suspend(self, lane: LaneId) -> None:
-        """Stop the lane at its next op. The running step keeps its context and its blocks. One level: suspending twice is our bug."""
+        """Stop the lane at its next op. The running step keeps its context and its blocks. One level: suspending
+        twice is our bug.
+        """
 
     def resume(self, lane: LaneId) -> None:
         """Go on where the lane was suspended."""
 
     def cancel(self, step: StepId, seqs: Sequence[SeqId]) -> None:
-        """Skip the chunks of `seqs` from the next op on; a step without live chunks ends at once as CANCELLED. Unknown ids are ignored."""
+        """Skip the chunks of `seqs` from the next op on; a step without live chunks ends at once as CANCELLED.
+        Unknown ids are ignored.
+        """
 
     def collect(self) -> list[StepResult]:
         """Finished steps, oldest first; never blocks."""

@@ -42,7 +42,8 @@ class FinishReason(StrEnum):
 class Slo:
     """Latency targets of a request, seconds. None: no target of that kind.
 
-    `itl_s` bounds every gap between two tokens; `tpot_s` bounds their mean. A sequence with `itl_s` is never delayed on purpose.
+    `itl_s` bounds every gap between two tokens; `tpot_s` bounds their mean. A sequence with `itl_s` is never delayed
+    on purpose.
     """
 
     ttft_s: float | None = None
@@ -54,9 +55,15 @@ class Slo:
     """Share of requests that must meet the target."""
 
 
+DEFAULT_SAMPLING = SamplingParams()
+NO_SLO = Slo()
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image of a prompt: `content_hash` keys caches, `start` is the first placeholder token, `num_tokens` how many there are."""
+    """An image of a prompt: `content_hash` keys caches, `start` is the first placeholder token, `num_tokens` how many
+    there are.
+    """
 
     content_hash: bytes
     start: int
@@ -69,7 +76,7 @@ class Request:
 
     id: RequestId
     prompt: tuple[int, ...]
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = DEFAULT_SAMPLING
     n: int = 1
     task: Task = Task.GENERATE
     service_class: ServiceClass = ServiceClass.ONLINE
@@ -78,7 +85,7 @@ class Request:
     """Lower runs sooner among requests of one class."""
     deadline_s: float | None = None
     """On the engine's clock: the answer is worthless afterwards (the end of a batch window)."""
-    slo: Slo = Slo()
+    slo: Slo = NO_SLO
     adapter: str | None = None
     images: tuple[Image, ...] = ()
     cache_prefix: bool = True

@@ -1,6 +1,7 @@
 """Sampling parameters: how one request wants its tokens chosen.
 
-Owns the values and their limits, not the arithmetic (docs/concepts/numerics.md defines it; every executor has one sampler).
+Owns the values and their limits, not the arithmetic (docs/concepts/numerics.md defines it; every executor has one
+sampler).
 Invariant: a `SamplingParams` that passed `validate` can be executed by every executor without a further check.
 """
 
@@ -115,4 +116,6 @@ def _check_at_least(name: str, value: int, low: int) -> None:
 def _check_token_ids(name: str, tokens: Sequence[int], vocab_size: int) -> None:
     for token in tokens:
         if not 0 <= token < vocab_size:
-            raise RequestError(f"{name} names token {token}; this model's ids go from 0 to {vocab_size - 1}", param=name)
+            raise RequestError(
+                f"{name} names token {token}; this model's ids go from 0 to {vocab_size - 1}", param=name
+            )

@@ -1,7 +1,8 @@
 """Steps: the one closed type that goes from control to device, and the one that comes back.
 
-Owns `StepPlan` and its parts, `StepResult`, and `StepShape`, from which steps are priced. A plan has no phase: a chunk of one token is
-decode, of five hundred is prefill, of one token and four drafts is verify. Nothing else may be sent beside a plan.
+Owns `StepPlan` and its parts, `StepResult`, and `StepShape`, from which steps are priced. A plan has no phase: a
+chunk of one token is decode, of five hundred is prefill, of one token and four drafts is verify. Nothing else may be
+sent beside a plan.
 Invariant: a plan is frozen when built; equal plans have equal `plan_hash`.
 
 Order inside a step: roster and blocks -> moves -> encodes -> chunks -> snapshots -> sampling.
@@ -40,7 +41,9 @@ class OutputKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Rows [first, first + num_rows) of a chunk give outputs of one kind. `targets`: one token id per row (LOGPROBS only)."""
+    """Rows [first, first + num_rows) of a chunk give outputs of one kind. `targets`: one token id per row (LOGPROBS
+    only).
+    """
 
     first: int
     num_rows: int
@@ -51,7 +54,9 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """Guessed tokens behind a chunk's last known token. `parents[i]` is the index of draft i's parent, -1 for the known token."""
+    """Guessed tokens behind a chunk's last known token. `parents[i]` is the index of draft i's parent, -1 for the
+    known token.
+    """
 
     ids: tuple[int, ...]
     parents: tuple[int, ...]
@@ -74,8 +79,8 @@ class Snapshot:
 class Chunk:
     """The part of one sequence computed in one step: slots [start, start + num_tokens) of its block tables.
 
-    `tokens` are the known ids, or FROM_DEVICE for a single unknown one; `num_tokens` counts them and the drafts. `positions` are rope
-    positions where they differ from slots (draft trees, mrope); None means start, start + 1, ...
+    `tokens` are the known ids, or FROM_DEVICE for a single unknown one; `num_tokens` counts them and the drafts.
+    `positions` are rope positions where they differ from slots (draft trees, mrope); None means start, start + 1, ...
     """
 
     seq: SeqId
@@ -100,8 +105,9 @@ class Chunk:
 class Join:
     """From this step on the sequence owns an executor row: sampling parameters, random key, penalty counts, last token.
 
-    `history`: tokens that penalties must know and no chunk will bring (prefix hit, earlier outputs after a preemption); empty when the
-    parameters have no penalty. Its first `num_prompt` tokens, counted from the start of the sequence, are prompt.
+    `history`: tokens that penalties must know and no chunk will bring (prefix hit, earlier outputs after a
+    preemption); empty when the parameters have no penalty. Its first `num_prompt` tokens, counted from the start of
+    the sequence, are prompt.
     """
 
     seq: SeqId
@@ -125,7 +131,9 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class BlockGrant:
-    """Entries [first, first + len(blocks)) of the sequence's block table of `group`. Tables live with the row: a join sends all of it."""
+    """Entries [first, first + len(blocks)) of the sequence's block table of `group`. Tables live with the row: a join
+    sends all of it.
+    """
 
     seq: SeqId
     group: GroupId
@@ -135,7 +143,9 @@ class BlockGrant:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Copy `num_tokens` token slots of every layer of `group` before any chunk runs (copy-on-write of a partly matched block)."""
+    """Copy `num_tokens` token slots of every layer of `group` before any chunk runs (copy-on-write of a partly
+    matched block).
+    """
 
     group: GroupId
     src_block: BlockId
@@ -173,7 +183,9 @@ class ChunkShape:
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """All that a price depends on: (start, num_tokens, num_outputs) of each chunk; windows cannot be priced from counts alone."""
+    """All that a price depends on: (start, num_tokens, num_outputs) of each chunk; windows cannot be priced from
+    counts alone.
+    """
 
     chunks: tuple[ChunkShape, ...]
 
@@ -227,7 +239,9 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class SeqResult:
-    """What one chunk gave. `num_computed` counts slots written and accepted; `tokens` are the tokens sampled (accepted ones first)."""
+    """What one chunk gave. `num_computed` counts slots written and accepted; `tokens` are the tokens sampled
+    (accepted ones first).
+    """
 
     seq: SeqId
     status: SeqStatus

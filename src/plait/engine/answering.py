@@ -1,6 +1,7 @@
 """Answering: from a sequence's new tokens to a client's deltas.
 
-Owns the text stream of every live sequence and the decision that a stop string has come. Knows no tokenizer: it is given a factory.
+Owns the text stream of every live sequence and the decision that a stop string has come. Knows no tokenizer: it is
+given a factory.
 Invariant: after the delta with a finish reason nothing more is made for that sequence.
 """
 

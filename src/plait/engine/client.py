@@ -1,7 +1,7 @@
 """Client: the engine seen from asyncio.
 
-Owns the queues between the engine's thread and one event loop. Implements `EngineClient` for everything above, and `Outbox` for the
-engine. Invariant: one `call_soon_threadsafe` per engine tick, however many deltas it made.
+Owns the queues between the engine's thread and one event loop. Implements `EngineClient` for everything above, and
+`Outbox` for the engine. Invariant: one `call_soon_threadsafe` per engine tick, however many deltas it made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Engine: the loop. Drain arrivals, collect and commit, plan, apply, wait.
 
-Owns requests from arrival to their last delta. Decides nothing about order, memory or shares: the scheduler does; runs nothing: the
-executor does; knows no time but its clock's.
+Owns requests from arrival to their last delta. Decides nothing about order, memory or shares: the scheduler does;
+runs nothing: the executor does; knows no time but its clock's.
 Invariant: every request that was put into the inbox gets exactly one final answer per choice, or one refusal.
 """
 
@@ -127,7 +127,9 @@ class Engine:
         for token in request.prompt:
             if not 0 <= token < self._config.vocab_size:
                 limit = self._config.vocab_size - 1
-                raise RequestError(f"the prompt holds token {token}; this model's ids go from 0 to {limit}", param="prompt")
+                raise RequestError(
+                    f"the prompt holds token {token}; this model's ids go from 0 to {limit}", param="prompt"
+                )
         sequences = [self._sequence(request, choice, now) for choice in range(request.n)]
         admitted: list[Sequence] = []
         try:

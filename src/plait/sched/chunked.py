@@ -1,12 +1,14 @@
-"""Chunked: the baseline policy. One launch at a time, decode first, prompts cut to a token budget, first come first served.
+"""Chunked: the baseline policy. One launch at a time, decode first, prompts cut to a token budget, first come first.
 
-There is no prefill or decode phase: every running sequence has tokens whose KV is not computed, and the step's budget is handed out until
-computed catches up with known. Prefix hits, resumed preemptions and chunked prompts all fall out of that one rule.
-Owns the sequences from admission to their end, the executor rows and the numbering of steps. Invariant: a running sequence has a row and a
-block table; a waiting one has neither.
+There is no prefill or decode phase: every running sequence has tokens whose KV is not computed, and the step's budget
+is handed out until computed catches up with known. Prefix hits, resumed preemptions and chunked prompts all fall out
+of that one rule.
+Owns the sequences from admission to their end, the executor rows and the numbering of steps. Invariant: a running
+sequence has a row and a block table; a waiting one has neither.
 
-Memory: a sequence is admitted when its whole known text plus one block of growth for every running sequence fits, so a started prompt
-never stalls half-way (CONTRACTS H10). When growth fails all the same, the youngest running sequence leaves and is computed again later.
+Memory: a sequence is admitted when its whole known text plus one block of growth for every running sequence fits, so
+a started prompt never stalls half-way (CONTRACTS H10). When growth fails all the same, the youngest running sequence
+leaves and is computed again later.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from plait.core.decision import Cancel, Decision, SeqUpdate, Submit
 from plait.core.errors import InvariantError, RequestError
 from plait.core.events import EventSink, Preempted, Scheduled
 from plait.core.ids import LaneId, SeqId, StepId
-from plait.core.request import FinishReason, Sequence, SeqState, Task
+from plait.core.request import FinishReason, SeqState, Sequence, Task
 from plait.core.step import (
     BlockGrant,
     Chunk,
@@ -37,6 +39,8 @@ from plait.sched.outcome import take_tokens
 from plait.sched.prefix_hold import PrefixHolds
 from plait.sched.waiting import WaitingLine, order_key
 
+LANE = LaneId(0)
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkedConfig:
@@ -51,7 +55,7 @@ class ChunkedConfig:
     eos_token_ids: tuple[int, ...] = ()
     enable_prefix: bool = True
     """Read and write the prefix index."""
-    lane: LaneId = LaneId(0)
+    lane: LaneId = LANE
 
 
 @dataclass(slots=True)
@@ -127,7 +131,7 @@ class ChunkedScheduler:
         for seq in self._waiting.expired(now):
             self._finish(seq, FinishReason.ERROR, now)
             late_s = now - (seq.request.deadline_s or now)
-            error = f"deadline_exceeded: still waiting {late_s:.3f} s after its deadline; send less work or a later deadline"
+            error = f"deadline_exceeded: still waiting {late_s:.3f} s after its deadline; send less work at once"
             updates.append(SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=error))
         return updates
 
@@ -166,7 +170,9 @@ class ChunkedScheduler:
         step.add(seq, grants)
 
     def _victim(self, step: _OpenStep) -> Sequence:
-        """The youngest running sequence that is not in this step yet; nothing is in flight while planning (CONTRACTS H9)."""
+        """The youngest running sequence that is not in this step yet; nothing is in flight while planning (CONTRACTS
+        H9).
+        """
         return next(seq for seq in reversed(self._running) if seq.id not in step.chunks)
 
     def _plan_waiting(self, step: _OpenStep, now: float) -> None:
@@ -214,7 +220,7 @@ class ChunkedScheduler:
                 seq=seq.id,
                 row=seq.row,
                 params=request.sampling,
-                seed=seq.seed,
+                seed=seq.seed % 2**64,
                 choice=seq.choice,
                 num_prompt=seq.num_prompt,
                 history=tuple(seq.tokens[:num_hit]) if request.sampling.has_penalties else (),
@@ -318,9 +324,13 @@ class ChunkedScheduler:
     def _refuse_impossible(self, seq: Sequence) -> None:
         request = seq.request
         if request.task is not Task.GENERATE:
-            raise RequestError(f"task {request.task} is not supported by this engine; ask for a continuation", param="task")
+            raise RequestError(
+                f"task {request.task} is not supported by this engine; ask for a continuation", param="task"
+            )
         if request.adapter is not None:
-            raise RequestError(f"adapter {request.adapter!r} is not loaded; leave it out", param="adapter", code="model_not_found")
+            raise RequestError(
+                f"adapter {request.adapter!r} is not loaded; leave it out", param="adapter", code="model_not_found"
+            )
         if request.images:
             raise RequestError("this model reads text only; leave the images out", param="messages")
         if not request.prompt:
@@ -329,16 +339,15 @@ class ChunkedScheduler:
         limit = self._config.max_model_tokens
         if needed > limit:
             raise RequestError(
-                f"the prompt has {len(request.prompt)} tokens and max_tokens is {seq.max_output_tokens}, together {needed}, but this "
-                f"model holds {limit}; shorten the prompt or lower max_tokens",
+                f"the prompt has {len(request.prompt)} tokens and max_tokens is {seq.max_output_tokens}, together "
+                f"{needed}, but this model holds {limit}; shorten the prompt or lower max_tokens",
                 param="max_tokens",
                 code="context_length_exceeded",
             )
         if not self._kv.can_ever_hold(needed):
             raise RequestError(
-                f"the request needs memory for {needed} tokens but the cache holds {self._kv.capacity_tokens}; shorten it or start "
-                "with a larger --kv-cache-memory",
+                f"the request needs memory for {needed} tokens but the cache holds {self._kv.capacity_tokens}; shorten "
+                "it or start with a larger --kv-cache-memory",
                 param="max_tokens",
                 code="context_length_exceeded",
             )
-

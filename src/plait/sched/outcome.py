@@ -1,6 +1,7 @@
 """Outcome: what newly sampled tokens mean for a sequence.
 
-Owns the order of the ends: end of sequence or stop token, then length. Stop strings are decided by the engine, which sees text.
+Owns the order of the ends: end of sequence or stop token, then length. Stop strings are decided by the engine, which
+sees text.
 """
 
 from __future__ import annotations

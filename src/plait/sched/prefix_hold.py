@@ -1,11 +1,13 @@
 """Prefix holds: a common prefix is computed once.
 
-Owns the knowledge of which prompt blocks running sequences are about to compute. A waiting sequence whose next uncached block is among
-them is held back until it is published (CONTRACTS "a common prefix is computed once": lookup alone sees only what exists).
-Invariant: every entry belongs to a running sequence that has not computed that block yet, so a held sequence is always released by a
-step of somebody else, by that sequence's end, or by its preemption.
+Owns the knowledge of which prompt blocks running sequences are about to compute. A waiting sequence whose next
+uncached block is among them is held back until it is published (CONTRACTS "a common prefix is computed once": lookup
+alone sees only what exists).
+Invariant: every entry belongs to a running sequence that has not computed that block yet, so a held sequence is
+always released by a step of somebody else, by that sequence's end, or by its preemption.
 
-Keys are chained hashes; a collision can only hold a sequence for nothing, never share wrong memory, because hits compare token ids.
+Keys are chained hashes; a collision can only hold a sequence for nothing, never share wrong memory, because hits
+compare token ids.
 """
 
 from __future__ import annotations

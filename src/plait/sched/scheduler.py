@@ -1,7 +1,7 @@
 """Scheduler: the interface between the engine's loop and a policy.
 
-Owns the protocol. A scheduler is the only writer of `Sequence` and the only caller of `KVCache` verbs that change memory. It never sees a
-tensor, a clock or a client: time comes in as an argument.
+Owns the protocol. A scheduler is the only writer of `Sequence` and the only caller of `KVCache` verbs that change
+memory. It never sees a tensor, a clock or a client: time comes in as an argument.
 Invariant: for equal calls in equal order it returns equal decisions.
 """
 
@@ -32,7 +32,9 @@ class Scheduler(Protocol):
         """Take a new sequence into the queue. `RequestError` if it could never be served; then nothing has changed."""
 
     def plan(self, now: float) -> list[Decision]:
-        """What to do now, in order; every `Submit` counts as submitted when this returns. Empty: nothing can be done yet."""
+        """What to do now, in order; every `Submit` counts as submitted when this returns. Empty: nothing can be done
+        yet.
+        """
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         """Take a collected step: publish what it computed and say what it gave each sequence."""

@@ -1,7 +1,7 @@
 """Waiting line: sequences without an executor row, in the order in which they are to be taken.
 
-Owns the order: online before batch, then priority, then arrival, then id. A preempted sequence keeps its place by arrival, so it goes
-before everything younger.
+Owns the order: online before batch, then priority, then arrival, then id. A preempted sequence keeps its place by
+arrival, so it goes before everything younger.
 Invariant: ascending by `order_key`, no sequence twice.
 """
 

@@ -1,0 +1,1 @@
+"""The reference executor: NumPy, float32, one op after another. It defines what is correct."""
