@@ -28,7 +28,10 @@ from plait.core.step import (
     StepPlan,
     StepResult,
 )
-from plait.model.visibility import CAUSAL, Visibility
+from plait.model.cache_layout import CacheLayout, GroupLayout
+from plait.model.program import GroupKind
+from plait.model.visibility import CAUSAL, Visibility, window
+from plait.model.visibility import chunk as own_stretch
 
 NO_BLOCK = BlockId(-1)
 """A table entry that was never granted: it lies behind the window of a sequence that joined late."""
@@ -52,9 +55,29 @@ class GroupSlots:
     tokens_per_block: int = 1
     visibility: Visibility = CAUSAL
 
+    @classmethod
+    def of(cls, layout: GroupLayout) -> GroupSlots:
+        group, num_blocks, size = layout.group, layout.num_blocks, layout.tokens_per_block
+        match group.kind:
+            case GroupKind.STATE:
+                return cls(num_blocks, Holds.STATE)
+            case GroupKind.CROSS | GroupKind.EMBEDDING:
+                return cls(num_blocks, Holds.ENCODED, size)
+            case GroupKind.WINDOW:
+                return cls(num_blocks, Holds.TOKENS, size, window(group.window))
+            case GroupKind.CHUNKED:
+                return cls(num_blocks, Holds.TOKENS, size, own_stretch(group.window))
+            case GroupKind.FULL:
+                return cls(num_blocks, Holds.TOKENS, size)
+
     def first_visible_entry(self, position: int) -> int:
         """Table entry of the oldest slot that the token at `position` sees."""
         return self.visibility.first(position) // self.tokens_per_block
+
+
+def slots_of(layout: CacheLayout) -> tuple[GroupSlots, ...]:
+    """What a roster must know of a loaded model's memory."""
+    return tuple(GroupSlots.of(group) for group in layout.groups)
 
 
 @dataclass(slots=True, eq=False)

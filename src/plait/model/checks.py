@@ -190,10 +190,10 @@ def canonical_form(program: Program, ops: Sequence[Op]) -> tuple[object, ...]:
     def number(sort: str, item: object) -> int:
         return numbers.setdefault((sort, item), len(numbers))
 
-    def value_form(id: ValueId) -> object:
-        value = program.values[id]
+    def value_form(value_id: ValueId) -> object:
+        value = program.values[value_id]
         return (
-            number("value", root_of(program.values, id)),
+            number("value", root_of(program.values, value_id)),
             value.space,
             value.width,
             value.base is None,

@@ -1,12 +1,11 @@
 """Operations: the closed list of what a model may do, semantic and unfused.
 
 Owns each operation's shapes, row space, attributes and written definition; an executor that follows the definition is
-correct, and may fuse as it likes within docs/concepts/numerics.md. Holds no tensors: weights are names, cache places
-are (group, slot). Invariant: nothing here depends on what the tokens are; all that changes from step to step comes from
-the plan.
+correct, and may fuse as it likes within docs/concepts/numerics.md. Weights are names, cache places are (group, slot).
+Invariant: nothing here depends on what the tokens are; all that changes from step to step comes from the plan.
 
-Notation: x[r, c] is row r, column c of a value; R rows in the op's space. Arithmetic is float32 unless said otherwise.
-"Chain" is one accumulation in ascending order, never split. A `slot` is a layer's place in its cache group.
+Notation: x[r, c] is row r, column c of a value of R rows. Arithmetic is float32 unless said otherwise. A "chain" is one
+accumulation in ascending order from 0, never split. A `slot` of an op is a layer's place in its cache group.
 """
 
 from __future__ import annotations
@@ -39,8 +38,9 @@ class Space(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Rows of `width` float32 numbers. With `base`, a view: columns [offset, offset + width) of the value `base`, never
-    written.
+    """Rows of `width` float32 numbers.
+
+    With `base` it is a view, defined by no op: columns [offset, offset + width) of that value.
     """
 
     id: ValueId
@@ -88,15 +88,14 @@ class NormKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """Each row, cut into `parts` equal parts of n = D / parts columns (1: whole rows; heads: per-head norm), is
-    normalised by part:
+    """Normalises each row, or each of its `parts` equal parts of n = D / parts columns (a per-head norm).
 
     RMS    y[c] = x[c] / sqrt(mean(x^2) + eps) * (offset + w[c])
     LAYER  y[c] = (x[c] - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * (offset + w[c]) + b[c]
 
-    eps is added inside the root. Means are over the part's n columns, in an order that depends on n alone. inputs:
-    (x,); output: [R, D]; weight (and bias): [D], or [n] and used by every part; None: w = 1, b = 0. offset is 0, or 1
-    for weights stored around zero.
+    eps is added inside the root. Means are over the part's n columns, in an order that depends on n alone.
+    inputs: (x,); output: [R, D]; weight (and bias): [D], or [n] and used by every part; None: w = 1, b = 0.
+    `offset` is 0, or 1 for weights stored around zero.
     """
 
     inputs: tuple[ValueId]
@@ -113,8 +112,8 @@ class Norm:
 class Linear:
     """y[r, n] = out_scale * (sum_k x[r, k] * w[n, k] + b[n]), the sum one chain over k from 0, the bias added after it.
 
-    inputs: (x,) [R, K]; output: [R, N]; weight: [N, K]; bias: [N] or None. If `adaptable`, a row whose sequence has an
-    adapter with this weight adds the adapter's low-rank term to the sum before the bias.
+    inputs: (x,) [R, K]; output: [R, N]; weight: [N, K]; bias: [N] or None.
+    If `adaptable`, a row whose sequence has an adapter for this weight adds its low-rank term to the sum before the bias.
     """
 
     inputs: tuple[ValueId]
@@ -136,10 +135,10 @@ class Pairing(StrEnum):
 class Rope:
     """Rotates the first spec.rotary_dim columns of each head; the others pass through.
 
-    Row at position p, pair i, columns (a, b): c = cos(p f_i), s = sin(p f_i) with f = `frequencies(spec)`, product, cos
-    and sin in double precision, then multiplied by mscale and rounded to float32;  y[a] = x[a] c - x[b] s;  y[b] = x[b]
-    c + x[a] s. Positions are the plan's: `Chunk.positions`, or start, start + 1, ...; in ENCODER, the row's place in
-    its image. inputs: (x,), output: [R, heads * head_dim].
+    Row at position p, pair i of columns (a, b), f = `frequencies(spec)`: c = mscale * cos(p f_i), s = mscale * sin(p f_i),
+    all of it in double precision, then rounded to float32;  y[a] = x[a] c - x[b] s;  y[b] = x[b] c + x[a] s.
+    p comes from the plan: `Chunk.positions`, or start, start + 1, ...; in ENCODER it is the row's place in its image.
+    inputs: (x,); output: [R, heads * head_dim].
     """
 
     inputs: tuple[ValueId]
@@ -153,11 +152,10 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class CacheWrite:
-    """Each row's k and v, rounded to the cache's number type (nearest, ties to even), go to its slot of layer `slot` of
-    `group`.
+    """Puts each row's k and v, rounded to the cache's number type (nearest, ties to even), into layer `slot` of `group`.
 
-    inputs: (k, v) [R, kv_heads * d_k], [R, kv_heads * d_v], or (x,) [R, D] for an EMBEDDING group; no output. Where:
-    the block table of the row's sequence. Attention never uses the unrounded values.
+    Where: the row's token slot, through the block table of its sequence. Attention never uses the unrounded values.
+    inputs: (k, v) [R, kv_heads * d_k], [R, kv_heads * d_v], or (x,) [R, D] for an EMBEDDING group; no output.
     """
 
     inputs: tuple[ValueId, ValueId] | tuple[ValueId]
@@ -170,14 +168,14 @@ class CacheWrite:
 class Attend:
     """y[r, h, :] = sum_j p_j v_j over the keys j visible to row r, head h using KV head h // (heads / kv_heads).
 
-    z_j = scale * sum_d q_d k_jd (chain over d);  with softcap: z_j = softcap * tanh(z_j / softcap);  p = softmax(z)
-    over the visible keys. Canonical order, the same for every row: keys in tiles of KEY_TILE at absolute slots,
-    ascending; per tile m = max z, l = sum of exp(z_j - m) and o = sum_j exp(z_j - m) v_j (chain over j); tiles are
-    merged in order; y = o / l. The last sum stops at the row's visible keys: slots behind them may hold NaN. `sinks`
-    [heads] adds a first tile with m = sink, l = 1, o = 0. Keys and values are always read back from layer `slot` of
-    `group`; a row of a draft tree sees its sequence and its ancestors, in logical order. inputs: (q,) [R, heads * d_k];
-    output: [R, heads * d_v]. Without a group (encoders that keep nothing) inputs are (q, k, v) and the keys are the
-    rows of the same chunk.
+    z_j = scale * sum_d q_d k_jd (chain);  with softcap: z_j = softcap * tanh(z_j / softcap);  p = softmax(z).
+    Canonical order, the same for every row: keys in tiles of KEY_TILE at absolute slots, ascending; per tile m = max z_j,
+    l = sum_j exp(z_j - m), o = sum_j exp(z_j - m) v_j (chain), over visible keys only, because slots behind them may hold
+    NaN; tiles are merged in order; y = o / l. `sinks` [heads] adds a tile with m = sink, l = 1, o = 0 before the first.
+
+    Keys and values are always read back from layer `slot` of `group`. A row of a draft tree sees its sequence and its
+    ancestors, in logical order. inputs: (q,) [R, heads * d_k]; output: [R, heads * d_v].
+    Without a group (encoders that keep nothing) inputs are (q, k, v) and the keys are the rows of the same chunk.
     """
 
     inputs: tuple[ValueId] | tuple[ValueId, ValueId, ValueId]
@@ -253,12 +251,13 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Conv:
-    """Causal convolution along tokens, channel by channel: y[t, c] = act(sum_j w[c, j] * x[t - width + 1 + j, c] +
-    b[c]), j ascending.
+    """Causal convolution along tokens, channel by channel, W = width:
 
-    Tokens before the chunk come from the running state (zeros at the start of a sequence): part `part` of layer `slot`
-    of a STATE group, [C, width - 1] float32, oldest first, updated token by token; snapshots are bit copies where the
-    plan asks for them. inputs: (x,), output: [R, C] in TOKENS; weight: [C, width]; bias: [C] or None.
+    y[t, c] = activation(sum_j w[c, j] * x[t - W + 1 + j, c] + b[c]), a chain over j.
+
+    Tokens before the chunk come from the running state (zeros at the start of a sequence): part `part` of layer `slot` of
+    a STATE group, [C, W - 1] float32, oldest first. Snapshots are bit copies where the plan asks for them.
+    inputs: (x,); output: [R, C] in TOKENS; weight: [C, W]; bias: [C] or None.
     """
 
     inputs: tuple[ValueId]
@@ -273,9 +272,7 @@ class Conv:
 
 
 class ScanKind(StrEnum):
-    """The recurrence; S is the state of one head, tokens one after another, softplus(x) = log(1 + exp(x)). See
-    `Scan`.
-    """
+    """Which recurrence, as written at `Scan`."""
 
     MAMBA1 = "mamba1"
     MAMBA2 = "mamba2"
@@ -285,27 +282,25 @@ class ScanKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A recurrence along tokens, sequential in them whatever the chunks. State: [heads, head_dim, state_dim] float32,
-    zeros at the start.
+    """A recurrence along tokens, one after another whatever the chunks, head by head; S is the state of head h.
 
-    MAMBA1       inputs (x, dt, B, C) [R, H], [R, H], [R, N], [R, N], head_dim 1; weights (A_log [H, N], D [H], dt_bias
-    [H]).
-                 d = softplus(dt_h + dt_bias_h); S[n] = exp(-d exp(A_log[h, n])) S[n] + d x_h B[n]; y_h = sum_n C[n]
-                 S[n] + D_h x_h
-    MAMBA2       inputs (x, dt, B, C) [R, H P], [R, H], [R, G N], [R, G N]; weights (A_log [H], D [H], dt_bias [H]); g =
-    h // (H / G).
-                 d = softplus(dt_h + dt_bias_h); S[p, n] = exp(-d exp(A_log_h)) S[p, n] + d x[h, p] B[g, n];
+    H heads, P = head_dim, N = state_dim, G = groups, g = h // (H / G), sp(x) = log(1 + exp(x)); sums are chains.
+
+    MAMBA1       inputs x [H], dt [H], B [N], C [N] per row, P = 1; weights A_log [H, N], D [H], dt_bias [H]
+                 d = sp(dt_h + dt_bias_h);  S[n] = exp(-d exp(A_log[h, n])) S[n] + d x_h B[n]
+                 y_h = sum_n C[n] S[n] + D_h x_h
+    MAMBA2       inputs x [H P], dt [H], B [G N], C [G N]; weights A_log [H], D [H], dt_bias [H]
+                 d = sp(dt_h + dt_bias_h);  S[p, n] = exp(-d exp(A_log_h)) S[p, n] + d x[h, p] B[g, n]
                  y[h, p] = sum_n C[g, n] S[p, n] + D_h x[h, p]
-    GATED_DELTA  inputs (q, k, v, a, b) [R, G N], [R, G N], [R, H P], [R, H], [R, H]; weights (A_log [H], dt_bias [H]);
-    g as above.
-                 q, k = x / sqrt(sum x^2 + 1e-6) per head, q also / sqrt N;  S = exp(-exp(A_log_h) softplus(a_h +
-                 dt_bias_h)) S; u = sigmoid(b_h) (v_h - S k_g); S = S + u k_g^T; y_h = S q_g
-    RWKV7        inputs (r, w, k, v, a, b) [R, H N] each, P = N; no weights.
-                 S = S diag(exp(-exp(w_h))) + (S a_h) b_h^T + v_h k_h^T; y_h = S r_h
+    GATED_DELTA  inputs q [G N], k [G N], v [H P], a [H], b [H]; weights A_log [H], dt_bias [H]
+                 q_g, k_g divided by sqrt(sum of their squares + 1e-6), q_g also by sqrt(N)
+                 S = exp(-exp(A_log_h) sp(a_h + dt_bias_h)) S;  u = (v_h - S k_g) / (1 + exp(-b_h));  S = S + u k_g^T
+                 y_h = S q_g
+    RWKV7        inputs r, w, k, v, a, b [H N] each, P = N; no weights
+                 S = S diag(exp(-exp(w_h))) + (S a_h) b_h^T + v_h k_h^T;  y_h = S r_h
 
-    H heads, P = head_dim, N = state_dim, G = groups. Sums over n are chains. output: [R, H P] in TOKENS. The state is
-    part `part` of layer `slot` of a STATE group; whether a chunk starts with one, and its snapshots (bit copies), come
-    from the plan.
+    output: [R, H P] in TOKENS. The state [H, P, N], float32 and zeros at the start of a sequence, is part `part` of layer
+    `slot` of a STATE group; whether a chunk starts with one, and its snapshots (bit copies), come from the plan.
     """
 
     inputs: tuple[ValueId, ...]
@@ -334,11 +329,11 @@ class RouteScore(StrEnum):
 class Route:
     """Chooses `top_k` of `experts` for each row.
 
-    s = score(x w^T) over all experts; ranking by s + bias, descending, ties by lowest expert. With `groups` > 1 only
-    experts of the `top_groups` groups with the largest sum of their two best rankings take part. The weight of a chosen
-    expert is its s, divided by the sum of the chosen ones if `normalize`, times `scale`. inputs: (x,) [R, D]; output:
-    [R, 2 top_k]: expert ids in ranking order (exact as float32), then their weights; weight: [experts, D]; bias:
-    [experts] or None.
+    s = score(x w^T) over all experts; experts are ranked by s + bias, descending, ties by lowest expert. With `groups` > 1
+    only the `top_groups` groups whose two best experts have the largest sum of s + bias take part. A chosen expert's
+    weight is its s, divided by the sum over the chosen ones if `normalize`, times `scale`.
+    inputs: (x,) [R, D]; output: [R, 2 top_k]: expert ids in ranking order (exact in float32), then their weights;
+    weight: [experts, D]; bias: [experts] or None.
     """
 
     inputs: tuple[ValueId]
@@ -356,11 +351,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """y[r] = sum over the row's chosen experts e, in its own ranking order (chain), of weight_e * down_e (act(gate_e x)
-    * (up_e x)).
+    """y[r] = sum of weight_e * down_e (activation(gate_e x) * (up_e x)) over the row's chosen experts e.
 
-    No expert drops a row. Shared experts are a gated MLP beside this op. inputs: (x, routing) [R, D], [R, 2 top_k];
-    output: [R, D]; gate, up: [experts, F, D]; down: [experts, D, F].
+    The sum is a chain in the row's own ranking order; no expert drops a row. Shared experts are a gated MLP beside this op.
+    inputs: (x, routing) [R, D], [R, 2 top_k]; output: [R, D]; gate, up: [experts, F, D]; down: [experts, D, F].
     """
 
     inputs: tuple[ValueId, ValueId]
@@ -386,8 +380,8 @@ class Select:
 class Sample:
     """Turns logits into tokens and log-probabilities by each row's sampling parameters.
 
-    z = logit_scale * x; with softcap: z = softcap * tanh(z / softcap); then the one sampler of
-    docs/concepts/numerics.md. inputs: (x,) [R_out, V] in OUTPUTS; no output: results go into the StepResult.
+    z = logit_scale * x; with softcap: z = softcap * tanh(z / softcap); then the sampler of docs/concepts/numerics.md.
+    inputs: (x,) [R_out, V] in OUTPUTS; no output: results go into the StepResult.
     """
 
     inputs: tuple[ValueId]
@@ -405,11 +399,9 @@ class PoolKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Folds the rows of each sequence, in token order, into one vector; with `normalize`, divided by sqrt(sum y^2) at
-    the end.
+    """Folds the rows of each sequence, in token order, into one vector y; with `normalize`, y / sqrt(sum y^2) at the end.
 
-    inputs: (x,) [R_out, D] in OUTPUTS; no output: the vector goes into the StepResult when the sequence's last token is
-    pooled.
+    inputs: (x,) [R_out, D] in OUTPUTS; no output: y goes into the StepResult when the sequence's last token is pooled.
     """
 
     inputs: tuple[ValueId]

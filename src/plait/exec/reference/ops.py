@@ -99,9 +99,9 @@ def activate(activation: Activation, x: Floats) -> Floats:
             return np.square(np.maximum(x, np.float32(0)))
         case Activation.GELU_TANH:
             inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-            return x / np.float32(2) * (ONE + np.tanh(inner))
+            return np.multiply(x / np.float32(2), ONE + np.tanh(inner), dtype=np.float32)
         case Activation.GELU:
-            return x / np.float32(2) * (ONE + _erf(x * np.float32(np.sqrt(0.5))))
+            return np.multiply(x / np.float32(2), ONE + _erf(x * np.float32(np.sqrt(0.5))), dtype=np.float32)
 
 
 def _erf(x: Floats) -> Floats:

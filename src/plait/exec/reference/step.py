@@ -97,7 +97,7 @@ class StepRun:
             self._execute(op)
             for value in op.inputs:
                 if self.loaded.last_use[value] == index:
-                    del self._values[value]
+                    self._values.pop(value, None)  # an op may name a value twice
             yield
 
     def seq_results(self) -> tuple[SeqResult, ...]:
@@ -186,8 +186,9 @@ class StepRun:
 
     def _cache_write(self, op: CacheWrite) -> None:
         group = self.loaded.program.cache_groups[op.group]
-        keys = self._values[op.inputs[0]].reshape(-1, group.num_kv_heads, group.head_dim_k)
-        values = self._values[op.inputs[1]].reshape(-1, group.num_kv_heads, group.head_dim_v)
+        k, v = op.inputs
+        keys = self._values[k].reshape(-1, group.num_kv_heads, group.head_dim_k)
+        values = self._values[v].reshape(-1, group.num_kv_heads, group.head_dim_v)
         for chunk, seat, row in self._live_chunks():
             rows = slice(row, row + chunk.num_tokens)
             self.loaded.memory.write(op.group, op.slot, seat.tables[op.group], chunk.start, keys[rows], values[rows])

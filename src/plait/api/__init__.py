@@ -1,0 +1,3 @@
+"""OpenAI bodies in, OpenAI bodies out: what a JSON body asks, as core requests, and what deltas answer, as JSON. No
+transport.
+"""

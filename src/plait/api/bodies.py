@@ -1,0 +1,66 @@
+"""Bodies: JSON bytes to objects and back.
+
+Owns the JSON types of this room and the only place where bytes from outside become values. Knows no field of any
+endpoint.
+Invariant: a value read here holds no NaN, no infinity, no lone surrogate, and is at most 1,024 levels deep; a value
+written here is one line.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import orjson
+
+from plait.core.errors import RequestError
+
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+_SHOWN_CHARS = 60
+_KINDS = {
+    "str": "a string",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "an object",
+    "float": "a number",
+    "bool": "a boolean",
+}
+
+
+def read_object(raw: bytes) -> JsonObject:
+    """The JSON object in `raw`, or `RequestError`."""
+    try:
+        value: JsonValue = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise RequestError(f"not valid JSON: {error}", code="invalid_json") from error
+    if not isinstance(value, dict):
+        raise RequestError(f"{shown(value)} where a JSON object is expected; write {{...}}", code="invalid_json")
+    return value
+
+
+def write_line(value: JsonObject) -> str:
+    """`value` as JSON without a line break, non-ASCII text kept as it is."""
+    return orjson.dumps(value).decode()
+
+
+def shown(value: object) -> str:
+    """`value` as an error message quotes it: one short line, with its kind."""
+    if value is None:
+        return "null"
+    if isinstance(value, int) and not isinstance(value, bool):
+        # Python refuses to print integers of thousands of digits, and nobody would read them.
+        return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
+    kind = _KINDS.get(type(value).__name__, "a value of an unknown kind")
+    text = _quoted(value)
+    return kind if text is None else f"{text} ({kind})"
+
+
+def _quoted(value: object) -> str | None:
+    if isinstance(value, str):
+        value = value[: _SHOWN_CHARS + 1]
+    try:
+        text = orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        return None
+    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."

@@ -1,0 +1,110 @@
+"""Calls: what one body asks of the engine, complete.
+
+Owns `Call` and the step from a parsed body and prompts in tokens to core requests: the context limit, token ids,
+ranges. Parses no JSON and encodes no text.
+Invariant: choice j of prompt i has index i * n + j, and every request of a call fits the model's context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from plait.api.fields import Generation
+from plait.core.client import ModelInfo
+from plait.core.errors import RequestError
+from plait.core.ids import RequestId
+from plait.core.request import Request
+
+
+class Endpoint(StrEnum):
+    """The routes that generate, by their path."""
+
+    CHAT = "/v1/chat/completions"
+    COMPLETIONS = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One body, ready to be submitted: one request per prompt. `id` and `model` are what the answer shows."""
+
+    endpoint: Endpoint
+    id: str
+    model: str
+    fingerprint: str
+    generation: Generation
+    requests: tuple[Request, ...]
+
+    @property
+    def num_choices(self) -> int:
+        return len(self.requests) * self.generation.n
+
+
+def make_call(
+    endpoint: Endpoint,
+    call_id: str,
+    generation: Generation,
+    prompts: Sequence[tuple[str, Sequence[int]]],
+    model: ModelInfo,
+) -> Call:
+    """`prompts` are (path in the body, tokens); `RequestError` if one of them, or a parameter, cannot be served."""
+    generation.sampling.validate(model.vocab_size)
+    requests = []
+    for place, (path, tokens) in enumerate(prompts):
+        _check_tokens(tokens, path, model.vocab_size)
+        requests.append(
+            Request(
+                id=RequestId(f"{call_id}-{place}"),
+                prompt=tuple(tokens),
+                sampling=replace(generation.sampling, max_tokens=_max_tokens(len(tokens), path, generation, model)),
+                n=generation.n,
+                service_class=generation.service_class,
+                tenant=generation.tenant,
+                priority=generation.priority,
+            )
+        )
+    return Call(endpoint, call_id, generation.model or model.name, model.fingerprint, generation, tuple(requests))
+
+
+def check_model(name: str | None, served: Sequence[str]) -> None:
+    """`RequestError` 404 for a model that is not served. A body without a model means the only one there is."""
+    if name is not None and name not in served:
+        raise RequestError(
+            f"model {name!r} is not served here; ask for {' or '.join(repr(known) for known in served)}",
+            param="model",
+            code="model_not_found",
+            status=404,
+        )
+
+
+def _check_tokens(tokens: Sequence[int], path: str, vocab_size: int) -> None:
+    for token in tokens:
+        if not 0 <= token < vocab_size:
+            raise RequestError(
+                f"{path} holds token {token}; this model's ids go from 0 to {vocab_size - 1}", param=path
+            )
+
+
+def _max_tokens(num_prompt: int, path: str, generation: Generation, model: ModelInfo) -> int | None:
+    """The output limit of one prompt: an explicit one must fit the context, a default one is cut to what is left of it."""
+    room = model.max_model_tokens - num_prompt
+    if room < 1:
+        raise RequestError(
+            f"{path} has {num_prompt} tokens but the model holds {model.max_model_tokens}, output included; "
+            f"shorten it to {model.max_model_tokens - 1} tokens or less",
+            param=path,
+            code="context_length_exceeded",
+        )
+    wanted = generation.sampling.max_tokens
+    if wanted is None or wanted <= room:
+        return wanted
+    field = generation.explicit_max
+    if field is None:
+        return room
+    raise RequestError(
+        f"{path} has {num_prompt} tokens and {field} asks for {wanted}, together {num_prompt + wanted}, but the model "
+        f"holds {model.max_model_tokens}; lower {field} to {room} or shorten the prompt",
+        param=field,
+        code="context_length_exceeded",
+    )

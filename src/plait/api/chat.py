@@ -1,0 +1,101 @@
+"""Chat: bodies of /v1/chat/completions.
+
+Owns the fields that only chats have. The conversation itself is in `messages`, the fields shared with text completions
+in `fields`.
+Invariant: a `ChatBody` is complete: every field of the body was honoured, refused or is known to be ignorable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from plait.api.bodies import JsonObject, JsonValue
+from plait.api.calls import Call, Endpoint, make_call
+from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, checked
+from plait.api.fields import Generation, OutputLimit, SharedFields, generation, num_alternatives, output_limit
+from plait.api.messages import Message, parse_messages
+from plait.api.model_text import ModelText
+from plait.api.refusals import refuse_unsupported
+from plait.core.client import ModelInfo
+from plait.core.errors import RequestError
+from plait.core.sampling import SamplingParams
+
+# Ours to set when a prompt is rendered; from a body they would silently change what other fields say.
+_RESERVED_VARIABLES = ("messages", "add_generation_prompt", "tools", "documents", "bos_token", "eos_token")
+
+
+class ChatFields(BaseModel):
+    model_config = LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES
+
+    max_completion_tokens: int | None = None
+    max_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    reasoning_effort: str | None = None
+    add_generation_prompt: bool | None = None
+    add_special_tokens: bool | None = None
+    chat_template_kwargs: dict[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatBody:
+    """`variables` are handed to the chat template as they are."""
+
+    messages: tuple[Message, ...]
+    generation: Generation
+    add_generation_prompt: bool
+    variables: Mapping[str, JsonValue]
+
+
+def parse_chat(body: JsonObject, defaults: SamplingParams | None = None) -> ChatBody:
+    """Check a body; `RequestError` for the first fault. `defaults` hold for sampling fields that the body leaves out."""
+    shared = checked(SharedFields, body)
+    fields = checked(ChatFields, body)
+    refuse_unsupported(body)
+    if fields.add_special_tokens:
+        raise RequestError(
+            "add_special_tokens is true; the chat template already writes them: leave it out",
+            param="add_special_tokens",
+        )
+    asked = generation(shared, _limit(fields), _logprobs(fields), defaults or SamplingParams())
+    return ChatBody(
+        messages=parse_messages(body.get("messages")),
+        generation=asked,
+        add_generation_prompt=fields.add_generation_prompt is not False,
+        variables=_variables(body.get("chat_template_kwargs"), fields.reasoning_effort),
+    )
+
+
+def chat_call(body: ChatBody, call_id: str, text: ModelText, model: ModelInfo) -> Call:
+    """Render and encode the conversation; `RequestError` if it does not fit the model or its template refuses it."""
+    tokens = text.encode_chat(body.messages, add_generation_prompt=body.add_generation_prompt, variables=body.variables)
+    return make_call(Endpoint.CHAT, call_id, body.generation, [("messages", tokens)], model)
+
+
+def _limit(fields: ChatFields) -> OutputLimit:
+    old = output_limit(fields.max_tokens, "max_tokens")
+    new = output_limit(fields.max_completion_tokens, "max_completion_tokens")
+    return new or old or OutputLimit(None, None)
+
+
+def _logprobs(fields: ChatFields) -> int | None:
+    if fields.top_logprobs is not None:
+        wanted = num_alternatives(fields.top_logprobs, "top_logprobs")
+        # Zero asks for nothing, so it is fine beside logprobs false.
+        if wanted and not fields.logprobs:
+            raise RequestError(f"top_logprobs is {wanted} but logprobs is not true; set it", param="top_logprobs")
+    return (fields.top_logprobs or 0) if fields.logprobs else None
+
+
+def _variables(given: JsonValue, reasoning_effort: str | None) -> Mapping[str, JsonValue]:
+    variables: JsonObject = dict(given) if isinstance(given, dict) else {}
+    for name in _RESERVED_VARIABLES:
+        if name in variables:
+            path = f"chat_template_kwargs.{name}"
+            raise RequestError(f"{path} is set; {name} is not the body's to choose: leave it out", param=path)
+    if reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", reasoning_effort)
+    return variables

@@ -1,0 +1,62 @@
+"""Checking: a JSON object against a pydantic model, with errors that a user can act on.
+
+Owns the sentences for every way in which a field can be wrong. Knows no endpoint; ranges of sampling values are core's.
+Invariant: `checked` returns a valid model or raises `RequestError` with the dotted path of the first faulty field;
+pydantic's own wording never reaches a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from plait.api.bodies import JsonObject, shown
+from plait.core.errors import InvariantError, RequestError
+
+# Unknown fields are ignored because SDKs add new ones every month; "8" is not 8 and 1.5 is not 1.
+LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+_WANTED = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "a string",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+_BOUNDS = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def checked(model: type[Model], body: JsonObject) -> Model:
+    """`body` as a `model`; `RequestError` for the first fault."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        context: Mapping[str, object] = fault.get("ctx", {})
+        raise _request_error(fault["type"], fault["loc"], fault["input"], context) from error
+
+
+def _request_error(
+    kind: str, path: tuple[int | str, ...], value: object, context: Mapping[str, object]
+) -> RequestError:
+    param = ".".join(str(part) for part in path)
+    return RequestError(f"{param} is {shown(value)}; it must be {_wanted(kind, context)}", param=param)
+
+
+def _wanted(kind: str, context: Mapping[str, object]) -> str:
+    if kind in _WANTED:
+        return _WANTED[kind]
+    if kind in _BOUNDS:
+        key, words = _BOUNDS[kind]
+        return f"{words} {context[key]}"
+    if kind == "literal_error":
+        return str(context["expected"]).replace("'", '"')
+    raise InvariantError(f"no sentence for the field fault {kind!r}")

@@ -1,0 +1,126 @@
+"""Completions: bodies of /v1/completions.
+
+Owns the prompt in its four forms and the fields that only text completions have. Shared fields are in `fields`.
+Invariant: the prompts of a `CompletionBody` are in the order of the body, none of them is an empty list of tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from plait.api.bodies import JsonObject, JsonValue, shown
+from plait.api.calls import Call, Endpoint, make_call
+from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, checked
+from plait.api.fields import (
+    MAX_PROMPTS,
+    Generation,
+    OutputLimit,
+    SharedFields,
+    generation,
+    num_alternatives,
+    output_limit,
+)
+from plait.api.model_text import ModelText
+from plait.api.refusals import refuse_unsupported
+from plait.core.client import ModelInfo
+from plait.core.errors import RequestError
+from plait.core.sampling import SamplingParams
+
+DEFAULT_MAX_TOKENS = 16
+"""As in the OpenAI API, which is why so many first completions look cut off."""
+
+Prompt = str | tuple[int, ...]
+
+
+class CompletionFields(BaseModel):
+    model_config = LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES
+
+    max_tokens: int | None = None
+    logprobs: int | None = None
+    add_special_tokens: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionBody:
+    """`prompts` are (path in the body, text or token ids)."""
+
+    prompts: tuple[tuple[str, Prompt], ...]
+    generation: Generation
+    add_special_tokens: bool
+
+
+def parse_completion(body: JsonObject, defaults: SamplingParams | None = None) -> CompletionBody:
+    """Check a body; `RequestError` for the first fault. `defaults` hold for sampling fields that the body leaves out."""
+    shared = checked(SharedFields, body)
+    fields = checked(CompletionFields, body)
+    refuse_unsupported(body)
+    logprobs = None if fields.logprobs is None else num_alternatives(fields.logprobs, "logprobs")
+    return CompletionBody(
+        prompts=_prompts(body.get("prompt")),
+        generation=generation(shared, _limit(fields), logprobs, defaults or SamplingParams()),
+        add_special_tokens=fields.add_special_tokens is not False,
+    )
+
+
+def completion_call(body: CompletionBody, call_id: str, text: ModelText, model: ModelInfo) -> Call:
+    """Encode the prompts; `RequestError` if one of them is empty or does not fit the model."""
+    encoded = []
+    for path, prompt in body.prompts:
+        tokens = text.encode_text(prompt, body.add_special_tokens) if isinstance(prompt, str) else list(prompt)
+        if not tokens:
+            raise RequestError(
+                f"{path} is empty and this model adds no begin-of-text token; send at least one token", param=path
+            )
+        encoded.append((path, tokens))
+    return make_call(Endpoint.COMPLETIONS, call_id, body.generation, encoded, model)
+
+
+def _limit(fields: CompletionFields) -> OutputLimit:
+    if fields.max_tokens == 0:
+        raise RequestError(
+            "max_tokens is 0, which scores a prompt and needs echo; echo is not supported yet: ask for at least 1",
+            param="max_tokens",
+            code="unsupported_parameter",
+        )
+    return output_limit(fields.max_tokens, "max_tokens") or OutputLimit(DEFAULT_MAX_TOKENS, None)
+
+
+def _prompts(prompt: JsonValue) -> tuple[tuple[str, Prompt], ...]:
+    if isinstance(prompt, str):
+        return (("prompt", prompt),)
+    if not isinstance(prompt, list):
+        raise RequestError(
+            f"prompt is {shown(prompt)}; it must be text, token ids, or a list of either",
+            param="prompt",
+        )
+    if not prompt:
+        raise RequestError("prompt is empty; send at least one prompt", param="prompt")
+    if _is_int(prompt[0]):
+        return (("prompt", _token_ids(prompt, "prompt")),)
+    if len(prompt) > MAX_PROMPTS:
+        raise RequestError(f"prompt holds {len(prompt)} prompts; at most {MAX_PROMPTS} fit one body", param="prompt")
+    return tuple((f"prompt.{place}", _prompt(one, f"prompt.{place}")) for place, one in enumerate(prompt))
+
+
+def _prompt(prompt: JsonValue, path: str) -> Prompt:
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, list):
+        return _token_ids(prompt, path)
+    raise RequestError(f"{path} is {shown(prompt)}; it must be a string or a list of token ids", param=path)
+
+
+def _token_ids(values: list[JsonValue], path: str) -> tuple[int, ...]:
+    if not values:
+        raise RequestError(f"{path} is an empty list; send at least one token", param=path)
+    for place, value in enumerate(values):
+        if not _is_int(value):
+            raise RequestError(f"{path}.{place} is {shown(value)}; it must be a token id", param=f"{path}.{place}")
+    return tuple(value for value in values if isinstance(value, int))
+
+
+def _is_int(value: JsonValue) -> bool:
+    # JSON's true is no token, though Python's is an int.
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,90 @@
+"""Log-probabilities: their two shapes in JSON.
+
+Owns how a token is spelled, floored and placed in the text. Computes nothing.
+Invariant: every number written is finite, and there is one entry per output token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from plait.api.bodies import JsonObject, JsonValue
+from plait.api.model_text import ModelText
+from plait.core.step import TokenLogprob
+
+LOGPROB_FLOOR = -9999.0
+"""Stands for minus infinity, which JSON cannot write: a token that a bias, a mask or a filter made impossible."""
+
+
+def chat_logprobs(entries: Sequence[TokenLogprob], text: ModelText) -> JsonObject:
+    """The shape of chat completions: one object per token."""
+    content: list[JsonValue] = []
+    for entry in entries:
+        top: list[JsonValue] = [_token(token, logprob, text) for token, logprob in entry.top]
+        content.append({**_token(entry.token, entry.logprob, text), "top_logprobs": top})
+    return {"content": content, "refusal": None}
+
+
+def completion_logprobs(
+    entries: Sequence[TokenLogprob], text: ModelText, answer: str, skip_special: bool
+) -> JsonObject:
+    """The shape of text completions: parallel lists. The chosen token is always among the alternatives, as in the
+    OpenAI API.
+    """
+    tokens: list[JsonValue] = [spelled(text.token_bytes(entry.token)) for entry in entries]
+    chosen: list[JsonValue] = [floored(entry.logprob) for entry in entries]
+    top: list[JsonValue] = []
+    for entry in entries:
+        pairs = [*entry.top, (entry.token, entry.logprob)]
+        alternatives: JsonObject = {spelled(text.token_bytes(token)): floored(logprob) for token, logprob in pairs}
+        top.append(alternatives)
+    offsets: list[JsonValue] = list(_offsets([entry.token for entry in entries], text, len(answer), skip_special))
+    return {"tokens": tokens, "token_logprobs": chosen, "top_logprobs": top, "text_offset": offsets}
+
+
+def spelled(piece: bytes) -> str:
+    """A token as text; one that is no whole text is spelled in bytes, so that different tokens stay different."""
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+
+def floored(logprob: float) -> float:
+    return float(logprob) if math.isfinite(logprob) and logprob > LOGPROB_FLOOR else LOGPROB_FLOOR
+
+
+def _token(token: int, logprob: float, text: ModelText) -> JsonObject:
+    piece = text.token_bytes(token)
+    return {"token": spelled(piece), "logprob": floored(logprob), "bytes": list(piece)}
+
+
+def _offsets(tokens: Sequence[int], text: ModelText, end: int, skip_special: bool) -> list[int]:
+    """Where each token's text begins in the answer, in characters. What the answer leaves out (stops, control tokens)
+    begins where the text before it ends; a token inside a character begins at that character.
+    """
+    offsets = []
+    characters = 0
+    pending = b""
+    for token in tokens:
+        offsets.append(min(characters, end))
+        if skip_special and text.is_special(token):
+            continue
+        pending += text.token_bytes(token)
+        whole = _whole_characters(pending)
+        characters += len(pending[:whole].decode("utf-8", "replace"))
+        pending = pending[whole:]
+    return offsets
+
+
+def _whole_characters(piece: bytes) -> int:
+    """Bytes before a character that is cut off at the end of `piece`."""
+    for back in range(1, min(4, len(piece)) + 1):
+        byte = piece[-back]
+        if byte < 0x80:
+            return len(piece)
+        if byte >= 0xC0:
+            width = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return len(piece) - back if back < width else len(piece)
+    return len(piece)

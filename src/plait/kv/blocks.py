@@ -1,0 +1,258 @@
+"""Blocks: level 2 of the memory, one `BlockPool` per cache group.
+
+Owns the state of every block of its group, and which owner each borrowed page serves. Knows nothing about tokens or sequences' tables.
+Invariant: a lent page holds at least one block that is not free; a page without one goes back to the page pool at once.
+
+    FREE --grant--> PRIVATE --publish--> SHARED <--reference/unreference--> EVICTABLE
+      ^               |  \\                                                     |
+      |<----free------'   '--quarantine--> QUARANTINED --free--> FREE          |
+      '<-----------------------------------free--------------------------------'
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from plait.core.errors import InvariantError
+from plait.core.ids import BlockId, PageId, SeqId
+from plait.kv.pages import PagePool
+from plait.model.cache_layout import GroupLayout
+
+Owner = SeqId
+"""A page's owner is a lifetime: what shares a page dies together. So far the only lifetime is the tail of one sequence."""
+
+
+class BlockState(IntEnum):
+    FREE = 0
+    """Holds nothing, on a lent page or on none."""
+    PRIVATE = 1
+    """Used: in the table of one sequence, which alone may write it."""
+    SHARED = 2
+    """Used: published, so never written again, and referenced."""
+    EVICTABLE = 3
+    """Published and referenced by nobody: a cached prefix."""
+    QUARANTINED = 4
+    """Its sequence is released, but a step in flight may still read or write it."""
+
+
+_PRIVATE = int(BlockState.PRIVATE)
+PINNED = (BlockState.PRIVATE, BlockState.SHARED, BlockState.QUARANTINED)
+"""States that no eviction can change: a page with such a block stays with its group."""
+
+
+class BlockPool:
+    """The blocks of one cache group. Block ids of page p are p * blocks_per_page to (p + 1) * blocks_per_page - 1."""
+
+    def __init__(self, layout: GroupLayout, page_bytes: int, pages: PagePool) -> None:
+        self.layout = layout
+        self.group = layout.group
+        self.blocks_per_page = page_bytes // layout.block_bytes
+        self.counts = [0] * len(BlockState)
+        """Blocks by state; free ones on lent pages only."""
+        self.num_unpinned_pages = 0
+        """Lent pages whose blocks are all free or evictable: eviction alone can give them back."""
+        self._pages = pages
+        self._states = bytearray(layout.num_blocks)
+        self._holders: list[SeqId | None] = [None] * layout.num_blocks
+        self._num_pinned = [0] * pages.num_pages
+        self._owner: list[Owner | None] = [None] * pages.num_pages
+        self._owned: dict[Owner, dict[PageId, None]] = {}
+        self._open: dict[Owner | None, dict[PageId, list[BlockId]]] = {}
+        """Free blocks of lent pages by page and the page's owner; None: the owner has ended. Without empty entries."""
+
+    @property
+    def num_free(self) -> int:
+        """Free blocks on lent pages."""
+        return self.counts[BlockState.FREE]
+
+    @property
+    def num_obtainable(self) -> int:
+        """Blocks this group could have after evicting everything evictable, without borrowing one of the then free pages."""
+        loose = self.num_unpinned_pages * self.blocks_per_page
+        return self.counts[BlockState.FREE] + self.counts[BlockState.EVICTABLE] - loose
+
+    def state(self, block: BlockId) -> BlockState:
+        return BlockState(self._states[block])
+
+    def is_private(self, block: BlockId) -> bool:
+        return self._states[block] == _PRIVATE
+
+    def holder(self, block: BlockId) -> SeqId | None:
+        """The sequence that a private or quarantined block was granted to."""
+        return self._holders[block]
+
+    def grant(self, owner: Owner, count: int, frugal: bool) -> list[BlockId]:
+        """`count` private blocks for the sequence `owner`; the caller has made sure that they exist.
+
+        Where from, in this order (Jenga's, adapted: a cached block is never evicted while a free one will do, so making room comes
+        before, in the facade, and none of these steps loses anything):
+          1. free blocks of the owner's own pages: they will be freed together;
+          2. a fresh page, cut up for this owner;
+          3. pages whose owner has ended: such a page is adopted whole;
+          4. free blocks on pages of other owners.
+        `frugal`: other groups need the fresh pages too, so step 2 comes last.
+        """
+        granted: list[BlockId] = []
+        while len(granted) < count:
+            source = self._source(owner, frugal)
+            pages = self._open[source]
+            page, free = pages.popitem()
+            if not pages:
+                del self._open[source]
+            if source is None:
+                self._own(page, owner)
+                source = owner
+            wanted = count - len(granted)
+            taken = free[: -wanted - 1 : -1]
+            if len(taken) < len(free):
+                self._open.setdefault(source, {})[page] = free[:-wanted]
+            self._take(page, taken, owner)
+            granted += taken
+        return granted
+
+    def publish(self, block: BlockId) -> None:
+        self._turn(block, BlockState.PRIVATE, BlockState.SHARED)
+        self._holders[block] = None
+
+    def reference(self, block: BlockId) -> None:
+        """A cached block is used again."""
+        self._turn(block, BlockState.EVICTABLE, BlockState.SHARED)
+        page = block // self.blocks_per_page
+        if self._num_pinned[page] == 0:
+            self.num_unpinned_pages -= 1
+        self._num_pinned[page] += 1
+
+    def unreference(self, block: BlockId) -> None:
+        """Nobody uses a published block any more."""
+        self._turn(block, BlockState.SHARED, BlockState.EVICTABLE)
+        self._unpin(PageId(block // self.blocks_per_page))
+
+    def quarantine(self, block: BlockId) -> None:
+        self._turn(block, BlockState.PRIVATE, BlockState.QUARANTINED)
+
+    def free(self, block: BlockId) -> None:
+        """A private, quarantined or evictable block holds nothing any more; its page goes back with its last block."""
+        before = self.state(block)
+        if before in (BlockState.FREE, BlockState.SHARED):
+            raise InvariantError(f"block {block} of group {self.group} is freed while it is {before.name.lower()}")
+        self._turn(block, before, BlockState.FREE)
+        self._holders[block] = None
+        page = PageId(block // self.blocks_per_page)
+        if before != BlockState.EVICTABLE:
+            self._unpin(page)
+        key = self._owner[page]
+        pages = self._open.setdefault(key, {})
+        free = pages.setdefault(page, [])
+        free.append(block)
+        if len(free) == self.blocks_per_page:
+            del pages[page]
+            if not pages:
+                del self._open[key]
+            self._return(page)
+
+    def disown(self, owner: Owner) -> None:
+        """The owner has ended: what is left of its pages may be adopted."""
+        for page in self._owned.pop(owner, ()):
+            self._owner[page] = None
+        left = self._open.pop(owner, None)
+        if left:
+            self._open.setdefault(None, {}).update(left)
+
+    def check(self, expected: bytearray) -> None:
+        """Raise `InvariantError` unless the states are `expected` and every count and list follows from them."""
+        name = f"blocks of group {self.group}"
+        if expected != self._states:
+            block = next(b for b, state in enumerate(expected) if state != self._states[b])
+            raise InvariantError(
+                f"{name}: block {block} is {self.state(BlockId(block)).name}, but its users make it {BlockState(expected[block]).name}"
+            )
+        counts, num_unpinned, free_pages = [0] * len(BlockState), 0, {}
+        k = self.blocks_per_page
+        for page in range(self._pages.num_pages):
+            states = self._states[page * k : (page + 1) * k]
+            if self._pages.borrower(PageId(page)) != self.group:
+                if any(states):
+                    raise InvariantError(f"{name}: page {page} is not lent to the group but holds its blocks")
+                continue
+            by_state = [states.count(state) for state in range(len(BlockState))]
+            counts = [total + more for total, more in zip(counts, by_state, strict=True)]
+            pinned = sum(by_state[state] for state in PINNED)
+            if by_state[BlockState.FREE] == k:
+                raise InvariantError(f"{name}: page {page} is lent but all its blocks are free")
+            if pinned != self._num_pinned[page]:
+                raise InvariantError(f"{name}: page {page} has {pinned} pinned blocks, not {self._num_pinned[page]}")
+            num_unpinned += pinned == 0
+            if by_state[BlockState.FREE]:
+                free_pages[page] = [page * k + i for i, state in enumerate(states) if state == BlockState.FREE]
+        if counts != self.counts or num_unpinned != self.num_unpinned_pages:
+            raise InvariantError(
+                f"{name}: {counts} by state and {num_unpinned} unpinned pages, not {self.counts} and {self.num_unpinned_pages}"
+            )
+        self._check_open(name, free_pages)
+
+    def _check_open(self, name: str, free_pages: dict[int, list[int]]) -> None:
+        listed: dict[int, list[int]] = {}
+        for owner, pages in self._open.items():
+            for page, blocks in pages.items():
+                if self._owner[page] != owner or (owner is not None and page not in self._owned[owner]):
+                    raise InvariantError(f"{name}: page {page} of owner {self._owner[page]} is listed under {owner}")
+                listed[page] = sorted(blocks)
+        if listed != free_pages:
+            raise InvariantError(f"{name}: free blocks {free_pages} are listed as {listed}")
+
+    def _source(self, owner: Owner, frugal: bool) -> Owner | None:
+        """Whose pages the next blocks come from; borrows a page where that is the answer."""
+        if owner in self._open:
+            return owner
+        if frugal or not self._pages.num_free:
+            if None in self._open:
+                return None
+            if self._open:
+                return next(iter(self._open))
+        self._borrow(owner)
+        return owner
+
+    def _borrow(self, owner: Owner) -> None:
+        page = self._pages.lend(self.group)
+        self._own(page, owner)
+        first = page * self.blocks_per_page
+        # Descending, because blocks are taken from the end: a sequence gets ascending ids.
+        blocks = [BlockId(first + i) for i in range(self.blocks_per_page - 1, -1, -1)]
+        self._open.setdefault(owner, {})[page] = blocks
+        self.counts[BlockState.FREE] += self.blocks_per_page
+        self.num_unpinned_pages += 1
+
+    def _return(self, page: PageId) -> None:
+        self.counts[BlockState.FREE] -= self.blocks_per_page
+        self.num_unpinned_pages -= 1
+        owner = self._owner[page]
+        if owner is not None:
+            self._owner[page] = None
+            del self._owned[owner][page]
+        self._pages.give_back(page, self.group)
+
+    def _own(self, page: PageId, owner: Owner) -> None:
+        self._owner[page] = owner
+        self._owned.setdefault(owner, {})[page] = None
+
+    def _take(self, page: PageId, blocks: list[BlockId], holder: SeqId) -> None:
+        for block in blocks:
+            self._turn(block, BlockState.FREE, BlockState.PRIVATE)
+            self._holders[block] = holder
+        if self._num_pinned[page] == 0:
+            self.num_unpinned_pages -= 1
+        self._num_pinned[page] += len(blocks)
+
+    def _unpin(self, page: PageId) -> None:
+        self._num_pinned[page] -= 1
+        if self._num_pinned[page] == 0:
+            self.num_unpinned_pages += 1
+
+    def _turn(self, block: BlockId, before: BlockState, after: BlockState) -> None:
+        if self._states[block] != before:
+            raise InvariantError(
+                f"block {block} of group {self.group} is {self.state(block).name}; to become {after.name} it must be {before.name}"
+            )
+        self._states[block] = after
+        self.counts[before] -= 1
+        self.counts[after] += 1

@@ -1,0 +1,51 @@
+"""Hits: what a prompt finds in the prefix index, as values.
+
+Owns `Root`, the key under which prefixes may be shared, and `Hit`. Knows nothing about where blocks come from.
+Invariant: two sequences share KV only if their roots are equal; a hit holds no references, so it is stale after the next eviction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plait.core.ids import BlockId, StepId
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Everything besides the token ids that KV depends on, or that must not be shared."""
+
+    fingerprint: str
+    """Numerics fingerprint of the executor."""
+    tenant: str = ""
+    adapter: str | None = None
+    images: tuple[bytes, ...] = ()
+    """Content hashes of the prompt's images, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A published block (one per group) whose first `num_tokens` tokens, fewer than it holds or than may be used, match too.
+
+    It cannot enter a table as it is, because the rest of it will differ: those slots are copied into a private block by a `Move`.
+    """
+
+    blocks: tuple[BlockId, ...]
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """The longest published prefix of a prompt in full blocks."""
+
+    num_tokens: int
+    blocks: tuple[tuple[BlockId, ...], ...]
+    """Per group, in token order."""
+    tail: Tail | None
+    """A partly matched block behind the full ones."""
+    pending: StepId | None
+    """The step in flight that will publish the next block of this prompt; it may be worth waiting for."""
+    num_asked: int
+    """Tokens of the prompt that was looked up."""
+    node: int | None
+    """The last full block's node in the index; None: no full block."""

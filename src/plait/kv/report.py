@@ -1,0 +1,99 @@
+"""Reports: how full the memory is and what it holds, as values.
+
+Owns the types of `KVCache.usage` (cheap, every step) and `KVCache.explain` (for people), and how the latter reads.
+Invariant: used + evictable + free bytes == total bytes; quarantined blocks count as used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plait.core.ids import GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCounts:
+    """Blocks of one group by state, on the pages lent to it."""
+
+    used: int
+    """In the table of a sequence, private or shared."""
+    evictable: int
+    """A cached prefix that nobody uses."""
+    free: int
+    quarantined: int
+    """Of released sequences, until no step in flight names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    total_bytes: int
+    used_bytes: int
+    evictable_bytes: int
+    free_bytes: int
+    free_pages: int
+    groups: tuple[BlockCounts, ...]
+
+    @property
+    def fraction(self) -> float:
+        """Share of the memory that eviction could not free now."""
+        return self.used_bytes / self.total_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    group: GroupId
+    name: str
+    kind: str
+    num_layers: int
+    tokens_per_block: int
+    block_bytes: int
+    bytes_per_token: float
+    blocks_per_page: int
+    num_pages: int
+    """Pages lent to this group now."""
+    blocks: BlockCounts
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """The prefix index. Tokens are counted when a sequence opens, again after each preemption."""
+
+    is_enabled: bool
+    num_roots: int
+    num_nodes: int
+    num_evictable: int
+    num_evictions: int
+    num_duplicates: int
+    """Blocks that were computed although an equal one had been published meanwhile."""
+    asked_tokens: int
+    hit_tokens: int
+
+    @property
+    def hit_fraction(self) -> float:
+        return self.hit_tokens / self.asked_tokens if self.asked_tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReport:
+    page_bytes: int
+    num_pages: int
+    num_sequences: int
+    num_quarantined: int
+    """Released sequences whose blocks wait for a step in flight."""
+    num_steps_in_flight: int
+    available_tokens: int
+    capacity_tokens: int
+    usage: Usage
+    groups: tuple[GroupReport, ...]
+    index: IndexReport
+
+    def __str__(self) -> str:
+        groups = "; ".join(
+            f"{g.name} ({g.kind}): {g.blocks.used} blocks used, {g.blocks.evictable} evictable, {g.blocks.free} free, "
+            f"{g.blocks.quarantined} quarantined"
+            for g in self.groups
+        )
+        return (
+            f"{self.usage.free_pages} of {self.num_pages} pages free; {groups}; room for {self.available_tokens} of "
+            f"{self.capacity_tokens} tokens; {self.num_sequences} sequences, {self.num_steps_in_flight} steps in flight"
+        )

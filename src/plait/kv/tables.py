@@ -1,0 +1,83 @@
+"""Tables: what one sequence holds, and what one step in flight names.
+
+Owns the per-sequence bookkeeping as plain records; `plait.kv.cache` alone changes them.
+Invariant: node.length <= num_committed <= planned_end <= num_slots, and the first `num_hit_blocks` entries are those of the hit's nodes.
+
+    slots    0 ...... node.length ...... num_committed ...... planned_end ...... num_slots
+             | published prefix | `tail`: ids of a   | written by     | granted, no
+             | (referenced)     | block not yet full | steps in flight| step names it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from plait.core.ids import BlockId, LaneId, SeqId, StepId
+from plait.kv.index import Node
+from plait.kv.planned import PlannedBlock
+
+
+class Writing(NamedTuple):
+    """Slots [start, end) that a step in flight writes. `tokens`: the ids known for the first of them."""
+
+    start: int
+    end: int
+    tokens: Sequence[int]
+
+
+@dataclass(slots=True, eq=False)
+class SeqTable:
+    """The block tables of one sequence, one per group, from open to release (and on, in quarantine)."""
+
+    seq: SeqId
+    node: Node
+    """The deepest index node whose prefix is the sequence's; this sequence references it and all above."""
+    publishes: bool
+    blocks: tuple[list[BlockId], ...]
+    num_hit_blocks: int
+    num_slots: int
+    num_committed: int
+    planned_end: int
+    num_granted: int = 0
+    """Entries that `reserve` has handed out; the hit's are handed out with the first."""
+    tail: list[int] = field(default_factory=list)
+    writing: dict[StepId, Writing] = field(default_factory=dict)
+    """Steps in flight with a chunk of this sequence, oldest first."""
+    num_readers: int = 0
+    """Steps in flight that name blocks of this sequence without a chunk of it."""
+    lane: LaneId | None = None
+    planned: PlannedBlock | None = None
+    released_s: float | None = None
+
+    @property
+    def is_in_flight(self) -> bool:
+        return bool(self.writing) or self.num_readers > 0
+
+    def next_planned(self, tokens_per_block: int) -> PlannedBlock | None:
+        """The first block behind `node` that the steps in flight fill, as far as their token ids are known."""
+        known = list(self.tail)
+        end = self.num_committed
+        for step, writing in self.writing.items():
+            if writing.end <= end:
+                continue  # committed already, but not collected
+            if writing.start != end:
+                return None  # an earlier step of this sequence was cancelled: these slots will not be accepted
+            known += writing.tokens
+            if len(known) >= tokens_per_block:
+                return PlannedBlock(self.node.id, tuple(known[:tokens_per_block]), step)
+            if len(writing.tokens) < writing.end - writing.start:
+                return None
+            end = writing.end
+        return None
+
+
+@dataclass(slots=True)
+class Flight:
+    """A step between submitted and collected: whose blocks it writes, whose it only names, and the published blocks it copies from."""
+
+    lane: LaneId
+    writers: list[SeqTable] = field(default_factory=list)
+    readers: list[SeqTable] = field(default_factory=list)
+    sources: list[Node] = field(default_factory=list)

@@ -1,0 +1,33 @@
+"""The byte alphabet: how byte-level vocabularies spell arbitrary bytes with printable characters.
+
+Owns the mapping between the 256 byte values and the 256 characters that GPT-2 chose for them. Knows nothing about tokens.
+Invariant: `ALPHABET[byte]` is one character, all 256 differ, and none of them is a space or a control character.
+"""
+
+from __future__ import annotations
+
+
+def _spell_bytes() -> str:
+    """A printable Latin-1 byte is its own character; the others take the characters from U+0100 on, in order."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    letters = {byte: chr(byte) for byte in printable}
+    unprintable = [byte for byte in range(256) if byte not in letters]
+    letters |= {byte: chr(0x100 + rank) for rank, byte in enumerate(unprintable)}
+    return "".join(letters[byte] for byte in range(256))
+
+
+ALPHABET = _spell_bytes()
+_TO_LATIN_1 = {ord(letter): byte for byte, letter in enumerate(ALPHABET)}
+_LETTERS = frozenset(ALPHABET)
+
+
+def spell(raw: bytes) -> str:
+    """The bytes as a byte-level vocabulary writes them."""
+    return "".join([ALPHABET[byte] for byte in raw])
+
+
+def unspell(text: str) -> bytes:
+    """The bytes that a token stands for. A token with a character outside the alphabet is raw text: its UTF-8 bytes."""
+    if not _LETTERS.issuperset(text):
+        return text.encode("utf-8", "replace")
+    return text.translate(_TO_LATIN_1).encode("latin-1")

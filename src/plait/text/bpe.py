@@ -1,0 +1,122 @@
+"""BPE: a byte-level tokenizer from GGUF metadata.
+
+Owns the pre-tokenizers (how text is cut before merging) and the check of the merges. The merging itself is `tokenizers`'.
+Invariant: no control token can be reached by merging, so ordinary text never becomes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tokenizers import Regex, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from plait.core.errors import ModelError
+from plait.text.tokenizer import Tokenizer
+from plait.text.vocabulary import Vocabulary, read_vocabulary, string_list
+
+# Not a letter of the byte alphabet: a name with it in front can be stored but never spelled by text.
+_UNREACHABLE = "\0"
+
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_PUNCTUATION = r"[\p{P}\$\+<=>\^~\|]+"
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|DIGITS"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PreTokenizer:
+    """How one family of models cuts text, and the habits that go with it."""
+
+    cuts: Callable[[], pre_tokenizers.PreTokenizer]
+    nfc: bool = False
+    """Text is brought to Unicode normal form C first."""
+    whole_words: bool = False
+    """A word that is a token is taken whole, even if no sequence of merges leads there."""
+    add_bos: bool = False
+    """A begin-of-text token is put in front where the file does not say."""
+
+
+def _cut_by(*patterns: str) -> Callable[[], pre_tokenizers.PreTokenizer]:
+    def cuts() -> pre_tokenizers.PreTokenizer:
+        steps: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Split(Regex(p), "isolated") for p in patterns]
+        return pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+    return cuts
+
+
+def _gpt2() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+
+
+def _smollm() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
+
+
+_LLAMA3 = PreTokenizer(_cut_by(_WORDS.replace("DIGITS", r"\p{N}{1,3}")), whole_words=True, add_bos=True)
+
+PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
+    "default": PreTokenizer(_cut_by(_PUNCTUATION, _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
+    "gpt-2": PreTokenizer(_gpt2),
+    "llama-bpe": _LLAMA3,
+    "llama-v3": _LLAMA3,
+    "llama3": _LLAMA3,
+    "qwen2": PreTokenizer(_cut_by(_WORDS.replace("DIGITS", r"\p{N}")), nfc=True),
+    "smollm": PreTokenizer(_smollm),
+}
+FALLBACK = "default"
+"""Used for files from before April 2024, which do not name their pre-tokenizer; the same choice as llama.cpp's."""
+
+
+def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
+    """Build the tokenizer that a GGUF file describes, or say in one line why it cannot be built."""
+    model = metadata.get("tokenizer.ggml.model")
+    if model != "gpt2":
+        shown = "missing" if model is None else repr(model)[:60]
+        raise ModelError(f"tokenizer.ggml.model is {shown}; supported: 'gpt2' (byte-level BPE); use a model with such a tokenizer")
+    pre, warnings = _pre_tokenizer(metadata)
+    vocabulary = read_vocabulary(metadata, add_bos=pre.add_bos)
+    backend = _backend(vocabulary, string_list(metadata, "tokenizer.ggml.merges"), pre)
+    return Tokenizer(vocabulary, backend, (*warnings, *vocabulary.warnings))
+
+
+def _pre_tokenizer(metadata: Mapping[str, object]) -> tuple[PreTokenizer, tuple[str, ...]]:
+    key = "tokenizer.ggml.pre"
+    name = metadata.get(key)
+    if name is None:
+        warning = f"{key} is missing: text is cut as {FALLBACK!r}, which may not be how the model was trained; convert the model again"
+        return PRE_TOKENIZERS[FALLBACK], (warning,)
+    if not isinstance(name, str) or name not in PRE_TOKENIZERS:
+        raise ModelError(f"{key} is {name!r:.60}; supported: {', '.join(PRE_TOKENIZERS)}; use a model with one of these")
+    return PRE_TOKENIZERS[name], ()
+
+
+def _backend(vocabulary: Vocabulary, merges: tuple[str, ...], pre: PreTokenizer) -> Backend:
+    hidden = {**vocabulary.control, **vocabulary.unused}
+    reachable = {text: token for token, text in enumerate(vocabulary.texts) if text not in hidden}
+    names = reachable | {_UNREACHABLE + text: token for text, token in hidden.items()}
+    pairs = _checked_merges(merges, reachable, hidden)
+    backend = Backend(models.BPE(names, pairs, ignore_merges=pre.whole_words))
+    if pre.nfc:
+        backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre.cuts()
+    return backend
+
+
+def _checked_merges(merges: tuple[str, ...], reachable: Mapping[str, int], hidden: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The merges as pairs, without those that would lead through a control token."""
+    pairs: list[tuple[str, str]] = []
+    for rank, merge in enumerate(merges):
+        left, _, right = merge.partition(" ")
+        if left in reachable and right in reachable and left + right in reachable:
+            pairs.append((left, right))
+            continue
+        if not left or not right or " " in right:
+            raise ModelError(f"tokenizer.ggml.merges entry {rank} is {merge!r:.60}, not two parts; the file is corrupt, get it again")
+        for part in (left, right, left + right):
+            if part not in reachable and part not in hidden:
+                raise ModelError(f"tokenizer.ggml.merges entry {rank} needs {part!r:.60}, which is not a token; the file is corrupt, get it again")
+    return pairs
