@@ -6,6 +6,7 @@ deselected or skipped with its reason; nothing here changes what a test does.
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -32,8 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    asked = config.getoption("markexpr")
-    left_out = [m for m in ON_REQUEST if not config.getoption(f"run_{m}") and m not in asked.split()]
+    asked = re.findall(r"\w+", config.getoption("markexpr"))
+    left_out = [m for m in ON_REQUEST if not config.getoption(f"run_{m}") and m not in asked]
     has_torch = find_spec("torch") is not None and find_spec("transformers") is not None
     no_torch = pytest.mark.skip(reason="needs torch and transformers (extra `goldens`)")
     deselected = []
