@@ -1,7 +1,8 @@
 """The byte alphabet: how byte-level vocabularies spell arbitrary bytes with printable characters.
 
-Owns the mapping between the 256 byte values and the 256 characters that GPT-2 chose for them. Knows nothing about tokens.
-Invariant: `ALPHABET[byte]` is one character, all 256 differ, and none of them is a space or a control character.
+Owns the mapping between the 256 byte values and the 256 characters that GPT-2 chose for them. Knows nothing about
+tokens. Invariant: `ALPHABET[byte]` is one character, all 256 differ, and none of them is a space or a control
+character.
 """
 
 from __future__ import annotations

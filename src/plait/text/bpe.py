@@ -1,7 +1,7 @@
 """BPE: a byte-level tokenizer from GGUF metadata.
 
-Owns the pre-tokenizers (how text is cut before merging) and the check of the merges. The merging itself is `tokenizers`'.
-Invariant: no control token can be reached by merging, so ordinary text never becomes one.
+Owns the pre-tokenizers (how text is cut before merging) and the check of the merges. The merging itself is
+`tokenizers`'. Invariant: no control token can be reached by merging, so ordinary text never becomes one.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     model = metadata.get("tokenizer.ggml.model")
     if model != "gpt2":
         shown = "missing" if model is None else repr(model)[:60]
-        raise ModelError(f"tokenizer.ggml.model is {shown}; supported: 'gpt2' (byte-level BPE); use a model with such a tokenizer")
+        raise ModelError(
+            f"tokenizer.ggml.model is {shown}; supported: 'gpt2' (byte-level BPE); use a model with such a tokenizer"
+        )
     pre, warnings = _pre_tokenizer(metadata)
     vocabulary = read_vocabulary(metadata, add_bos=pre.add_bos)
     backend = _backend(vocabulary, string_list(metadata, "tokenizer.ggml.merges"), pre)
@@ -87,10 +89,15 @@ def _pre_tokenizer(metadata: Mapping[str, object]) -> tuple[PreTokenizer, tuple[
     key = "tokenizer.ggml.pre"
     name = metadata.get(key)
     if name is None:
-        warning = f"{key} is missing: text is cut as {FALLBACK!r}, which may not be how the model was trained; convert the model again"
+        warning = (
+            f"{key} is missing: text is cut as {FALLBACK!r}, which may not be how the model was trained; "
+            "convert the model again"
+        )
         return PRE_TOKENIZERS[FALLBACK], (warning,)
     if not isinstance(name, str) or name not in PRE_TOKENIZERS:
-        raise ModelError(f"{key} is {name!r:.60}; supported: {', '.join(PRE_TOKENIZERS)}; use a model with one of these")
+        raise ModelError(
+            f"{key} is {name!r:.60}; supported: {', '.join(PRE_TOKENIZERS)}; use a model with one of these"
+        )
     return PRE_TOKENIZERS[name], ()
 
 
@@ -106,7 +113,9 @@ def _backend(vocabulary: Vocabulary, merges: tuple[str, ...], pre: PreTokenizer)
     return backend
 
 
-def _checked_merges(merges: tuple[str, ...], reachable: Mapping[str, int], hidden: Mapping[str, int]) -> list[tuple[str, str]]:
+def _checked_merges(
+    merges: tuple[str, ...], reachable: Mapping[str, int], hidden: Mapping[str, int]
+) -> list[tuple[str, str]]:
     """The merges as pairs, without those that would lead through a control token."""
     pairs: list[tuple[str, str]] = []
     for rank, merge in enumerate(merges):
@@ -115,8 +124,13 @@ def _checked_merges(merges: tuple[str, ...], reachable: Mapping[str, int], hidde
             pairs.append((left, right))
             continue
         if not left or not right or " " in right:
-            raise ModelError(f"tokenizer.ggml.merges entry {rank} is {merge!r:.60}, not two parts; the file is corrupt, get it again")
+            raise ModelError(
+                f"tokenizer.ggml.merges entry {rank} is {merge!r:.60}, not two parts; the file is corrupt, get it again"
+            )
         for part in (left, right, left + right):
             if part not in reachable and part not in hidden:
-                raise ModelError(f"tokenizer.ggml.merges entry {rank} needs {part!r:.60}, which is not a token; the file is corrupt, get it again")
+                raise ModelError(
+                    f"tokenizer.ggml.merges entry {rank} needs {part!r:.60}, which is not a token; "
+                    "the file is corrupt, get it again"
+                )
     return pairs

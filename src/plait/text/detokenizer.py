@@ -1,7 +1,7 @@
 """Detokenizer: ids to text while they arrive, for one sequence.
 
-Owns the bytes of a character that is not complete yet. Knows nothing about stop strings or requests.
-Invariant: what was returned so far plus `finish()` equals `Tokenizer.decode` of all ids, and no part of a character is ever returned.
+Owns the bytes of a character that is not complete yet. Knows nothing about stop strings or requests. Invariant: what
+was returned so far plus `finish()` equals `Tokenizer.decode` of all ids, and no part of a character is ever returned.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from plait.text.tokenizer import Tokenizer
 
 
 class Detokenizer:
-    """Constant work per token: the bytes of tokens go through an incremental UTF-8 decoder and are never decoded twice."""
+    """Constant work per token.
+
+    The bytes of tokens go through an incremental UTF-8 decoder and are never decoded twice.
+    """
 
     __slots__ = ("_decoder", "_num_chars", "_pieces")
 
@@ -24,11 +27,17 @@ class Detokenizer:
 
     @property
     def num_chars(self) -> int:
-        """Complete characters so far. Read before a token is pushed, it is the place in the text where that token begins."""
+        """Complete characters so far.
+
+        Read before a token is pushed, it is the place in the text where that token begins.
+        """
         return self._num_chars
 
     def push(self, ids: Sequence[int]) -> str:
-        """The characters that `ids` complete, often none. U+FFFD appears only once its bytes can no longer become valid."""
+        """The characters that `ids` complete, often none.
+
+        U+FFFD appears only once its bytes can no longer become valid.
+        """
         pieces = self._pieces
         text = self._decoder.decode(b"".join([pieces[token] for token in ids]))
         self._num_chars += len(text)

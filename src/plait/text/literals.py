@@ -1,7 +1,7 @@
 """Literals: tokens that are recognised in text by their exact spelling, before any merging.
 
-Owns finding them: leftmost first, the longest where several start at one place. Knows nothing about vocabularies or chats.
-Invariant: a split joined again is the text, and its even entries contain no literal.
+Owns finding them: leftmost first, the longest where several start at one place. Knows nothing about vocabularies or
+chats. Invariant: a split joined again is the text, and its even entries contain no literal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Sandbox: where chat templates run, with bounds on what they may do.
 
-A chat template is a stranger's program: it comes with the model file. Owns the environment it sees and the limits on its steps and
-strings; knows nothing about messages or tokens. Slices and comparisons of long strings are not counted, so the bound on time is
-coarse: seconds, not milliseconds. Invariant: a rendering ends, and no string in it outgrows `MAX_CHARS` by more than a piece.
+A chat template is a stranger's program: it comes with the model file. Owns the environment it sees and the limits on
+its steps and strings; knows nothing about messages or tokens. Slices and comparisons of long strings are not counted,
+so the bound on time is coarse: seconds, not milliseconds. Invariant: a rendering ends, and no string in it outgrows
+`MAX_CHARS` by more than a piece.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from plait.text.sizes import check_arguments, check_method, check_operands, check_size, size_of
+from plait.text.sizes import check_method, check_operands, check_size, size_of
 
 # Names that a template cannot write, so it can neither call the filters nor shadow the budget.
 BUDGET = "render budget"
@@ -47,17 +48,31 @@ class Budget:
             raise SecurityError("it takes too many steps")
 
 
+def _concat(pieces: Iterable[str]) -> str:
+    """What jinja joins outputs with: of the whole rendering, of macros and of `{% set %}` blocks."""
+    kept: list[str] = []
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        check_size(size)
+        kept.append(piece)
+    return "".join(kept)
+
+
 class Sandbox(ImmutableSandboxedEnvironment):
     """Jinja as `transformers` sets it up for chat templates, plus bounds.
 
-    Steps are counted at every turn of a loop, operator, call and filter. Strings are measured before they are built where one
-    operation can multiply them.
+    Steps are counted at every turn of a loop, operator, call and filter. Strings are measured before they are built
+    where one operation can multiply them.
     """
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
+    concat = staticmethod(_concat)
 
     def __init__(self, now: Callable[[], datetime]) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=_finalize)
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=_finalize
+        )
         self.filters["tojson"] = _to_json
         kept = {name: function for name, function in self.filters.items() if name not in _LEFT_OUT}
         self.filters = {name: _counted(name, function) for name, function in kept.items()}
@@ -65,7 +80,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
         del self.globals["lipsum"]
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = lambda pattern: now().strftime(pattern)
-        self.concat = _concat
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         template = super()._parse(source, name, filename)
@@ -82,12 +96,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         check_operands(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
-    def call(__self, __context: Context, __obj: object, *args: object, **kwargs: object) -> object:  # noqa: N805
+    def call(__self, __context: Context, __obj: object, *args: object, **kwargs: object) -> object:
         owner = getattr(__obj, "__self__", None)
         _budget(__context).spend(size_of(owner))
-        check_arguments(args, kwargs)
         if isinstance(owner, str):
-            check_method(getattr(__obj, "__name__", ""), owner, args)
+            check_method(getattr(__obj, "__name__", ""), owner, [*args, *kwargs.values()])
         return super().call(__context, __obj, *args, **kwargs)
 
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
@@ -111,7 +124,7 @@ class _Generation(Extension):
 class _Gluing(NodeTransformer):
     """Lets `a ~ b` go through a filter, which can be bounded; jinja compiles the operator to a function of its own."""
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         return _filter(_GLUE, nodes.List([self.visit(part) for part in node.nodes], lineno=node.lineno), node.lineno)
 
 
@@ -146,8 +159,7 @@ def _counted(name: str, function: Callable[..., object]) -> Callable[..., object
     @pass_context
     def counted(context: Context, value: object, *args: object, **kwargs: object) -> object:
         _budget(context).spend(size_of(value))
-        check_arguments(args, kwargs)
-        check_method(name, value, args)
+        check_method(name, value, [*args, *kwargs.values()])
         if wants is None:
             return function(value, *args, **kwargs)
         leading = {"context": context, "eval_context": context.eval_ctx, "environment": context.environment}[wants]
@@ -162,17 +174,6 @@ def _finalize(value: object) -> object:
     return value
 
 
-def _concat(pieces: Iterable[str]) -> str:
-    """What jinja joins outputs with: of the whole rendering, of macros and of `{% set %}` blocks."""
-    kept: list[str] = []
-    size = 0
-    for piece in pieces:
-        size += len(piece)
-        check_size(size)
-        kept.append(piece)
-    return "".join(kept)
-
-
 def _to_json(
     value: object,
     ensure_ascii: bool = False,
@@ -180,7 +181,10 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """As `transformers` does: jinja's own filter escapes HTML and non-ASCII characters, which models never saw in training."""
+    """As `transformers` does.
+
+    Jinja's own filter escapes HTML and non-ASCII characters, which models never saw in training.
+    """
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

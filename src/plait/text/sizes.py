@@ -17,9 +17,9 @@ MAX_COUNT = 100_000
 """Largest number that a template may hand to a filter or method as a width or count; jinja's own limit for `range`."""
 _MAX_BITS = 10_000
 
-_WIDE_FIELD = re.compile(r"\d{6}|\*")
-_PADDING = frozenset({"center", "indent", "ljust", "rjust"})
-_WHOLE_VALUE = frozenset({"string", "tojson"})
+_WIDE_FIELD = re.compile(r"\d{6}|\*|\{[^{}]*\{")
+_WIDTH = re.compile(r"[%:]\D?\d")
+_COUNTED = frozenset({"batch", "center", "indent", "ljust", "rjust", "round", "slice", "tojson", "zfill"})
 
 
 def check_size(size: int) -> None:
@@ -38,13 +38,6 @@ def size_of(value: object, deep: bool = False) -> int:
     return 0
 
 
-def check_arguments(args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-    """No width, count or precision out of proportion."""
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, int) and abs(value) > MAX_COUNT:
-            raise SecurityError(f"it passes a number above {MAX_COUNT:,} to a filter or method")
-
-
 def check_operands(operator: str, left: object, right: object) -> None:
     if operator == "+":
         check_size(size_of(left) + size_of(right))
@@ -61,20 +54,31 @@ def check_operands(operator: str, left: object, right: object) -> None:
 
 
 def check_method(name: str, subject: object, args: Sequence[object]) -> None:
-    """A filter or string method that can multiply its subject."""
-    if name in _WHOLE_VALUE:
+    """A filter or string method, where it can multiply its subject."""
+    if name in _COUNTED:
+        _check_padding(name, subject, args)
+    elif name == "string":
         check_size(size_of(subject, deep=True))
     elif name == "join":
         # As a method the parts are the argument and the subject stands between them; as a filter the other way round.
-        parts, between = (args[0] if args else (), subject) if isinstance(subject, str) and args else (subject, args[0] if args else "")
+        parts, between = (args[0], subject) if isinstance(subject, str) and args else (subject, args[0] if args else "")
         check_size(size_of(parts, deep=True) + size_of(parts) * size_of(between))
     elif name == "replace" and isinstance(subject, str) and len(args) >= 2:
         check_size(len(subject) + subject.count(str(args[0])) * size_of(args[1]))
     elif name == "format" and isinstance(subject, str):
         _check_format(subject, subject.count("{") + subject.count("%"), args)
-    elif name in _PADDING and isinstance(subject, str) and args:
-        pad = args[0] if isinstance(args[0], int) else size_of(args[0])
-        check_size(len(subject) + abs(pad) * (1 + subject.count("\n")))
+
+
+def _check_padding(name: str, subject: object, args: Sequence[object]) -> None:
+    """Widths and counts: none out of proportion, and not too many times the same one."""
+    counts = [abs(value) for value in args if isinstance(value, int)]
+    if max(counts, default=0) > MAX_COUNT:
+        raise SecurityError(f"it passes a number above {MAX_COUNT:,} to {name}")
+    width = max([*counts, *map(size_of, args)], default=0)
+    if name == "tojson":
+        check_size(size_of(subject, deep=True) * (1 + width))
+    elif isinstance(subject, str):
+        check_size(len(subject) + width * (1 + subject.count("\n")))
 
 
 def _total(values: Sequence[object]) -> int:
@@ -88,7 +92,7 @@ def _total(values: Sequence[object]) -> int:
 def _check_format(pattern: str, fields: int, args: Sequence[object]) -> None:
     if _WIDE_FIELD.search(pattern):
         raise SecurityError("it formats a field of six digits' or a variable width")
-    check_size(len(pattern) + fields * (MAX_COUNT if "{" in pattern and ":" in pattern else size_of(args, deep=True)))
+    check_size(len(pattern) + fields * (size_of(args, deep=True) + (99_999 if _WIDTH.search(pattern) else 0)))
 
 
 def _check_bits(bits: int) -> None:

@@ -1,8 +1,8 @@
 """Stop strings: found in text while it arrives, for one sequence.
 
-Owns the text that might be the beginning of a stop string. Knows nothing about tokens.
-Invariant: no character of a stop string is emitted (unless asked to include it), and no other character is lost or delayed
-longer than it could still belong to one.
+Owns the text that might be the beginning of a stop string. Knows nothing about tokens. Invariant: no character of a
+stop string is emitted (unless asked to include it), and no other character is lost or delayed longer than it could
+still belong to one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ class StopState:
 class StopMatcher:
     """Finds the stop string whose match ends first; if several end at the same character, the longest of them.
 
-    An Aho-Corasick automaton: one state per prefix of a stop string, so the work is linear in the text for any number of stops
-    and however they overlap. The depth of the state is exactly the length of the text that must be held back.
+    An Aho-Corasick automaton: one state per prefix of a stop string, so the work is linear in the text for any number
+    of stops and however they overlap. The depth of the state is exactly the length of the text that must be held
+    back.
     """
 
     __slots__ = ("_depths", "_ends", "_fails", "_held", "_include", "_matched", "_moves", "_state")

@@ -35,7 +35,9 @@ class TextStream:
 
     __slots__ = ("_detokenizer", "_stops")
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = (), include_stop: bool = False, skip_special: bool = True) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stops: Sequence[str] = (), include_stop: bool = False, skip_special: bool = True
+    ) -> None:
         self._detokenizer = Detokenizer(tokenizer, skip_special)
         self._stops = StopMatcher(stops, include_stop)
 

@@ -1,7 +1,7 @@
 """Tokenizer: text to ids and back.
 
-Owns the encoding of one model, control tokens included. Knows nothing about chats, requests or where the vocabulary came from.
-Invariant: with `parse_special=False` no control token is ever produced, whatever the text says.
+Owns the encoding of one model, control tokens included. Knows nothing about chats, requests or where the vocabulary
+came from. Invariant: with `parse_special=False` no control token is ever produced, whatever the text says.
 """
 
 from __future__ import annotations
@@ -23,11 +23,21 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class Tokenizer:
     """Encodes and decodes for one model. Immutable, so it may be shared between threads.
 
-    `backend` merges plain text and has no added tokens of its own: control and user-defined tokens are cut out here, before it
-    sees the text, so that which of them count is decided per call.
+    `backend` merges plain text and has no added tokens of its own: control and user-defined tokens are cut out here,
+    before it sees the text, so that which of them count is decided per call.
     """
 
-    __slots__ = ("_backend", "_every_literal", "_pieces", "_special", "_user_defined", "_visible", "_vocabulary", "control", "warnings")
+    __slots__ = (
+        "_backend",
+        "_every_literal",
+        "_pieces",
+        "_special",
+        "_user_defined",
+        "_visible",
+        "_vocabulary",
+        "control",
+        "warnings",
+    )
 
     def __init__(self, vocabulary: Vocabulary, backend: Backend, warnings: tuple[str, ...] = ()) -> None:
         self._vocabulary = vocabulary
@@ -40,7 +50,9 @@ class Tokenizer:
         self._every_literal = Literals({**vocabulary.user_defined, **vocabulary.control})
         self._special = frozenset(vocabulary.control.values())
         self._pieces = vocabulary.pieces
-        self._visible = tuple([b"" if token in self._special else piece for token, piece in enumerate(vocabulary.pieces)])
+        self._visible = tuple(
+            [b"" if token in self._special else piece for token, piece in enumerate(vocabulary.pieces)]
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -57,7 +69,10 @@ class Tokenizer:
 
     @property
     def named_tokens(self) -> Mapping[str, str]:
-        """What a chat template may name: `bos_token`, `eos_token`, `unk_token`, `pad_token`, as far as the model has them."""
+        """What a chat template may name.
+
+        `bos_token`, `eos_token`, `unk_token`, `pad_token`, as far as the model has them.
+        """
         return self._vocabulary.named
 
     @property
@@ -70,7 +85,8 @@ class Tokenizer:
         """The ids of `text`.
 
         `add_special` puts begin and end of text around it if the model wants them and they are not there already.
-        `parse_special` lets spellings like `<|im_end|>` become control tokens: only for text that may command the model.
+        `parse_special` lets spellings like `<|im_end|>` become control tokens: only for text that may command the
+        model.
         """
         return self.encode_batch([text], add_special, parse_special)[0]
 
@@ -115,7 +131,9 @@ class Tokenizer:
     def _merge(self, plain: list[str]) -> list[Encoding]:
         for text in plain:
             if not text.isascii() and (lone := _SURROGATE.search(text)):
-                raise RequestError(f"the text contains the lone surrogate U+{ord(lone[0]):04X}, which no encoding can carry; remove it")
+                raise RequestError(
+                    f"the text contains the lone surrogate U+{ord(lone[0]):04X}, which no encoding can carry; remove it"
+                )
         # The batch call releases the interpreter lock, the call for a single text does not; "fast" leaves out offsets.
         return self._backend.encode_batch_fast(plain, add_special_tokens=False) if plain else []
 
@@ -130,4 +148,7 @@ class Tokenizer:
     def _check(self, ids: Sequence[int]) -> None:
         if ids and not (min(ids) >= 0 and max(ids) < len(self._pieces)):
             wrong = next(token for token in ids if not 0 <= token < len(self._pieces))
-            raise RequestError(f"token id {wrong} is outside the vocabulary of {len(self._pieces)} tokens; use ids from 0 to {len(self._pieces) - 1}")
+            last = len(self._pieces) - 1
+            raise RequestError(
+                f"token id {wrong} is not in the vocabulary; use ids from 0 to {last}", code="bad_token_id"
+            )

@@ -25,8 +25,8 @@ class TokenKind(IntEnum):
     BYTE = 6
 
 
-# Control tokens by which chat models end a turn or a document. A GGUF names one of them as end of sequence, but models also
-# stop by the others (a chat model that falls back to plain text ends with <|endoftext|>).
+# Control tokens by which chat models end a turn or a document. A GGUF names one of them as end of sequence, but
+# models also stop by the others (a chat model that falls back to plain text ends with <|endoftext|>).
 END_TEXTS = (
     "<|im_end|>",
     "<|eot_id|>",
@@ -39,7 +39,12 @@ END_TEXTS = (
     "<EOT>",
 )
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
-_NAMED = {"bos_token": "bos_token_id", "eos_token": "eos_token_id", "unk_token": "unknown_token_id", "pad_token": "padding_token_id"}
+_NAMED = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +83,26 @@ def read_vocabulary(metadata: Mapping[str, object], *, add_bos: bool) -> Vocabul
     named_ids = {key: _token_id(metadata, key, len(texts)) for key in (*_NAMED.values(), *_END_KEYS)}
     bos_id = named_ids["bos_token_id"]
     _force_control(kinds, texts, [bos_id, *(named_ids[key] for key in _END_KEYS)])
-    control = {text: token for token, text in enumerate(texts) if kinds[token] in (TokenKind.CONTROL, TokenKind.UNKNOWN)}
+    control = {
+        text: token for token, text in enumerate(texts) if kinds[token] in (TokenKind.CONTROL, TokenKind.UNKNOWN)
+    }
     declared = [token for key in _END_KEYS if (token := named_ids[key]) is not None]
     spelled = [control[text] for text in END_TEXTS if text in control]
     add_bos = flag(metadata, "tokenizer.ggml.add_bos_token", add_bos)
     add_eos = flag(metadata, "tokenizer.ggml.add_eos_token", False)
     for wanted, name in ((add_bos and bos_id is None, "bos"), (add_eos and named_ids["eos_token_id"] is None, "eos")):
         if wanted:
-            raise ModelError(f"tokenizer.ggml.add_{name}_token is set but there is no tokenizer.ggml.{name}_token_id; convert the model again")
+            raise ModelError(
+                f"tokenizer.ggml.add_{name}_token is set but there is no tokenizer.ggml.{name}_token_id; "
+                "convert the model again"
+            )
     return Vocabulary(
         texts=texts,
         pieces=tuple([_piece(text, kind) for text, kind in zip(texts, kinds, strict=True)]),
         control=control,
-        user_defined={text: ids[text] for text, kind in zip(texts, kinds, strict=True) if kind == TokenKind.USER_DEFINED},
+        user_defined={
+            text: ids[text] for text, kind in zip(texts, kinds, strict=True) if kind == TokenKind.USER_DEFINED
+        },
         unused={text: ids[text] for text, kind in zip(texts, kinds, strict=True) if kind == TokenKind.UNUSED},
         named={name: texts[token] for name, key in _NAMED.items() if (token := named_ids[key]) is not None},
         bos_id=bos_id,
@@ -108,7 +120,9 @@ def string_list(metadata: Mapping[str, object], key: str) -> tuple[str, ...]:
     strings = [value for value in values if isinstance(value, str)]
     if len(strings) != len(values):
         wrong = next(value for value in values if not isinstance(value, str))
-        raise ModelError(f"{key} holds a {type(wrong).__name__} where only strings belong; the file is corrupt, get it again")
+        raise ModelError(
+            f"{key} holds a {type(wrong).__name__} where only strings belong; the file is corrupt, get it again"
+        )
     return tuple(strings)
 
 
@@ -131,7 +145,8 @@ def _unique_ids(texts: Sequence[str]) -> dict[str, int]:
     if len(ids) != len(texts):
         first = next(token for token, text in enumerate(texts) if ids[text] != token)
         raise ModelError(
-            f"tokenizer.ggml.tokens spells tokens {first} and {ids[texts[first]]} both as {texts[first]!r:.60}; convert the model again"
+            f"tokenizer.ggml.tokens spells tokens {first} and {ids[texts[first]]} both as {texts[first]!r:.60}; "
+            "convert the model again"
         )
     return ids
 
@@ -140,7 +155,9 @@ def _kinds(metadata: Mapping[str, object], num_tokens: int, warnings: list[str])
     key = "tokenizer.ggml.token_type"
     values = _list(metadata, key)
     if values is None:
-        warnings.append(f"{key} is missing: only the tokens named as begin or end of text are treated as control tokens")
+        warnings.append(
+            f"{key} is missing: only the tokens named as begin or end of text are treated as control tokens"
+        )
         return [int(TokenKind.NORMAL)] * num_tokens
     if len(values) != num_tokens:
         raise ModelError(f"{key} has {len(values)} entries for {num_tokens} tokens; the file is corrupt, get it again")
@@ -148,7 +165,9 @@ def _kinds(metadata: Mapping[str, object], num_tokens: int, warnings: list[str])
     if len(kinds) != num_tokens:
         known = [int(kind) for kind in TokenKind]
         wrong = next(token for token, value in enumerate(values) if value not in known)
-        raise ModelError(f"{key} of token {wrong} is {values[wrong]!r:.40} but must be 1 to 6; the file is corrupt, get it again")
+        raise ModelError(
+            f"{key} of token {wrong} is {values[wrong]!r:.40} but must be 1 to 6; the file is corrupt, get it again"
+        )
     return kinds
 
 
@@ -157,7 +176,10 @@ def _token_id(metadata: Mapping[str, object], name: str, num_tokens: int) -> int
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < num_tokens:
-        raise ModelError(f"tokenizer.ggml.{name} is {value!r:.40} but the vocabulary has tokens 0 to {num_tokens - 1}; convert the model again")
+        raise ModelError(
+            f"tokenizer.ggml.{name} is {value!r:.40} but the vocabulary has tokens 0 to {num_tokens - 1}; "
+            "convert the model again"
+        )
     return value
 
 
