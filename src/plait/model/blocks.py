@@ -1,7 +1,7 @@
 """Blocks: the few groups of ops that most families share, a few lines each.
 
-Owns no operation: attention and gated MLP are composed here because executors and prices know only the ops they are
-made of. Invariant: a block adds its result to the residual that it was given and returns the new residual.
+Owns no operation: executors and prices know only the ops that attention and a gated MLP are composed of.
+Invariant: a block adds its result to the residual that it was given and returns the new residual.
 """
 
 from __future__ import annotations

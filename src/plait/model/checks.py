@@ -1,7 +1,7 @@
 """Checks: does a program contradict itself?
 
-Owns every rule of a valid program, and liveness, from which the rules about spans follow. Knows nothing about what ops
-cost. Invariant: every fault found here is ours, so it is an `InvariantError` that names the program and the op.
+Owns the rules about order, spans and names, and liveness, on which they rest; `widths` has the rules for single ops.
+Invariant: every fault found here is ours, so it is an `InvariantError` that names the program and the op.
 """
 
 from __future__ import annotations

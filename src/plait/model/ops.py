@@ -113,7 +113,7 @@ class Linear:
     """y[r, n] = out_scale * (sum_k x[r, k] * w[n, k] + b[n]), the sum one chain over k from 0, the bias added after it.
 
     inputs: (x,) [R, K]; output: [R, N]; weight: [N, K]; bias: [N] or None.
-    If `adaptable`, a row whose sequence has an adapter for this weight adds its low-rank term to the sum before the bias.
+    If `adaptable`, a row whose sequence has an adapter for this weight adds its low-rank term before the bias.
     """
 
     inputs: tuple[ValueId]
@@ -135,8 +135,8 @@ class Pairing(StrEnum):
 class Rope:
     """Rotates the first spec.rotary_dim columns of each head; the others pass through.
 
-    Row at position p, pair i of columns (a, b), f = `frequencies(spec)`: c = mscale * cos(p f_i), s = mscale * sin(p f_i),
-    all of it in double precision, then rounded to float32;  y[a] = x[a] c - x[b] s;  y[b] = x[b] c + x[a] s.
+    Row at position p, pair i of columns (a, b), f = `frequencies(spec)`: c = mscale cos(p f_i), s = mscale sin(p f_i),
+    in double precision, then rounded to float32;  y[a] = x[a] c - x[b] s;  y[b] = x[b] c + x[a] s.
     p comes from the plan: `Chunk.positions`, or start, start + 1, ...; in ENCODER it is the row's place in its image.
     inputs: (x,); output: [R, heads * head_dim].
     """
@@ -152,7 +152,7 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class CacheWrite:
-    """Puts each row's k and v, rounded to the cache's number type (nearest, ties to even), into layer `slot` of `group`.
+    """Puts each row's k and v, rounded to the cache's number type (nearest, ties even), into layer `slot` of `group`.
 
     Where: the row's token slot, through the block table of its sequence. Attention never uses the unrounded values.
     inputs: (k, v) [R, kv_heads * d_k], [R, kv_heads * d_v], or (x,) [R, D] for an EMBEDDING group; no output.
@@ -169,9 +169,9 @@ class Attend:
     """y[r, h, :] = sum_j p_j v_j over the keys j visible to row r, head h using KV head h // (heads / kv_heads).
 
     z_j = scale * sum_d q_d k_jd (chain);  with softcap: z_j = softcap * tanh(z_j / softcap);  p = softmax(z).
-    Canonical order, the same for every row: keys in tiles of KEY_TILE at absolute slots, ascending; per tile m = max z_j,
-    l = sum_j exp(z_j - m), o = sum_j exp(z_j - m) v_j (chain), over visible keys only, because slots behind them may hold
-    NaN; tiles are merged in order; y = o / l. `sinks` [heads] adds a tile with m = sink, l = 1, o = 0 before the first.
+    Canonical order, the same for every row: keys in tiles of KEY_TILE at absolute slots, ascending; per tile m = max z,
+    l = sum_j exp(z_j - m), o = sum_j exp(z_j - m) v_j (chain), over visible keys only, because slots behind them may
+    hold NaN; tiles are merged in order; y = o / l. `sinks` [heads] adds a first tile with m = sink, l = 1, o = 0.
 
     Keys and values are always read back from layer `slot` of `group`. A row of a draft tree sees its sequence and its
     ancestors, in logical order. inputs: (q,) [R, heads * d_k]; output: [R, heads * d_v].
@@ -255,8 +255,8 @@ class Conv:
 
     y[t, c] = activation(sum_j w[c, j] * x[t - W + 1 + j, c] + b[c]), a chain over j.
 
-    Tokens before the chunk come from the running state (zeros at the start of a sequence): part `part` of layer `slot` of
-    a STATE group, [C, W - 1] float32, oldest first. Snapshots are bit copies where the plan asks for them.
+    Tokens before the chunk come from the running state (zeros at the start of a sequence): part `part` of layer `slot`
+    of a STATE group, [C, W - 1] float32, oldest first. Snapshots are bit copies where the plan asks for them.
     inputs: (x,); output: [R, C] in TOKENS; weight: [C, W]; bias: [C] or None.
     """
 
@@ -294,13 +294,13 @@ class Scan:
                  y[h, p] = sum_n C[g, n] S[p, n] + D_h x[h, p]
     GATED_DELTA  inputs q [G N], k [G N], v [H P], a [H], b [H]; weights A_log [H], dt_bias [H]
                  q_g, k_g divided by sqrt(sum of their squares + 1e-6), q_g also by sqrt(N)
-                 S = exp(-exp(A_log_h) sp(a_h + dt_bias_h)) S;  u = (v_h - S k_g) / (1 + exp(-b_h));  S = S + u k_g^T
-                 y_h = S q_g
+                 S = exp(-exp(A_log_h) sp(a_h + dt_bias_h)) S;  u = (v_h - S k_g) / (1 + exp(-b_h))
+                 S = S + u k_g^T;  y_h = S q_g
     RWKV7        inputs r, w, k, v, a, b [H N] each, P = N; no weights
                  S = S diag(exp(-exp(w_h))) + (S a_h) b_h^T + v_h k_h^T;  y_h = S r_h
 
-    output: [R, H P] in TOKENS. The state [H, P, N], float32 and zeros at the start of a sequence, is part `part` of layer
-    `slot` of a STATE group; whether a chunk starts with one, and its snapshots (bit copies), come from the plan.
+    output: [R, H P] in TOKENS. The state [H, P, N], float32 and zeros at the start of a sequence, is part `part` of
+    layer `slot` of a STATE group; whether a chunk has one, and its snapshots (bit copies), come from the plan.
     """
 
     inputs: tuple[ValueId, ...]
@@ -329,9 +329,9 @@ class RouteScore(StrEnum):
 class Route:
     """Chooses `top_k` of `experts` for each row.
 
-    s = score(x w^T) over all experts; experts are ranked by s + bias, descending, ties by lowest expert. With `groups` > 1
-    only the `top_groups` groups whose two best experts have the largest sum of s + bias take part. A chosen expert's
-    weight is its s, divided by the sum over the chosen ones if `normalize`, times `scale`.
+    s = score(x w^T) over all experts; ranking by s + bias, descending, ties by lowest expert. With `groups` > 1 only
+    the `top_groups` groups whose two best experts have the largest sum of s + bias take part. A chosen expert's weight
+    is its s, divided by the sum over the chosen ones if `normalize`, times `scale`.
     inputs: (x,) [R, D]; output: [R, 2 top_k]: expert ids in ranking order (exact in float32), then their weights;
     weight: [experts, D]; bias: [experts] or None.
     """
@@ -353,7 +353,7 @@ class Route:
 class Experts:
     """y[r] = sum of weight_e * down_e (activation(gate_e x) * (up_e x)) over the row's chosen experts e.
 
-    The sum is a chain in the row's own ranking order; no expert drops a row. Shared experts are a gated MLP beside this op.
+    The sum is a chain in the row's own ranking order; no expert drops a row. Shared experts are a gated MLP beside it.
     inputs: (x, routing) [R, D], [R, 2 top_k]; output: [R, D]; gate, up: [experts, F, D]; down: [experts, D, F].
     """
 
@@ -399,7 +399,7 @@ class PoolKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Folds the rows of each sequence, in token order, into one vector y; with `normalize`, y / sqrt(sum y^2) at the end.
+    """Folds the rows of each sequence, in token order, into one vector y; `normalize`: y / sqrt(sum y^2) at the end.
 
     inputs: (x,) [R_out, D] in OUTPUTS; no output: y goes into the StepResult when the sequence's last token is pooled.
     """

@@ -1,8 +1,8 @@
 """Programs: what a model computes, as operations over named weights and cache groups.
 
-Owns `Program` and its parts. A program is executed by every executor and priced by `Program.cost`; nothing else
-describes a model. Invariant: a validated program defines every value before its use, its spans cover its ops exactly,
-and spans of one kind are equal up to weight names and cache slots.
+Owns `Program` and its parts. Every executor runs one, `Program.cost` prices it, and nothing else describes a model.
+Invariant: a validated program defines every value before its use, its spans cover its ops exactly, and spans of one
+kind are equal up to weight names and cache slots.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from enum import StrEnum
 from math import prod
 
 from plait.core.ids import GroupId
+from plait.core.step import StepShape
 from plait.model.checks import check_program
+from plait.model.cost import Formats, OpCost, Parallel, cost_sheet
 from plait.model.ops import Op, Sample, Value, ValueId
 
 
@@ -175,6 +177,15 @@ class Program:
     def num_parameters(self) -> int:
         """Numbers in all weights; a weight used twice counts once."""
         return sum(spec.num_elements for spec in self.weights.values())
+
+    def cost(
+        self, shape: StepShape, formats: Formats | None = None, parallel: Parallel | None = None
+    ) -> tuple[OpCost, ...]:
+        """What a step of this shape costs, op by op, every span kind once with its count.
+
+        Whoever prices many shapes keeps a `cost_sheet`; this makes one for each call.
+        """
+        return cost_sheet(self, formats, parallel).costs(shape)
 
 
 def expected_weights(program: Program) -> dict[str, tuple[int, ...]]:

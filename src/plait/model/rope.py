@@ -1,8 +1,8 @@
 """Rotary position tables: what they are made of, fixed once at load.
 
-Owns the frequencies, in double precision, for every scaling that depends on the model alone. Scalings that depend on
-the current length (dynamic NTK) cannot be expressed here: they would make cached keys wrong and answers depend on
-chunking. Invariant: equal specs give equal frequencies, whatever the sequence.
+Owns the frequencies, in double precision, for every scaling that depends on the model alone. A scaling that depends on
+the current length (dynamic NTK) cannot be expressed: cached keys would be wrong and answers depend on chunking.
+Invariant: equal specs give equal frequencies, whatever the sequence.
 """
 
 from __future__ import annotations

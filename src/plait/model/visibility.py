@@ -1,8 +1,8 @@
 """Visibility: which keys of its own sequence a row may look at.
 
-Owns the four rules (causal, window, chunk, all) and their counts in closed form, so that a step of 100,000 rows is
-priced as fast as one. Knows nothing about blocks or draft trees: a tree row sees at most what its slot would see, and
-is priced as that. Invariant: `first(slot) <= slot`, and `count(slot) == slot + 1 - first(slot)` for every rule but ALL.
+Owns the four rules (causal, window, chunk, all) and their counts in closed form, so that 100,000 rows are counted as
+fast as one. Knows nothing about draft trees: a tree row sees no more than its slot would, and is priced as that.
+Invariant: `first(slot) <= slot`, and `count(slot) == slot + 1 - first(slot)` for every rule but ALL.
 """
 
 from __future__ import annotations
