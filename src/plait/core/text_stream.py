@@ -20,6 +20,10 @@ class TextDelta(Protocol):
     def matched(self) -> str | None:
         """The stop string that was found; nothing more may be pushed."""
 
+    @property
+    def num_tokens(self) -> int:
+        """How many of the pushed tokens count: all, or up to the one that completed the stop string."""
+
 
 class TextStream(Protocol):
     """Text of one sequence, fed in token order."""

@@ -40,7 +40,7 @@ class Answering:
     def delta(self, seq: Sequence, update: SeqUpdate) -> Delta:
         """The delta of an update. Its finish reason is STOP where a stop string was found, whatever the update says."""
         reason, stop_reason = update.finish_reason, update.stop_token
-        text, matched = self._text(seq, update)
+        text, matched, num_tokens = self._text(seq, update)
         if matched is not None:
             reason = FinishReason.STOP
         elif stop_reason is not None and stop_reason not in seq.request.sampling.stop_token_ids:
@@ -48,8 +48,8 @@ class Answering:
         return Delta(
             choice=seq.choice,
             text=text,
-            tokens=update.tokens,
-            logprobs=update.logprobs,
+            tokens=update.tokens[:num_tokens],
+            logprobs=update.logprobs[:num_tokens],
             finish_reason=reason,
             stop_reason=matched if matched is not None else stop_reason,
             num_prompt=seq.num_prompt,
@@ -61,14 +61,18 @@ class Answering:
     def close(self, seq: Sequence) -> None:
         self._streams.pop(seq.id, None)
 
-    def _text(self, seq: Sequence, update: SeqUpdate) -> tuple[str, str | None]:
+    def _text(self, seq: Sequence, update: SeqUpdate) -> tuple[str, str | None, int]:
+        """New text, the stop string that was found, and how many of the update's tokens count."""
+        count = len(update.tokens)
         stream = self._streams.get(seq.id)
         if stream is None:
-            return "", None
+            return "", None, count
         # The ending token itself is not text: an end-of-sequence or stop token is reported, not shown.
         shown: AnySequence[int] = update.tokens if update.stop_token is None else update.tokens[:-1]
         pushed = stream.push(shown)
-        if pushed.matched is not None or update.finish_reason is None:
-            return pushed.text, pushed.matched
+        if pushed.matched is not None:
+            return pushed.text, pushed.matched, pushed.num_tokens
+        if update.finish_reason is None:
+            return pushed.text, None, count
         rest = stream.finish()
-        return pushed.text + rest.text, rest.matched
+        return pushed.text + rest.text, rest.matched, count

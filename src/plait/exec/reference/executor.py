@@ -41,6 +41,8 @@ class ReferenceConfig:
     """False: nothing runs until `advance` is called, one op a call; tests use it."""
     poison: bool = False
     """Fill every slot with NaN before it is written, so that a result that reads it shows."""
+    observe_logits: Callable[[StepPlan, npt.NDArray[np.float32]], None] | None = None
+    """Sees the logits [num_outputs, vocab_size] of every step: golden comparisons need all of them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +102,7 @@ class ReferenceExecutor:
             last_use=_last_use(program),
             memory=CacheMemory(layout, poison=self._config.poison),
             poison=self._config.poison,
+            observe_logits=self._config.observe_logits,
         )
         self._roster = Roster(
             self._config.max_rows,

@@ -90,18 +90,20 @@ def rope(op: Rope, x: Floats, cos: Floats, sin: Floats) -> Floats:
 
 
 def activate(activation: Activation, x: Floats) -> Floats:
+    y: Floats
     match activation:
         case Activation.SILU:
-            return np.divide(x, ONE + np.exp(-x), dtype=np.float32)
+            y = np.divide(x, ONE + np.exp(-x), dtype=np.float32)
         case Activation.SIGMOID:
-            return np.divide(ONE, ONE + np.exp(-x), dtype=np.float32)
+            y = np.divide(ONE, ONE + np.exp(-x), dtype=np.float32)
         case Activation.RELU2:
-            return np.square(np.maximum(x, np.float32(0)))
+            y = np.square(np.maximum(x, np.float32(0)))
         case Activation.GELU_TANH:
             inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-            return np.multiply(x / np.float32(2), ONE + np.tanh(inner), dtype=np.float32)
+            y = np.multiply(x / np.float32(2), ONE + np.tanh(inner), dtype=np.float32)
         case Activation.GELU:
-            return np.multiply(x / np.float32(2), ONE + _erf(x * np.float32(np.sqrt(0.5))), dtype=np.float32)
+            y = np.multiply(x / np.float32(2), ONE + _erf(x * np.float32(np.sqrt(0.5))), dtype=np.float32)
+    return y
 
 
 def _erf(x: Floats) -> Floats:

@@ -7,7 +7,7 @@ Invariant: a cancelled chunk writes nothing from the next op on, and every chunk
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -66,6 +66,7 @@ class Loaded:
     last_use: Mapping[ValueId, int]
     memory: CacheMemory
     poison: bool
+    observe_logits: Callable[[StepPlan, Floats], None] | None
 
 
 @dataclass(slots=True, eq=False)
@@ -186,6 +187,8 @@ class StepRun:
 
     def _cache_write(self, op: CacheWrite) -> None:
         group = self.loaded.program.cache_groups[op.group]
+        if len(op.inputs) != 2:
+            raise InvariantError("an embedding group was loaded but cannot be written")
         k, v = op.inputs
         keys = self._values[k].reshape(-1, group.num_kv_heads, group.head_dim_k)
         values = self._values[v].reshape(-1, group.num_kv_heads, group.head_dim_v)
@@ -222,6 +225,8 @@ class StepRun:
             logits = logits * np.float32(op.logit_scale)
         if op.softcap is not None:
             logits = np.float32(op.softcap) * np.tanh(logits / np.float32(op.softcap))
+        if self.loaded.observe_logits is not None:
+            self.loaded.observe_logits(self.plan, logits[: sum(chunk.num_outputs for chunk in self.plan.chunks)])
         row = 0
         for chunk, seat in zip(self.plan.chunks, self.seats, strict=True):
             rows = logits[row : row + chunk.num_outputs]

@@ -1,0 +1,1 @@
+"""Configuration: command line, environment and YAML become one frozen value, resolved once."""

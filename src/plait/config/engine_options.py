@@ -1,0 +1,41 @@
+"""Engine options: what a user may say about model, memory and scheduling.
+
+Owns the options shared by every command that runs a model. `None` means that `resolve` chooses and says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from plait.config.option import option
+from plait.config.values import (
+    parse_bytes,
+    parse_flag,
+    parse_path,
+    parse_positive,
+    parse_seed,
+    parse_text,
+)
+
+
+DEFAULT_CACHE_DIR = Path(platformdirs.user_cache_dir("plait"))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    model: str = option("smollm2", parse_text, "a GGUF file, or a name of the catalogue", metavar="MODEL", short="-m")
+    cache_dir: Path = option(DEFAULT_CACHE_DIR, parse_path, "where fetched models are kept", metavar="DIR")
+    kv_cache_memory: int | None = option(
+        None, parse_bytes, "memory for the KV cache, e.g. 1GiB; default: a quarter of what is free", metavar="SIZE"
+    )
+    max_model_len: int | None = option(
+        None, parse_positive, "prompt and output tokens of one sequence at most; default: the model's", metavar="TOKENS"
+    )
+    max_num_seqs: int = option(32, parse_positive, "sequences that run at once at most", metavar="N")
+    max_num_batched_tokens: int = option(512, parse_positive, "tokens computed in one step at most", metavar="TOKENS")
+    block_size: int = option(32, parse_positive, "tokens of a cache block, a divisor of 256", metavar="TOKENS")
+    enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings")
+    seed: int = option(0, parse_seed, "where the seeds of requests without one come from", metavar="N")

@@ -1,0 +1,136 @@
+"""Options: a frozen dataclass is a set of options, one field each.
+
+Owns the reading of fields as options and the order in which sources win: command line, environment (PLAIT_<FLAG>),
+YAML file, default. This is the only file that reads the environment. Invariant: a value that reaches a config object
+has passed its field's parser, whatever source it came from, and an unknown name in any source is an error with the
+nearest known one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from plait.core.errors import UsageError
+
+T = TypeVar("T")
+C = TypeVar("C")
+
+ENVIRONMENT_PREFIX = "PLAIT_"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionSpec:
+    """One user option. `flag` is its command-line name without dashes; `switch` options take no value there."""
+
+    field: str
+    flag: str
+    parse: Callable[[str], object]
+    default: object
+    help: str
+    metavar: str
+    choices: tuple[str, ...]
+    short: str | None
+
+    @property
+    def is_switch(self) -> bool:
+        return isinstance(self.default, bool)
+
+
+def option(
+    default: T,
+    parse: Callable[[str], T],
+    help: str,  # noqa: A002 - the word everyone knows from argparse
+    *,
+    metavar: str = "",
+    choices: tuple[str, ...] = (),
+    short: str | None = None,
+) -> T:
+    """A dataclass field that is also a user option."""
+    metadata = {"parse": parse, "help": help, "metavar": metavar, "choices": choices, "short": short}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def options_of(config: type) -> list[OptionSpec]:
+    """The options of a config class, in field order."""
+    return [
+        OptionSpec(
+            field=field.name,
+            flag=field.name.replace("_", "-"),
+            parse=field.metadata["parse"],
+            default=field.default,
+            help=field.metadata["help"],
+            metavar=field.metadata["metavar"] or field.name.upper(),
+            choices=field.metadata["choices"],
+            short=field.metadata["short"],
+        )
+        for field in dataclasses.fields(config)
+    ]
+
+
+def read_config(
+    config: type[C],
+    command_line: Mapping[str, str],
+    yaml_file: Path | None,
+    environment: Mapping[str, str] | None = None,
+) -> C:
+    """Build a config. `command_line`: field name -> text for what was typed. `environment` None: the process's own."""
+    specs = options_of(config)
+    environment = os.environ if environment is None else environment
+    from_yaml = {} if yaml_file is None else _read_yaml(yaml_file, specs)
+    values: dict[str, object] = {}
+    for spec in specs:
+        variable = ENVIRONMENT_PREFIX + spec.field.upper()
+        if spec.field in command_line:
+            values[spec.field] = _parsed(spec, command_line[spec.field], f"--{spec.flag}")
+        elif variable in environment:
+            values[spec.field] = _parsed(spec, environment[variable], f"environment variable {variable}")
+        elif spec.field in from_yaml:
+            values[spec.field] = _parsed(spec, from_yaml[spec.field], f"{yaml_file}: {spec.flag}")
+    return config(**values)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` (did you mean X?)` for the closest known name, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _parsed(spec: OptionSpec, text: str, source: str) -> object:
+    if spec.choices and text not in spec.choices:
+        raise UsageError(f"{source} is {text!r}; choose one of {', '.join(spec.choices)}{nearest(text, spec.choices)}")
+    try:
+        return spec.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{source} is {text!r}; {error}") from None
+
+
+def _read_yaml(path: Path, specs: Sequence[OptionSpec]) -> dict[str, str]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--config {path} cannot be read: {error.strerror}; give an existing YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"--config {path} is not YAML: {reason}; write lines such as `max-model-len: 4096`") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise UsageError(f"--config {path} holds no options; write lines such as `max-model-len: 4096`")
+    known = {spec.flag: spec.field for spec in specs}
+    values: dict[str, str] = {}
+    for key, value in document.items():
+        flag = str(key).replace("_", "-")
+        if flag not in known:
+            raise UsageError(f"--config {path} names the option {key!r}, which does not exist{nearest(flag, known)}")
+        if not isinstance(value, str | int | float | bool):
+            raise UsageError(f"--config {path}: {key} is {value!r}; one value is expected")
+        values[known[flag]] = str(value).lower() if isinstance(value, bool) else str(value)
+    return values

@@ -1,0 +1,82 @@
+"""Resolve: from what the user left open to numbers, with a reason for each.
+
+Owns every automatic choice. Nothing later in the program chooses again. Invariant: the memory holds at least one
+sequence of `max_model_tokens`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plait.config.engine_options import EngineOptions
+from plait.core.errors import UsageError
+
+FREE_SHARE = 4
+"""A quarter of the free memory goes to the KV cache unless the user says otherwise."""
+
+KEY_TILE = 256
+"""Attention's key tile: a block must divide it (docs/concepts/numerics.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What sizes depend on."""
+
+    max_positions: int
+    cache_bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    memory_bytes: int
+    """Of the KV cache, whole blocks."""
+    max_model_tokens: int
+    capacity_tokens: int
+    reasons: tuple[str, ...]
+    """One line per choice, for the start-up report."""
+
+
+def resolve_sizes(options: EngineOptions, facts: ModelFacts, available_bytes: int) -> Sizes:
+    """Choose memory and context length; `UsageError` where the user's numbers contradict each other or the model."""
+    _check_block_size(options.block_size)
+    wanted = options.max_model_len or facts.max_positions
+    if wanted > facts.max_positions:
+        raise UsageError(
+            f"--max-model-len is {wanted} but the model was made for {facts.max_positions} tokens; give at most that"
+        )
+    memory, reason = _memory(options, facts, available_bytes, wanted)
+    block_bytes = facts.cache_bytes_per_token * options.block_size
+    capacity = memory // block_bytes * options.block_size
+    if capacity < options.block_size:
+        raise UsageError(f"--kv-cache-memory is {memory} bytes but one block takes {block_bytes}; give at least that")
+    reasons = [reason]
+    if capacity < wanted:
+        needed = -(-wanted // options.block_size) * block_bytes
+        if options.max_model_len is not None:
+            raise UsageError(
+                f"--max-model-len {wanted} needs {needed} bytes of KV cache but there are {memory}; lower it to "
+                f"{capacity} or raise --kv-cache-memory"
+            )
+        reasons.append(f"context length {capacity} tokens: what the KV cache holds (the model: {wanted})")
+        wanted = capacity
+    return Sizes(capacity // options.block_size * block_bytes, wanted, capacity, tuple(reasons))
+
+
+def _memory(options: EngineOptions, facts: ModelFacts, available_bytes: int, max_tokens: int) -> tuple[int, str]:
+    if options.kv_cache_memory is not None:
+        if options.kv_cache_memory > available_bytes:
+            raise UsageError(
+                f"--kv-cache-memory is {options.kv_cache_memory} bytes but only {available_bytes} are free; give less"
+            )
+        return options.kv_cache_memory, "KV cache memory: as given"
+    share = available_bytes // FREE_SHARE
+    blocks = -(-max_tokens // options.block_size)
+    useful = options.max_num_seqs * blocks * options.block_size * facts.cache_bytes_per_token
+    if useful <= share:
+        return useful, f"KV cache memory: {options.max_num_seqs} sequences of full length cannot use more"
+    return share, "KV cache memory: a quarter of what is free"
+
+
+def _check_block_size(block_size: int) -> None:
+    if KEY_TILE % block_size:
+        raise UsageError(f"--block-size is {block_size}; give a divisor of {KEY_TILE} (16, 32, 64, ...)")

@@ -1,0 +1,74 @@
+"""Values: how text from a command line, the environment or YAML becomes a number, a size or a path.
+
+Owns the parsers and their messages. A parser gets a string and raises `ValueError` with what would have been right.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtT]i?)?[bB]?")
+_COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kKmM])?")
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+
+
+def parse_bytes(text: str) -> int:
+    """ "1GiB", "512 MiB" (powers of 1,024), "4GB", "4G" (powers of 1,000) or plain bytes."""
+    found = _BYTES.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("a size such as 1GiB, 512MiB or 2000000000 is expected")
+    number, unit = found.groups()
+    if unit is None:
+        return int(float(number))
+    base = 1024 if unit.endswith("i") else 1000
+    return int(float(number) * base ** _POWERS[unit[0].lower()])
+
+
+def parse_count(text: str) -> int:
+    """ "4096", "32k" (1,000) or "32K" (1,024); m and M likewise."""
+    found = _COUNT.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("a whole number such as 4096, 32k (32,000) or 32K (32,768) is expected")
+    number, unit = found.groups()
+    factor = 1 if unit is None else (1000 if unit.islower() else 1024) ** _POWERS[unit.lower()]
+    value = float(number) * factor
+    if value != int(value):
+        raise ValueError("a whole number is expected")
+    return int(value)
+
+
+def parse_positive(text: str) -> int:
+    value = parse_count(text)
+    if value < 1:
+        raise ValueError("a number of at least 1 is expected")
+    return value
+
+
+def parse_seed(text: str) -> int:
+    """A whole number, negative ones too."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("a whole number is expected") from None
+
+
+def parse_flag(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in _TRUE:
+        return True
+    if lowered in _FALSE:
+        return False
+    raise ValueError("true or false is expected")
+
+
+def parse_text(text: str) -> str:
+    if not text:
+        raise ValueError("it is empty")
+    return text
+
+
+def parse_path(text: str) -> Path:
+    return Path(parse_text(text)).expanduser()

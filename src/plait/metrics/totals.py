@@ -1,0 +1,92 @@
+"""Totals: what an engine has done so far, and what kept it from doing more.
+
+Owns the counters behind progress lines and closing summaries. Reads events only; nothing in the engine waits for it.
+Invariant: counters never go down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plait.core.events import (
+    Collected,
+    Emitted,
+    Event,
+    Finished,
+    Preempted,
+    Refused,
+    Scheduled,
+    Submitted,
+)
+
+BUSY_ENOUGH = 0.8
+"""Share of the time in steps above which the engine itself, and not its input, was the limit."""
+
+BLOCKED_ENOUGH = 0.2
+"""Share of the steps with waiting sequences and free rows above which memory was the limit."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """An `EventSink`. `max_rows`: how many sequences may run at once."""
+
+    max_rows: int
+    first_s: float | None = None
+    last_s: float = 0.0
+    num_steps: int = 0
+    num_finished: int = 0
+    num_refused: int = 0
+    num_preemptions: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    computed_tokens: int = 0
+    busy_s: float = 0.0
+    steps_short_of_memory: int = 0
+    steps_short_of_rows: int = 0
+
+    def __call__(self, event: Event) -> None:
+        if self.first_s is None:
+            self.first_s = event.at_s
+        self.last_s = event.at_s
+        match event:
+            case Submitted():
+                self._submitted(event)
+            case Collected(result=result):
+                self.busy_s += result.end_s - result.start_s
+            case Scheduled(num_cached=num_cached):
+                self.cached_tokens += num_cached
+            case Emitted(num_tokens=num_tokens):
+                self.output_tokens += num_tokens
+            case Finished(num_prompt=num_prompt):
+                self.num_finished += 1
+                self.prompt_tokens += num_prompt
+            case Refused():
+                self.num_refused += 1
+            case Preempted():
+                self.num_preemptions += 1
+            case _:
+                pass
+
+    @property
+    def elapsed_s(self) -> float:
+        return 0.0 if self.first_s is None else self.last_s - self.first_s
+
+    def limit(self) -> str:
+        """What kept the engine from being faster, as one sentence."""
+        if self.num_steps == 0 or self.busy_s < BUSY_ENOUGH * self.elapsed_s:
+            return "input: the engine waited for requests"
+        if self.num_preemptions or self.steps_short_of_memory > BLOCKED_ENOUGH * self.num_steps:
+            return "cache memory: requests waited for blocks; a larger --kv-cache-memory would help"
+        if self.steps_short_of_rows > BLOCKED_ENOUGH * self.num_steps:
+            return "compute, with more requests waiting than --max-num-seqs lets run at once"
+        return "compute"
+
+    def _submitted(self, event: Submitted) -> None:
+        self.num_steps += 1
+        self.computed_tokens += event.plan.shape().num_tokens
+        if event.num_waiting:
+            if event.num_running >= self.max_rows:
+                self.steps_short_of_rows += 1
+            else:
+                self.steps_short_of_memory += 1
