@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from plait.api.bodies import JsonObject, JsonValue
 from plait.api.calls import Call, Endpoint
 from plait.api.logprobs import chat_logprobs, completion_logprobs
-from plait.api.model_text import ModelText
 from plait.core.client import Delta
 from plait.core.errors import InvariantError
 from plait.core.request import FinishReason
 from plait.core.step import TokenLogprob
+from plait.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class _Choice:
 class Answer:
     """The answer to one call. `created` is Unix time in whole seconds."""
 
-    def __init__(self, call: Call, text: ModelText, created: int) -> None:
+    def __init__(self, call: Call, tokenizer: Tokenizer, created: int) -> None:
         self._call = call
-        self._text = text
+        self._tokenizer = tokenizer
         self._created = created
         self._choices = [_Choice() for _ in range(call.num_choices)]
         self._cached = [0] * len(call.requests)
@@ -133,12 +133,12 @@ class Answer:
         body: JsonObject = {"index": index}
         if self._call.endpoint is Endpoint.CHAT:
             body["message"] = {"role": "assistant", "content": text, "refusal": None}
-            body["logprobs"] = chat_logprobs(choice.logprobs, self._text) if wants_logprobs else None
+            body["logprobs"] = chat_logprobs(choice.logprobs, self._tokenizer) if wants_logprobs else None
         else:
             body["text"] = text
             skip_special = generation.sampling.skip_special_tokens
             body["logprobs"] = (
-                completion_logprobs(choice.logprobs, self._text, text, skip_special) if wants_logprobs else None
+                completion_logprobs(choice.logprobs, self._tokenizer, text, skip_special) if wants_logprobs else None
             )
         body["finish_reason"] = choice.finish_reason.value if choice.finish_reason else None
         body["stop_reason"] = choice.stop_reason

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from plait.api.bodies import shown
 from plait.api.fields import Generation
 from plait.core.client import ModelInfo
 from plait.core.errors import RequestError
@@ -82,12 +83,12 @@ def _check_tokens(tokens: Sequence[int], path: str, vocab_size: int) -> None:
     for token in tokens:
         if not 0 <= token < vocab_size:
             raise RequestError(
-                f"{path} holds token {token}; this model's ids go from 0 to {vocab_size - 1}", param=path
+                f"{path} holds token {shown(token)}; this model's ids go from 0 to {vocab_size - 1}", param=path
             )
 
 
 def _max_tokens(num_prompt: int, path: str, generation: Generation, model: ModelInfo) -> int | None:
-    """The output limit of one prompt: an explicit one must fit the context, a default one is cut to what is left of it."""
+    """The output limit of one prompt: an explicit one must fit the context, a default one is cut to what is left."""
     room = model.max_model_tokens - num_prompt
     if room < 1:
         raise RequestError(

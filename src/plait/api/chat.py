@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from plait.api.bodies import JsonObject, JsonValue
 from plait.api.calls import Call, Endpoint, make_call
-from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, checked
+from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
 from plait.api.fields import Generation, OutputLimit, SharedFields, generation, num_alternatives, output_limit
-from plait.api.messages import Message, parse_messages
+from plait.api.messages import parse_messages
 from plait.api.model_text import ModelText
 from plait.api.refusals import refuse_unsupported
 from plait.core.client import ModelInfo
@@ -30,10 +30,10 @@ _RESERVED_VARIABLES = ("messages", "add_generation_prompt", "tools", "documents"
 class ChatFields(BaseModel):
     model_config = LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES
 
-    max_completion_tokens: int | None = None
-    max_tokens: int | None = None
+    max_completion_tokens: Integer | None = None
+    max_tokens: Integer | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Integer | None = None
     reasoning_effort: str | None = None
     add_generation_prompt: bool | None = None
     add_special_tokens: bool | None = None
@@ -44,14 +44,14 @@ class ChatFields(BaseModel):
 class ChatBody:
     """`variables` are handed to the chat template as they are."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[JsonObject, ...]
     generation: Generation
     add_generation_prompt: bool
     variables: Mapping[str, JsonValue]
 
 
 def parse_chat(body: JsonObject, defaults: SamplingParams | None = None) -> ChatBody:
-    """Check a body; `RequestError` for the first fault. `defaults` hold for sampling fields that the body leaves out."""
+    """Check a body; `RequestError` for the first fault. `defaults` hold for sampling fields that it leaves out."""
     shared = checked(SharedFields, body)
     fields = checked(ChatFields, body)
     refuse_unsupported(body)

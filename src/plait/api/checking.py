@@ -8,9 +8,9 @@ pydantic's own wording never reaches a user.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from plait.api.bodies import JsonObject, shown
 from plait.core.errors import InvariantError, RequestError
@@ -30,6 +30,11 @@ _WANTED = {
     "model_attributes_type": "an object",
 }
 _BOUNDS = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}
+
+Integer = Annotated[int, Field(ge=-(2**63), le=2**64 - 1)]
+"""Integers as JSON libraries carry them. Each field has limits of its own; these keep numbers of thousands of
+digits, which Python refuses to print, out of their messages.
+"""
 
 Model = TypeVar("Model", bound=BaseModel)
 

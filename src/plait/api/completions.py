@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from plait.api.bodies import JsonObject, JsonValue, shown
 from plait.api.calls import Call, Endpoint, make_call
-from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, checked
+from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
 from plait.api.fields import (
     MAX_PROMPTS,
     Generation,
@@ -37,8 +37,8 @@ Prompt = str | tuple[int, ...]
 class CompletionFields(BaseModel):
     model_config = LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES
 
-    max_tokens: int | None = None
-    logprobs: int | None = None
+    max_tokens: Integer | None = None
+    logprobs: Integer | None = None
     add_special_tokens: bool | None = None
 
 
@@ -52,7 +52,7 @@ class CompletionBody:
 
 
 def parse_completion(body: JsonObject, defaults: SamplingParams | None = None) -> CompletionBody:
-    """Check a body; `RequestError` for the first fault. `defaults` hold for sampling fields that the body leaves out."""
+    """Check a body; `RequestError` for the first fault. `defaults` hold for sampling fields that it leaves out."""
     shared = checked(SharedFields, body)
     fields = checked(CompletionFields, body)
     refuse_unsupported(body)

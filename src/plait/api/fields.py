@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel
 
 from plait.api.bodies import shown
-from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES
+from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer
 from plait.core.errors import RequestError
 from plait.core.request import ServiceClass
 from plait.core.sampling import MAX_LOGPROBS, SamplingParams
@@ -45,26 +45,26 @@ class SharedFields(BaseModel):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: int | None = None
-    best_of: int | None = None
+    n: Integer | None = None
+    best_of: Integer | None = None
     stop: object = None
-    seed: int | None = None
+    seed: Integer | None = None
     temperature: float | None = None
     top_p: float | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
-    top_k: int | None = None
+    top_k: Integer | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
-    stop_token_ids: list[int] | None = None
+    stop_token_ids: list[Integer] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
-    min_tokens: int | None = None
+    min_tokens: Integer | None = None
     skip_special_tokens: bool | None = None
     cache_salt: str | None = None
-    priority: int | None = None
+    priority: Integer | None = None
     return_token_ids: bool | None = None
 
 

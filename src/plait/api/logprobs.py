@@ -10,36 +10,36 @@ import math
 from collections.abc import Sequence
 
 from plait.api.bodies import JsonObject, JsonValue
-from plait.api.model_text import ModelText
 from plait.core.step import TokenLogprob
+from plait.text.tokenizer import Tokenizer
 
 LOGPROB_FLOOR = -9999.0
 """Stands for minus infinity, which JSON cannot write: a token that a bias, a mask or a filter made impossible."""
 
 
-def chat_logprobs(entries: Sequence[TokenLogprob], text: ModelText) -> JsonObject:
+def chat_logprobs(entries: Sequence[TokenLogprob], tokenizer: Tokenizer) -> JsonObject:
     """The shape of chat completions: one object per token."""
     content: list[JsonValue] = []
     for entry in entries:
-        top: list[JsonValue] = [_token(token, logprob, text) for token, logprob in entry.top]
-        content.append({**_token(entry.token, entry.logprob, text), "top_logprobs": top})
+        top: list[JsonValue] = [_token(token, logprob, tokenizer) for token, logprob in entry.top]
+        content.append({**_token(entry.token, entry.logprob, tokenizer), "top_logprobs": top})
     return {"content": content, "refusal": None}
 
 
 def completion_logprobs(
-    entries: Sequence[TokenLogprob], text: ModelText, answer: str, skip_special: bool
+    entries: Sequence[TokenLogprob], tokenizer: Tokenizer, answer: str, skip_special: bool
 ) -> JsonObject:
     """The shape of text completions: parallel lists. The chosen token is always among the alternatives, as in the
     OpenAI API.
     """
-    tokens: list[JsonValue] = [spelled(text.token_bytes(entry.token)) for entry in entries]
+    tokens: list[JsonValue] = [spelled(tokenizer.token_bytes(entry.token)) for entry in entries]
     chosen: list[JsonValue] = [floored(entry.logprob) for entry in entries]
     top: list[JsonValue] = []
     for entry in entries:
         pairs = [*entry.top, (entry.token, entry.logprob)]
-        alternatives: JsonObject = {spelled(text.token_bytes(token)): floored(logprob) for token, logprob in pairs}
+        alternatives: JsonObject = {spelled(tokenizer.token_bytes(token)): floored(logprob) for token, logprob in pairs}
         top.append(alternatives)
-    offsets: list[JsonValue] = list(_offsets([entry.token for entry in entries], text, len(answer), skip_special))
+    offsets: list[JsonValue] = list(_offsets([entry.token for entry in entries], tokenizer, len(answer), skip_special))
     return {"tokens": tokens, "token_logprobs": chosen, "top_logprobs": top, "text_offset": offsets}
 
 
@@ -55,12 +55,12 @@ def floored(logprob: float) -> float:
     return float(logprob) if math.isfinite(logprob) and logprob > LOGPROB_FLOOR else LOGPROB_FLOOR
 
 
-def _token(token: int, logprob: float, text: ModelText) -> JsonObject:
-    piece = text.token_bytes(token)
+def _token(token: int, logprob: float, tokenizer: Tokenizer) -> JsonObject:
+    piece = tokenizer.token_bytes(token)
     return {"token": spelled(piece), "logprob": floored(logprob), "bytes": list(piece)}
 
 
-def _offsets(tokens: Sequence[int], text: ModelText, end: int, skip_special: bool) -> list[int]:
+def _offsets(tokens: Sequence[int], tokenizer: Tokenizer, end: int, skip_special: bool) -> list[int]:
     """Where each token's text begins in the answer, in characters. What the answer leaves out (stops, control tokens)
     begins where the text before it ends; a token inside a character begins at that character.
     """
@@ -69,9 +69,9 @@ def _offsets(tokens: Sequence[int], text: ModelText, end: int, skip_special: boo
     pending = b""
     for token in tokens:
         offsets.append(min(characters, end))
-        if skip_special and text.is_special(token):
+        if skip_special and tokenizer.is_special(token):
             continue
-        pending += text.token_bytes(token)
+        pending += tokenizer.token_bytes(token)
         whole = _whole_characters(pending)
         characters += len(pending[:whole].decode("utf-8", "replace"))
         pending = pending[whole:]

@@ -1,31 +1,19 @@
-"""Messages: the conversation of a chat body.
+"""Messages: the conversation of a chat body, as far as no template is needed to judge it.
 
-Owns roles and content: which are known, which a text model can read, and how text parts become one string. Renders
-nothing.
-Invariant: a `Message` that left this file has a role that every chat template knows and plain text as content.
+Owns the refusal of tool messages. Roles and contents are checked by the text room, which knows what a template reads.
+Invariant: messages pass unchanged.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from plait.api.bodies import JsonObject, JsonValue, shown
 from plait.core.errors import RequestError
 
-# Templates are written for these three; OpenAI renamed system to developer, and means the same.
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _TOOL_ROLES = ("tool", "function")
 _TOOL_FIELDS = ("tool_calls", "function_call")
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    role: str
-    content: str
-    name: str | None = None
-
-
-def parse_messages(messages: JsonValue) -> tuple[Message, ...]:
+def parse_messages(messages: JsonValue) -> tuple[JsonObject, ...]:
     """The conversation, or `RequestError` with the path of the first fault."""
     if not isinstance(messages, list):
         raise RequestError(
@@ -37,10 +25,15 @@ def parse_messages(messages: JsonValue) -> tuple[Message, ...]:
     return tuple(_message(message, f"messages.{place}") for place, message in enumerate(messages))
 
 
-def _message(message: JsonValue, path: str) -> Message:
+def _message(message: JsonValue, path: str) -> JsonObject:
     if not isinstance(message, dict):
         raise RequestError(f"{path} is {shown(message)}; it must be an object with role and content", param=path)
-    role = _role(message.get("role"), f"{path}.role")
+    if message.get("role") in _TOOL_ROLES:
+        raise RequestError(
+            f"{path}.role is {shown(message['role'])}; tools are not supported yet: send the result as a user message",
+            param=f"{path}.role",
+            code="unsupported_parameter",
+        )
     for field in _TOOL_FIELDS:
         if message.get(field):
             raise RequestError(
@@ -51,43 +44,4 @@ def _message(message: JsonValue, path: str) -> Message:
     name = message.get("name")
     if name is not None and not isinstance(name, str):
         raise RequestError(f"{path}.name is {shown(name)}; it must be a string", param=f"{path}.name")
-    return Message(role, _content(message, f"{path}.content"), name)
-
-
-def _role(role: JsonValue, path: str) -> str:
-    if role in _TOOL_ROLES:
-        raise RequestError(
-            f"{path} is {shown(role)}; tools are not supported yet: send the result as a user message",
-            param=path,
-            code="unsupported_parameter",
-        )
-    if not isinstance(role, str) or role not in _ROLES:
-        raise RequestError(f"{path} is {shown(role)}; it must be one of {', '.join(_ROLES)}", param=path)
-    return _ROLES[role]
-
-
-def _content(message: JsonObject, path: str) -> str:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list) or not content:
-        raise RequestError(f"{path} is {shown(content)}; it must be a string or a list of text parts", param=path)
-    # Parts are separate blocks of text: joined bare, the last word of one would run into the first of the next.
-    return "\n".join(_text_part(part, f"{path}.{place}") for place, part in enumerate(content))
-
-
-def _text_part(part: JsonValue, path: str) -> str:
-    if not isinstance(part, dict):
-        raise RequestError(
-            f'{path} is {shown(part)}; it must be a part such as {{"type": "text", "text": "Hello"}}', param=path
-        )
-    if part.get("type") != "text":
-        raise RequestError(
-            f"{path}.type is {shown(part.get('type'))}; this model reads text only: send parts of type text",
-            param=f"{path}.type",
-            code="unsupported_content",
-        )
-    text = part.get("text")
-    if not isinstance(text, str):
-        raise RequestError(f"{path}.text is {shown(text)}; it must be a string", param=f"{path}.text")
-    return text
+    return message

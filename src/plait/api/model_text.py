@@ -1,30 +1,37 @@
-"""Model text: what this room needs of a model's tokenizer and chat template.
+"""Model text: a model's tokenizer and chat template, as this room uses them.
 
-Owns the protocol, so that bodies can be parsed and answers shaped without knowing how a model spells.
+Owns the pair and how prompts of both endpoints are encoded with it. The encoding itself is the text room's.
+Invariant: raw prompts may spell control tokens, because their author stands in for the template; chat contents may not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
-from plait.api.bodies import JsonValue
-from plait.api.messages import Message
+from plait.api.bodies import JsonObject, JsonValue
+from plait.text.chat import ChatTemplate
+from plait.text.prompt import encode_chat
+from plait.text.tokenizer import Tokenizer
 
 
-class ModelText(Protocol):
+@dataclass(frozen=True, slots=True)
+class ModelText:
+    """`template` None: a model without chat training."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+
     def encode_text(self, text: str, add_special: bool) -> list[int]:
-        """Tokens of a raw prompt, in which spellings of control tokens count; `add_special` as the model's tokenizer
-        does.
-        """
+        return self.tokenizer.encode(text, add_special, parse_special=True)
 
     def encode_chat(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool, variables: Mapping[str, JsonValue]
+        self, messages: Sequence[JsonObject], *, add_generation_prompt: bool, variables: Mapping[str, JsonValue]
     ) -> list[int]:
-        """Tokens of a rendered conversation; `RequestError` if the model has no chat template or the template refuses."""
-
-    def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token stands for; often not a whole character."""
-
-    def is_special(self, token: int) -> bool:
-        """Whether the token is a control token, left out of the text unless the request wants it."""
+        return encode_chat(
+            self.tokenizer,
+            self.template,
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            variables=variables,
+        )

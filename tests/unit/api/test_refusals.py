@@ -1,0 +1,75 @@
+"""Fields that we know and cannot honour are refused by name; asking for nothing is always fine."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.api.bodies import JsonObject, JsonValue
+from plait.api.refusals import REFUSALS, Refusal, refuse_unsupported
+from plait.core.errors import RequestError
+
+
+def fault_of(body: JsonObject) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        refuse_unsupported(body)
+    assert caught.value.status == 400
+    return caught.value
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.field)
+def test_a_field_that_cannot_be_honoured_is_refused_by_name(refusal: Refusal) -> None:
+    fault = fault_of({refusal.field: "asked for"})
+    assert fault.param == refusal.field
+    assert fault.code == "unsupported_parameter"
+    assert fault.message.startswith(f'{refusal.field} is "asked for"')
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.field)
+def test_a_field_that_asks_for_nothing_is_accepted(refusal: Refusal) -> None:
+    for value in (None, *refusal.harmless):
+        refuse_unsupported({refusal.field: value})
+
+
+def test_no_field_is_refused_twice() -> None:
+    names = [refusal.field for refusal in REFUSALS]
+    assert names == list(dict.fromkeys(names))
+
+
+def test_zero_is_not_false() -> None:
+    assert fault_of({"echo": 0}).param == "echo"
+
+
+TOOL: JsonValue = {"type": "function", "function": {"name": "f"}}
+
+
+@pytest.mark.parametrize("choice", ["none", "auto", None])
+@pytest.mark.parametrize("tools", [{}, {"tools": []}, {"tools": None}])
+def test_no_tools_and_no_need_for_them_is_fine(choice: str | None, tools: JsonObject) -> None:
+    refuse_unsupported({"tool_choice": choice, **tools})
+
+
+@pytest.mark.parametrize("choice", ["required", "banana", {"type": "function", "function": {"name": "f"}}, 1])
+def test_a_choice_among_no_tools_is_refused(choice: JsonValue) -> None:
+    assert fault_of({"tool_choice": choice}).param == "tool_choice"
+
+
+@pytest.mark.parametrize("choice", ["none", "auto", "required", None])
+def test_tools_are_refused_whatever_the_choice(choice: JsonValue) -> None:
+    assert fault_of({"tools": [TOOL], "tool_choice": choice}).param == "tools"
+
+
+def test_only_the_text_format_works() -> None:
+    refuse_unsupported({"response_format": {"type": "text"}})
+    assert fault_of({"response_format": {"type": "json_object"}}).param == "response_format.type"
+    assert fault_of({"response_format": {"type": "json_schema", "json_schema": {}}}).param == "response_format.type"
+
+
+@pytest.mark.parametrize("wanted", ["text", {}, {"type": 1}, []])
+def test_a_format_must_be_an_object_with_a_type(wanted: JsonValue) -> None:
+    assert fault_of({"response_format": wanted}).param == "response_format"
+
+
+def test_only_the_text_modality_works() -> None:
+    refuse_unsupported({"modalities": ["text"]})
+    assert fault_of({"modalities": ["text", "audio"]}).param == "modalities.1"
+    assert fault_of({"modalities": "audio"}).param == "modalities"
