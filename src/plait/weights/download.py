@@ -23,8 +23,9 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 POLL_S: Final = 0.2
 _LONGEST_REASON: Final = 240
-_RETRY: Final = re.compile(r"connection broken by '(?P<cause>.+)'(: \S*)?$")
-_OBJECT: Final = re.compile(r"\(?<[^>]*>[:,]\s*")
+# Of "connection broken by 'NewConnectionError('<object at 0x7f>: no route')': /simple/x/" the words "no route".
+_RETRY: Final = re.compile(r"connection broken by '\w+\((?P<cause>.+)\)'(: \S*)?$")
+_OBJECT: Final = re.compile(r"<[^>]*>[:,]?\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def _trouble(entry: CatalogueModel, scratch: Path, result: CommandResult) -> str
         return no_space(entry, scratch.parent)
     causes = [match["cause"] for line in stderr.splitlines() if (match := _RETRY.search(line.strip()))]
     if causes:
-        reason = _OBJECT.sub("", causes[-1]).strip("'\") ")
+        reason = _OBJECT.sub("", causes[-1]).strip("'\" ")
         said, check = f"no answer from the package index ({_short(reason)})", "check the network"
     else:
         reason = _last_meaningful_line(stderr) or f"no reason, exit code {result.exit_code}"

@@ -36,12 +36,11 @@ _IN_LAYER: Final = {
     "ffn_gate.weight": "gate",
     "ffn_up.weight": "up",
     "ffn_down.weight": "down",
+    "ffn_gate.bias": "gate_bias",
+    "ffn_up.bias": "up_bias",
+    "ffn_down.bias": "down_bias",
 }
-# Tensors whose meaning is known and whose absence would change answers: refused with their reason, never skipped.
-_REFUSED: Final = {
-    "rope_freqs.weight": "it divides the rotary frequencies (Llama 3 long context), which is not supported yet;"
-    " use a model without it",
-}
+_ROPE_FACTORS: Final = "rope_freqs.weight"
 _LAYER_NAME: Final = re.compile(r"blk\.(0|[1-9][0-9]{0,5})\.(.+)")
 _QUERY_ROWS: Final = re.compile(r"layers\.\d+\.q(_bias)?")
 _KEY_ROWS: Final = re.compile(r"layers\.\d+\.k(_bias)?")
@@ -68,15 +67,26 @@ def half_split_order(num_heads: int, num_rows: int) -> npt.NDArray[np.intp]:
     return np.ascontiguousarray(interleaved.swapaxes(1, 2)).reshape(-1)
 
 
+def rope_factors(file: GgufFile) -> list[float] | None:
+    """What divides each rotary frequency (Llama 3 long context): configuration that comes as a tensor. None without it."""
+    tensor = file.tensors.get(_ROPE_FACTORS)
+    return None if tensor is None else [float(factor) for factor in tensor.format.dequantize(tensor.raw())]
+
+
 def load_gguf_weights(
-    file: GgufFile, expected: Mapping[str, tuple[int, ...]], sha256: str | None = None
+    file: GgufFile,
+    expected: Mapping[str, tuple[int, ...]],
+    sha256: str | None = None,
+    *,
+    rope_factors_used: bool = False,
 ) -> WeightTable:
     """The table of `expected` canonical names and shapes, in that order; every difference is a `ModelError` naming it.
 
-    `sha256` is the file's checksum where it is known already (from the catalogue); it is trusted.
+    `sha256` is the file's checksum where it is known already (from the catalogue); it is trusted. `rope_factors_used`
+    says that the configuration took `rope_factors(file)`; a file that has them is refused otherwise.
     """
     _check_architecture(file)
-    found = _by_canonical_name(file)
+    found = _by_canonical_name(file, rope_factors_used)
     missing = [name for name in expected if name not in found]
     if missing:
         raise ModelError(
@@ -102,12 +112,17 @@ def _check_architecture(file: GgufFile) -> None:
         raise ModelError(f"{file.path}: one of {num_parts} parts of a split model; merge the parts into one file first")
 
 
-def _by_canonical_name(file: GgufFile) -> dict[str, GgufTensor]:
+def _by_canonical_name(file: GgufFile, rope_factors_used: bool) -> dict[str, GgufTensor]:
     found: dict[str, GgufTensor] = {}
     unknown: list[str] = []
     for gguf_name, tensor in file.tensors.items():
-        if gguf_name in _REFUSED:
-            raise ModelError(f"{file.path}: tensor {gguf_name} cannot be left out: {_REFUSED[gguf_name]}")
+        if gguf_name == _ROPE_FACTORS:
+            if rope_factors_used:
+                continue
+            raise ModelError(
+                f"{file.path}: tensor {_ROPE_FACTORS} divides the rotary frequencies (Llama 3 long context) and cannot be"
+                " left out, but this model's configuration does not use it; use a model without it"
+            )
         name = canonical_name(gguf_name)
         if name is None:
             unknown.append(gguf_name)
