@@ -68,7 +68,7 @@ def half_split_order(num_heads: int, num_rows: int) -> npt.NDArray[np.intp]:
 
 
 def rope_factors(file: GgufFile) -> list[float] | None:
-    """What divides each rotary frequency (Llama 3 long context): configuration that comes as a tensor. None without it."""
+    """What divides each rotary frequency (Llama 3 long context), configuration in a tensor's clothes; None without it."""
     tensor = file.tensors.get(_ROPE_FACTORS)
     return None if tensor is None else [float(factor) for factor in tensor.format.dequantize(tensor.raw())]
 
@@ -120,8 +120,8 @@ def _by_canonical_name(file: GgufFile, rope_factors_used: bool) -> dict[str, Ggu
             if rope_factors_used:
                 continue
             raise ModelError(
-                f"{file.path}: tensor {_ROPE_FACTORS} divides the rotary frequencies (Llama 3 long context) and cannot be"
-                " left out, but this model's configuration does not use it; use a model without it"
+                f"{file.path}: tensor {_ROPE_FACTORS} divides the rotary frequencies (Llama 3 long context) and cannot"
+                " be left out, but this model's configuration does not use it; use a model without it"
             )
         name = canonical_name(gguf_name)
         if name is None:
