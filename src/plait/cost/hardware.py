@@ -1,8 +1,9 @@
 """Hardware: what a device can do at best, as numbers.
 
-Owns `HardwareSpec` and the known devices. Rates are sustained peaks: measured where we could, else the vendor's dense figures; how far a
-real step stays behind them is the calibration factor of the cost model, not part of a spec.
-Invariant: every field is positive except the overheads and, on a device without links, the communication rate, which may be 0.
+Owns `HardwareSpec` and the known devices. Rates are sustained peaks: measured where we could, else the vendor's dense
+figures; how far a real step stays behind them is the calibration factor of the cost model, not part of a spec.
+Invariant: every field is positive except the overheads and, on a device without links, the communication rate, which
+may be 0.
 """
 
 from __future__ import annotations

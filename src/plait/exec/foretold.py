@@ -1,7 +1,8 @@
 """Foretold: what a step gives when its tokens are known beforehand.
 
-Owns the results of executors that compute nothing: a function of (sequence, position) says which token stands where, drafts are accepted
-as far as they agree with it. Log-probabilities are 0 (certain), pooled vectors empty; masks and penalties are not looked at.
+Owns the results of executors that compute nothing: a function of (sequence, position) says which token stands where,
+drafts are accepted as far as they agree with it. Log-probabilities are 0 (certain), pooled vectors empty; masks and
+penalties are not looked at.
 Invariant: a chunk that brings an output token brings the one that was given out for its position.
 """
 
@@ -34,8 +35,9 @@ def check_known_tokens(chunk: Chunk, join: Join, tokens: TokenSource) -> None:
         position = chunk.start + place
         expected = tokens(chunk.seq, position)
         if chunk.tokens[place] != expected:
+            given = chunk.tokens[place]
             raise InvariantError(
-                f"chunk of sequence {chunk.seq} has token {chunk.tokens[place]} at position {position}; {expected} was sampled"
+                f"sequence {chunk.seq} is fed token {given} at position {position}, but {expected} was sampled there"
             )
 
 
@@ -45,7 +47,12 @@ def chunk_result(chunk: Chunk, join: Join, tokens: TokenSource) -> SeqResult:
         sampled, num_accepted = _verify(chunk, chunk.drafts, tokens)
         num_computed = chunk.num_tokens - len(chunk.drafts.ids) + num_accepted
     else:
-        rows = [r for out in chunk.outputs if out.kind is OutputKind.SAMPLE for r in range(out.first, out.first + out.num_rows)]
+        rows = [
+            r
+            for out in chunk.outputs
+            if out.kind is OutputKind.SAMPLE
+            for r in range(out.first, out.first + out.num_rows)
+        ]
         sampled, num_accepted = tuple(tokens(chunk.seq, chunk.start + row + 1) for row in rows), 0
         num_computed = chunk.num_tokens
     top = join.params.logprobs

@@ -1,8 +1,9 @@
 """Progress: how far the steps of several lanes are, when nothing but time passes.
 
-Owns the arithmetic of simulated lanes: a running step is a fraction of work done, growing at 1 / price(shape, share, beside). A change
-of share, a suspension or a cancellation takes effect at the end of the running quantum, as on a real device at the lane's next op;
-what it does to the price of other lanes is felt at once. Knows no tokens and no clock: time comes in as an argument.
+Owns the arithmetic of simulated lanes: a running step is a fraction of work done, growing at 1 / price(shape, share,
+beside). A change of share, a suspension or a cancellation takes effect at the end of the running quantum, as on a
+real device at the lane's next op; what it does to the price of other lanes is felt at once. Knows no tokens and no
+clock: time comes in as an argument.
 Invariant: time never goes back, and equal calls at equal times give equal ends.
 """
 
@@ -179,7 +180,11 @@ class Progress:
 
     def _next_lane(self) -> Lane | None:
         """The lane with the earliest event; ties by order of lanes."""
-        moving = [(at_s, place, lane) for place, lane in enumerate(self._lanes.values()) if (at_s := lane.next_s()) is not None]
+        moving = [
+            (at_s, place, lane)
+            for place, lane in enumerate(self._lanes.values())
+            if (at_s := lane.next_s()) is not None
+        ]
         return min(moving)[2] if moving else None
 
     def _pass(self, lane: Lane, at_s: float) -> None:

@@ -2,8 +2,8 @@
 
 Owns the bookkeeping that every executor needs between plans: joins, leaves, block tables, chunks in flight. Runs
 nothing, stores no token. Plans are applied in order of submission over all lanes and settled when collected.
-Invariant: among the steps in flight a block has at most one writing sequence, no other sequence in flight holds it, and
-nobody reads a slot that no collected step wrote, its own steps in flight apart.
+Invariant: among the steps in flight a block has at most one writing sequence, no other sequence in flight holds it,
+and nobody reads a slot that no collected step wrote, its own steps in flight apart.
 
 A plan that breaks a rule is the scheduler's bug: `InvariantError`, after which the roster can no longer be trusted.
 """

@@ -1,8 +1,9 @@
 """Simulated: an executor that runs nothing. Steps take the time that the cost model says, on a simulated clock.
 
-Owns the control verbs of `plait.core.executor.Executor` over `Progress`, and refuses what the roster finds wrong. Which tokens are
-"sampled" is given by the caller (`plait.exec.foretold`).
-Invariant: the same calls at the same times give the same results; results come no earlier than the clock reaches their end.
+Owns the control verbs of `plait.core.executor.Executor` over `Progress`, and refuses what the roster finds wrong.
+Which tokens are "sampled" is given by the caller (`plait.exec.foretold`).
+Invariant: the same calls at the same times give the same results; results come no earlier than the clock reaches
+their end.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ Units = tuple[int, ...]
 class SimulatedExecutor:
     """Until the first `assign`, the first lane has every share unit and the others rest.
 
-    `quanta_per_step`: how many ops a step counts as, evenly long; verbs take effect between them. A real program has a few hundred.
+    `quanta_per_step`: how many ops a step counts as, evenly long; verbs take effect between them. A real program has
+    a few hundred.
     """
 
     def __init__(
@@ -147,7 +149,8 @@ class SimulatedExecutor:
             raise InvariantError(f"step {plan.step} is submitted after step {self._last_step}; ids must ascend")
         if self._num_queued[plan.lane] >= self._info.queue_depth:
             raise InvariantError(
-                f"lane {plan.lane} has {self._num_queued[plan.lane]} steps submitted and not collected; step {plan.step} is too many"
+                f"lane {plan.lane} has {self._info.queue_depth} steps submitted and not collected; "
+                f"step {plan.step} is one too many"
             )
         num_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
         if num_tokens > self._info.max_step_tokens:
