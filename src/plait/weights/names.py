@@ -68,7 +68,7 @@ def half_split_order(num_heads: int, num_rows: int) -> npt.NDArray[np.intp]:
 
 
 def rope_factors(file: GgufFile) -> list[float] | None:
-    """What divides each rotary frequency (Llama 3 long context), configuration in a tensor's clothes; None without it."""
+    """What divides each rotary frequency (Llama 3 long context), for the configuration. None where it is missing."""
     tensor = file.tensors.get(_ROPE_FACTORS)
     return None if tensor is None else [float(factor) for factor in tensor.format.dequantize(tensor.raw())]
 
