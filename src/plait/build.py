@@ -5,17 +5,17 @@ Owns the order in which a model file becomes a running engine. Everything it mak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from plait.api.bodies import JsonValue
-from plait.api.messages import Message
+from plait.api.model_text import ModelText
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import available_memory_bytes
 from plait.config.resolve import ModelFacts, Sizes, resolve_sizes
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
+from plait.core.errors import ModelError
 from plait.core.events import EventSink
 from plait.core.executor import ExecutorInfo
 from plait.core.sampling import SamplingParams
@@ -33,12 +33,11 @@ from plait.model.program import Program, expected_weights
 from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 from plait.text.bpe import tokenizer_from_gguf
 from plait.text.chat import ChatTemplate, chat_template_from_gguf
-from plait.text.prompt import encode_chat
 from plait.text.stream import text_stream_factory
 from plait.text.tokenizer import Tokenizer
 from plait.weights.download import Progress
 from plait.weights.gguf import read_gguf
-from plait.weights.names import load_gguf_weights
+from plait.weights.names import load_gguf_weights, rope_factors
 from plait.weights.sources import resolve_model
 from plait.weights.table import WeightTable
 
@@ -59,39 +58,11 @@ class LoadedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenizedText:
-    """Implements `plait.api.model_text.ModelText` for one model."""
-
-    tokenizer: Tokenizer
-    template: ChatTemplate | None
-
-    def encode_text(self, text: str, add_special: bool) -> list[int]:
-        return self.tokenizer.encode(text, add_special, parse_special=True)
-
-    def encode_chat(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool, variables: Mapping[str, JsonValue]
-    ) -> list[int]:
-        return encode_chat(
-            self.tokenizer,
-            self.template,
-            list(messages),
-            add_generation_prompt=add_generation_prompt,
-            variables=variables,
-        )
-
-    def token_bytes(self, token: int) -> bytes:
-        return self.tokenizer.token_bytes(token)
-
-    def is_special(self, token: int) -> bool:
-        return self.tokenizer.is_special(token)
-
-
-@dataclass(frozen=True, slots=True)
 class LocalEngine:
     """A running engine in this process. `close` ends its threads."""
 
     model: LoadedModel
-    text: TokenizedText
+    text: ModelText
     client: AsyncClient
     thread: EngineThread
     executor: ExecutorInfo
@@ -106,17 +77,16 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
     """Find, map and understand a model file. `now` is what a chat template may ask for."""
     found = resolve_model(options.model, options.cache_dir, progress)
     file = read_gguf(found.path)
-    config = config_from_gguf(file.metadata, file.tensors.keys())
-    program = build_program(config)
-    tokenizer = tokenizer_from_gguf(file.metadata)
-    return LoadedModel(
-        name=found.name,
-        config=config,
-        program=program,
-        weights=load_gguf_weights(file, expected_weights(program), found.sha256),
-        tokenizer=tokenizer,
-        template=chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now),
-    )
+    factors = rope_factors(file)
+    try:
+        config = config_from_gguf(file.metadata, file.tensors.keys(), factors)
+        program = build_program(config)
+        tokenizer = tokenizer_from_gguf(file.metadata)
+        template = chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
+    except ModelError as error:
+        raise ModelError(f"{found.path}: {error}") from error
+    weights = load_gguf_weights(file, expected_weights(program), found.sha256, rope_factors_used=factors is not None)
+    return LoadedModel(found.name, config, program, weights, tokenizer, template)
 
 
 def start_engine(
@@ -167,7 +137,7 @@ def start_engine(
     )
     thread = EngineThread(engine, executor, inbox, client, report_fault)
     thread.start()
-    text = TokenizedText(model.tokenizer, model.template)
+    text = ModelText(model.tokenizer, model.template)
     return LocalEngine(model, text, client, thread, info, sizes, clock)
 
 

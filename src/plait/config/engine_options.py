@@ -20,7 +20,6 @@ from plait.config.values import (
     parse_text,
 )
 
-
 DEFAULT_CACHE_DIR = Path(platformdirs.user_cache_dir("plait"))
 
 

@@ -24,6 +24,7 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 ENVIRONMENT_PREFIX = "PLAIT_"
+_UNSAID = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +76,36 @@ def options_of(config: type) -> list[OptionSpec]:
     ]
 
 
-def read_config(
-    config: type[C],
-    command_line: Mapping[str, str],
-    yaml_file: Path | None,
-    environment: Mapping[str, str] | None = None,
-) -> C:
-    """Build a config. `command_line`: field name -> text for what was typed. `environment` None: the process's own."""
-    specs = options_of(config)
-    environment = os.environ if environment is None else environment
-    from_yaml = {} if yaml_file is None else _read_yaml(yaml_file, specs)
-    values: dict[str, object] = {}
-    for spec in specs:
+class OptionSources:
+    """What the command line, the environment and a YAML file say, checked against every option of a command."""
+
+    def __init__(
+        self,
+        specs: Sequence[OptionSpec],
+        command_line: Mapping[str, str],
+        yaml_file: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`command_line`: field name -> text of what was typed. `environment` None: the process's own."""
+        self._command_line = command_line
+        self._environment = os.environ if environment is None else environment
+        self._yaml_file = yaml_file
+        self._from_yaml = {} if yaml_file is None else _read_yaml(yaml_file, specs)
+
+    def read(self, config: type[C]) -> C:
+        """A config with every field from the strongest source that names it."""
+        values = {spec.field: value for spec in options_of(config) if (value := self._value(spec)) is not _UNSAID}
+        return config(**values)
+
+    def _value(self, spec: OptionSpec) -> object:
         variable = ENVIRONMENT_PREFIX + spec.field.upper()
-        if spec.field in command_line:
-            values[spec.field] = _parsed(spec, command_line[spec.field], f"--{spec.flag}")
-        elif variable in environment:
-            values[spec.field] = _parsed(spec, environment[variable], f"environment variable {variable}")
-        elif spec.field in from_yaml:
-            values[spec.field] = _parsed(spec, from_yaml[spec.field], f"{yaml_file}: {spec.flag}")
-    return config(**values)
+        if spec.field in self._command_line:
+            return _parsed(spec, self._command_line[spec.field], f"--{spec.flag}")
+        if variable in self._environment:
+            return _parsed(spec, self._environment[variable], f"environment variable {variable}")
+        if spec.field in self._from_yaml:
+            return _parsed(spec, self._from_yaml[spec.field], f"--config {self._yaml_file}: {spec.flag}")
+        return _UNSAID
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,0 +1,104 @@
+"""Arguments: from argv to a command and its option sources.
+
+Owns the parser's shape and its errors: one line, the nearest known name, exit code 2. Options themselves live in
+`plait.config`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from plait.config.option import OptionSources, OptionSpec, nearest, options_of
+from plait.core.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand: which config classes its options come from, and which field a bare argument fills."""
+
+    name: str
+    help: str
+    configs: tuple[type, ...]
+    positional: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    command: str
+    sources: OptionSources
+
+
+class _OneLineParser(argparse.ArgumentParser):
+    """argparse prints its usage and exits; here a mistake is one line like every other error."""
+
+    known: tuple[str, ...] = ()
+
+    def error(self, message: str) -> NoReturn:
+        hint = f"see {self.prog} --help"
+        unknown = re.search(r"(?:unrecognized arguments: |invalid choice: ')(-*[\w-]+)", message)
+        if unknown is not None and (close := nearest(unknown.group(1), self.known)):
+            hint = close.removeprefix("; ")
+        raise UsageError(f"{message}; {hint}")
+
+
+def parse_arguments(argv: Sequence[str], commands: Sequence[Command], version: str) -> Invocation:
+    """Understand a command line; `UsageError` for a mistake. --help and --version print and exit as usual."""
+    parser = _OneLineParser(prog="plait", description="Serve language models, online and offline.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"plait {version}")
+    parser.known = tuple(command.name for command in commands)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_OneLineParser)
+    for command in commands:
+        _add_command(subparsers.add_parser(command.name, help=command.help, description=command.help), command)
+    given = vars(parser.parse_args(list(argv)))
+    name = given.pop("command")
+    if name is None:
+        raise UsageError(f"no command was given; choose one of {', '.join(parser.known)}")
+    command = next(one for one in commands if one.name == name)
+    yaml_file = given.pop("config")
+    bare = given.pop("bare", None)
+    typed = {field: text for field, text in given.items() if text is not None}
+    if bare is not None and command.positional is not None:
+        if command.positional in typed:
+            raise UsageError(f"{command.positional} was given twice, as {bare!r} and as {typed[command.positional]!r}")
+        typed[command.positional] = bare
+    specs = _specs_of(command)
+    return Invocation(name, OptionSources(specs, typed, None if yaml_file is None else Path(yaml_file)))
+
+
+def _specs_of(command: Command) -> list[OptionSpec]:
+    return [spec for config in command.configs for spec in options_of(config)]
+
+
+def _add_command(parser: _OneLineParser, command: Command) -> None:
+    parser.allow_abbrev = False
+    specs = _specs_of(command)
+    parser.known = tuple(f"--{spec.flag}" for spec in specs)
+    if command.positional is not None:
+        parser.add_argument("bare", nargs="?", metavar=command.positional.upper(), help="the same as its option")
+    parser.add_argument("--config", metavar="FILE", help="YAML file with options, e.g. `max-num-seqs: 16`")
+    for spec in specs:
+        _add_option(parser, spec)
+
+
+def _add_option(parser: argparse.ArgumentParser, spec: OptionSpec) -> None:
+    names = [f"--{spec.flag}"] if spec.short is None else [spec.short, f"--{spec.flag}"]
+    if spec.is_switch:
+        parser.add_argument(*names, dest=spec.field, action="store_const", const="true", help=_help(spec))
+        no = f"--no-{spec.flag}"
+        parser.add_argument(no, dest=spec.field, action="store_const", const="false", help=argparse.SUPPRESS)
+        return
+    parser.add_argument(*names, dest=spec.field, metavar=spec.metavar, help=_help(spec))
+
+
+def _help(spec: OptionSpec) -> str:
+    text = spec.help.replace("%", "%%")
+    if spec.choices:
+        text += f" ({', '.join(spec.choices)})"
+    if spec.is_switch:
+        return text + (f" (on; --no-{spec.flag} turns it off)" if spec.default else "")
+    return text if spec.default is None else f"{text} [{spec.default}]"

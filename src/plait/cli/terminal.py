@@ -1,0 +1,59 @@
+"""Terminal: what commands show while they work. Results go to stdout, everything else to stderr.
+
+Owns the start-up report and the download bar. Knows no command.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+from plait.build import LocalEngine
+
+MIB = 1024 * 1024
+
+
+def say(text: str) -> None:
+    """One line for a person."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def download_progress(name: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar that appears with the first bytes; nothing is shown for a model that is there already."""
+    bar: tqdm[None] | None = None
+
+    def show(num_bytes: int, total_bytes: int) -> None:
+        nonlocal bar
+        if quiet:
+            return
+        if bar is None:
+            bar = tqdm(total=total_bytes, unit="B", unit_scale=True, unit_divisor=1024, desc=f"fetching {name}")
+        bar.update(num_bytes - bar.n)
+
+    try:
+        yield show
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def start_report(engine: LocalEngine) -> list[str]:
+    """What runs where, with which limits, and what they mean."""
+    sizes, model, executor = engine.sizes, engine.model, engine.executor
+    sequences = sizes.capacity_tokens / sizes.max_model_tokens
+    promise = "bit for bit" if executor.bit_exact else "token for token, log-probabilities within 1e-5"
+    return [
+        f"model     {model.name}: {model.program.num_parameters / 1e6:.1f} M parameters, "
+        f"{model.weights.total_bytes / MIB:.0f} MiB, up to {sizes.max_model_tokens:,} tokens",
+        f"memory    {sizes.memory_bytes / MIB:,.0f} MiB of KV cache hold {sizes.capacity_tokens:,} tokens: "
+        f"{sequences:.1f} sequences of full length, any number of shorter ones",
+        *(f"          {reason}" for reason in sizes.reasons),
+        f"executor  {executor.name}, {executor.max_rows} sequences and {executor.max_step_tokens} tokens a step at most; "
+        f"answers do not depend on the load, {promise}",
+        f"numerics  {executor.fingerprint}",
+        *(f"warning   {warning}" for warning in model.tokenizer.warnings),
+    ]

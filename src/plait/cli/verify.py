@@ -1,0 +1,219 @@
+"""Verify: are answers the same alone and under load? In the user's own hands.
+
+Owns the experiment: every prompt alone with the prefix cache unused, then all of them at once, several times, in
+random order with the cache in use; half greedy, half seeded. Says which promise was checked, and exits with 1 if it
+was broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+
+import orjson
+from tqdm import tqdm
+
+from plait.build import LocalEngine, load_model, start_engine
+from plait.cli.terminal import download_progress, say, start_report
+from plait.config.engine_options import EngineOptions
+from plait.config.option import OptionSources
+from plait.config.verify_options import VerifyOptions
+from plait.core.errors import RequestError, UsageError
+from plait.core.ids import RequestId
+from plait.core.request import Request
+from plait.core.sampling import SamplingParams
+from plait.metrics.totals import Totals
+from plait.text.prompt import encode_chat
+
+TOLERANCE = 1e-5
+"""Log-probabilities of an executor that does not promise bits may differ by this much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One of `messages` (chat) and `text` (raw) is there."""
+
+    name: str
+    messages: tuple[Mapping[str, object], ...] = ()
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of the engine, as it is compared."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`num_identical` counts answers equal in tokens, `num_bit_equal` those whose log-probabilities are equal too."""
+
+    num_answers: int
+    num_identical: int
+    num_bit_equal: int
+    max_logprob_difference: float
+    promises_bits: bool
+    fingerprint: str
+    num_prompts: int
+    num_mixes: int
+    different: tuple[str, ...]
+
+    @property
+    def kept(self) -> bool:
+        if self.num_identical < self.num_answers:
+            return False
+        if self.promises_bits:
+            return self.num_bit_equal == self.num_answers
+        return self.max_logprob_difference <= TOLERANCE
+
+    def sentence(self) -> str:
+        """The result and the promise it belongs to."""
+        bits = "bit for bit" if self.num_bit_equal == self.num_answers else f"{self.num_bit_equal} bit for bit"
+        promise = "equal bits" if self.promises_bits else f"equal tokens and log-probabilities within {TOLERANCE:g}"
+        return (
+            f"{self.num_identical}/{self.num_answers} answers identical ({bits}; largest difference of a "
+            f"log-probability {self.max_logprob_difference:.1e}); checked promise: {promise}: "
+            f"{'kept' if self.kept else 'BROKEN'}"
+        )
+
+
+def run_verify(sources: OptionSources) -> int:
+    options, verify = sources.read(EngineOptions), sources.read(VerifyOptions)
+    prompts = _read_prompts(verify.prompts)[: verify.num_prompts]
+    with download_progress(options.model, quiet=verify.quiet) as progress:
+        model = load_model(options, progress, datetime.now)
+    engine = start_engine(options, model, Totals(options.max_num_seqs), say)
+    try:
+        if not verify.quiet:
+            for line in start_report(engine):
+                say(line)
+        verdict = asyncio.run(_check(engine, prompts, verify, options.seed))
+    finally:
+        engine.close()
+    if verify.json:
+        print(json.dumps({**asdict(verdict), "kept": verdict.kept}))
+    else:
+        print(verdict.sentence())
+        for name in verdict.different:
+            print(f"different: {name}")
+    return 0 if verdict.kept else 1
+
+
+async def _check(engine: LocalEngine, prompts: Sequence[Prompt], verify: VerifyOptions, seed: int) -> Verdict:
+    requests = [_request(engine, prompt, place, verify.max_tokens) for place, prompt in enumerate(prompts)]
+    total = len(requests) * (1 + verify.mixes)
+    with tqdm(total=total, unit="answer", desc="alone", disable=verify.quiet) as bar:
+        alone = [
+            await _answer(engine, request, f"alone-{place}", False, bar.update)
+            for place, request in enumerate(requests)
+        ]
+        mixed: list[list[Answer]] = []
+        for mix in range(verify.mixes):
+            bar.set_description(f"mix {mix + 1} of {verify.mixes}")
+            order = list(range(len(requests)))
+            random.Random(seed + mix).shuffle(order)
+            answers = await asyncio.gather(
+                *(_answer(engine, requests[place], f"mix-{mix}-{place}", True, bar.update) for place in order)
+            )
+            mixed.append([answers[order.index(place)] for place in range(len(requests))])
+    return _judge(engine, requests, alone, mixed)
+
+
+def _request(engine: LocalEngine, prompt: Prompt, place: int, max_tokens: int) -> Request:
+    """Even places are greedy, odd ones drawn with a seed: both are promised."""
+    if prompt.text is not None:
+        tokens = engine.text.encode_text(prompt.text, add_special=True)
+    else:
+        tokens = encode_chat(engine.model.tokenizer, engine.model.template, list(prompt.messages))
+    drawn = place % 2 == 1
+    sampling = SamplingParams(
+        temperature=0.8 if drawn else 0.0,
+        top_p=0.95 if drawn else 1.0,
+        seed=place,
+        max_tokens=max_tokens,
+        logprobs=0,
+    )
+    return Request(RequestId(prompt.name), tuple(tokens), sampling)
+
+
+async def _answer(
+    engine: LocalEngine, request: Request, name: str, cache_prefix: bool, done: Callable[[], object]
+) -> Answer:
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    named = replace(request, id=RequestId(name), cache_prefix=cache_prefix)
+    async for delta in engine.client.submit(named):
+        tokens += delta.tokens
+        logprobs += [one.logprob for one in delta.logprobs]
+        if delta.error is not None:
+            raise RequestError(f"prompt {request.id}: {delta.error}")
+    done()
+    return Answer(tuple(tokens), tuple(logprobs))
+
+
+def _judge(
+    engine: LocalEngine, requests: Sequence[Request], alone: Sequence[Answer], mixed: Sequence[Sequence[Answer]]
+) -> Verdict:
+    identical = bit_equal = 0
+    difference = 0.0
+    different: dict[str, None] = {}
+    for answers in mixed:
+        for request, first, other in zip(requests, alone, answers, strict=True):
+            if first.tokens != other.tokens:
+                different[request.id] = None
+                continue
+            identical += 1
+            bit_equal += first == other
+            pairs = zip(first.logprobs, other.logprobs, strict=True)
+            difference = max([difference, *(abs(one - another) for one, another in pairs)])
+    return Verdict(
+        num_answers=len(mixed) * len(requests),
+        num_identical=identical,
+        num_bit_equal=bit_equal,
+        max_logprob_difference=difference,
+        promises_bits=engine.executor.bit_exact,
+        fingerprint=engine.executor.fingerprint,
+        num_prompts=len(requests),
+        num_mixes=len(mixed),
+        different=tuple(different),
+    )
+
+
+def _read_prompts(path: Path | None) -> list[Prompt]:
+    """The built-in prompts, or those of a file: lines with `messages` or `prompt`, or OpenAI Batch lines."""
+    if path is None:
+        raw = resources.files("plait").joinpath("resources/verify_prompts.jsonl").read_bytes()
+    else:
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise UsageError(
+                f"--prompts {path} cannot be read: {error.strerror}; give an existing JSONL file"
+            ) from None
+    lines = [(number, line) for number, line in enumerate(raw.splitlines(), start=1) if line.strip()]
+    if not lines:
+        raise UsageError(f"--prompts {path} is empty; give lines with messages or prompt")
+    return [_prompt(line, f"--prompts {path}, line {number}", number) for number, line in lines]
+
+
+def _prompt(line: bytes, source: str, number: int) -> Prompt:
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"{source} is not JSON: {error}; give one object a line") from None
+    body = record.get("body", record) if isinstance(record, dict) else None
+    if isinstance(body, dict):
+        name = str(record.get("id") or record.get("custom_id") or f"line {number}")
+        if isinstance(body.get("messages"), list):
+            return Prompt(name, messages=tuple(body["messages"]))
+        if isinstance(body.get("prompt"), str):
+            return Prompt(name, text=body["prompt"])
+    raise UsageError(f"{source} has neither messages nor a prompt string; give one of them")

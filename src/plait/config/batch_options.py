@@ -1,0 +1,22 @@
+"""Batch options: what a user may say about one offline job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from plait.config.option import option
+from plait.config.values import parse_flag, parse_path, parse_positive
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    input: Path | None = option(
+        None, parse_path, "OpenAI Batch lines (JSONL), or - for standard input", metavar="FILE", short="-i"
+    )
+    output: Path | None = option(None, parse_path, "where the answers go (JSONL)", metavar="FILE", short="-o")
+    max_in_flight: int = option(128, parse_positive, "lines handed to the engine at once at most", metavar="N")
+    restart: bool = option(False, parse_flag, "forget an earlier run with the same output and begin anew")
+    strict: bool = option(False, parse_flag, "exit with 1 if any line failed")
+    json: bool = option(False, parse_flag, "print the closing summary as one JSON object")
+    quiet: bool = option(False, parse_flag, "no progress bar and no start-up report")
