@@ -24,20 +24,21 @@ def say(text: str) -> None:
 @contextmanager
 def download_progress(name: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """A bar that appears with the first bytes; nothing is shown for a model that is there already."""
-    bar: tqdm[None] | None = None
+    bars: list[tqdm[None]] = []
 
     def show(num_bytes: int, total_bytes: int) -> None:
-        nonlocal bar
         if quiet:
             return
-        if bar is None:
-            bar = tqdm(total=total_bytes, unit="B", unit_scale=True, unit_divisor=1024, desc=f"fetching {name}")
-        bar.update(num_bytes - bar.n)
+        if not bars:
+            bar: tqdm[None] = tqdm(total=total_bytes, unit="B", unit_scale=True, unit_divisor=1024)
+            bar.set_description(f"fetching {name}")
+            bars.append(bar)
+        bars[0].update(num_bytes - bars[0].n)
 
     try:
         yield show
     finally:
-        if bar is not None:
+        for bar in bars:
             bar.close()
 
 
@@ -52,8 +53,8 @@ def start_report(engine: LocalEngine) -> list[str]:
         f"memory    {sizes.memory_bytes / MIB:,.0f} MiB of KV cache hold {sizes.capacity_tokens:,} tokens: "
         f"{sequences:.1f} sequences of full length, any number of shorter ones",
         *(f"          {reason}" for reason in sizes.reasons),
-        f"executor  {executor.name}, {executor.max_rows} sequences and {executor.max_step_tokens} tokens a step at most; "
-        f"answers do not depend on the load, {promise}",
+        f"executor  {executor.name}: at most {executor.max_rows} sequences and {executor.max_step_tokens} tokens a "
+        f"step; answers do not depend on the load, {promise}",
         f"numerics  {executor.fingerprint}",
         *(f"warning   {warning}" for warning in model.tokenizer.warnings),
     ]
