@@ -7,6 +7,7 @@ Invariant: `finish` returns a validated program or raises.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -299,7 +300,7 @@ class ProgramBuilder:
         self,
         inputs: tuple[ValueId, ...],
         kind: ScanKind,
-        weights: dict[str, tuple[int, ...]],
+        weights: Mapping[str, tuple[int, ...]],
         dims: tuple[int, int, int],
         group: GroupId,
         slot: int,

@@ -126,8 +126,8 @@ def plan_layout(
     num_pages = memory_bytes // page_bytes
     if num_pages < len(sized):
         raise UsageError(
-            f"{memory_bytes} bytes of cache memory are too few: {program.name} keeps {len(sized)} kind(s) of cache and each "
-            f"needs a page of {page_bytes} bytes; give at least {len(sized) * page_bytes} bytes"
+            f"{memory_bytes} bytes of cache memory are too few: {program.name} has {len(sized)} kind(s) of cache and "
+            f"each needs a page of {page_bytes} bytes; give at least {len(sized) * page_bytes} bytes"
         )
     return CacheLayout(
         page_bytes,

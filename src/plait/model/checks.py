@@ -53,10 +53,6 @@ def _naming_faults(program: Program) -> Iterator[str]:
     for name, spec in program.weights.items():
         if name != spec.name:
             yield f"weight {spec.name} is filed under {name}"
-    used = {name for op in program.ops for name in op_weights(op)}
-    for name in program.weights:
-        if name not in used:
-            yield f"weight {name} is used by no op"
 
 
 def _view_faults(program: Program, view: Value, base: ValueId) -> Iterator[str]:
@@ -100,6 +96,10 @@ def _order_faults(program: Program) -> Iterator[str]:
     for value in program.values:
         if root_of(program.values, value.id) not in defined:
             yield f"value {value.name} is defined by no op"
+    used = {name for op in program.ops for name in op_weights(op)}
+    for name in program.weights:
+        if name not in used:
+            yield f"weight {name} is used by no op"
 
 
 def _cache_order_faults(program: Program) -> Iterator[str]:

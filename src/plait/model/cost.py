@@ -214,7 +214,7 @@ def _op_cost(rates: _Rates, kind: _KindRates, rows: int, shape: StepShape, forma
         case Experts() as op:
             chosen = op.experts * (1.0 - (1.0 - op.top_k / op.experts) ** rows)
             weights = rates.weights_once * chosen / op.experts
-            worst = min(op.experts, rows * op.top_k) / chosen if rows else 1.0
+            worst = max(1.0, min(op.experts, rows * op.top_k) / chosen) if rows else 1.0
         case _:
             pass
     return OpCost(

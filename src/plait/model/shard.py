@@ -1,7 +1,8 @@
 """Sharding: one rank's part of a program under tensor parallelism.
 
 Owns the walk that follows each value from where it is cut to where it is summed, and puts an `AllReduce` there. Every
-rank gets the same program; which columns are its own is decided by the weights' shard axes when they are loaded.
+rank gets the same program; which columns are its own is decided by the weights' shard axes when they are loaded. Logits
+stay cut: a rank samples over its own part of the vocabulary and the parts are merged.
 Invariant: rows cut by columns never reach an op that needs all of them; such a model is refused by name.
 """
 
@@ -132,6 +133,8 @@ class _Cut:
                 self._cut_group(op.group)
                 return op, Placement.CUT
             case Attend() if cut:
+                if op.group is not None:
+                    self._cut_group(op.group)
                 heads, kv_heads = self._share(op.heads, "heads"), self._share(op.kv_heads, "KV heads")
                 return replace(op, heads=heads, kv_heads=kv_heads), Placement.CUT
             case _:
