@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from platformdirs import user_cache_path
 
 ON_REQUEST = ("models", "gpu", "ray", "slow")
 """Markers that run only when asked for: with --run-<marker>, or named in -m."""
@@ -54,7 +53,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def model_path() -> Path:
     """The file of the default model, in the user's cache; downloaded there the first time."""
+    from plait.config.engine_options import EngineOptions
+    from plait.config.option import OptionSources, options_of
     from plait.weights.catalogue import DEFAULT_MODEL
     from plait.weights.sources import resolve_model
 
-    return resolve_model(DEFAULT_MODEL, user_cache_path("plait")).path
+    options = OptionSources(options_of(EngineOptions), {}).read(EngineOptions)
+    return resolve_model(DEFAULT_MODEL, options.cache_dir).path

@@ -62,6 +62,10 @@ BANNED_LIBRARIES: Mapping[str, tuple[str, ...]] = {
 CLOCK_NAMES = re.compile(r"(time|monotonic|perf_counter|process_time|thread_time|clock_gettime)(_ns)?|sleep")
 CLOCK_OWNERS = ("core/clock", "cli")
 
+ENVIRONMENT_NAMES = ("environ", "environb", "getenv", "getenvb", "putenv", "unsetenv")
+# One file reads the environment into the configuration; one hands it on, unread, to the program that it starts.
+ENVIRONMENT_OWNERS = ("config/option", "weights/download")
+
 VAGUE_NAMES = ("utils", "util", "helpers", "helper", "common", "misc")
 
 
@@ -141,6 +145,19 @@ def clock_breaches(module: str, source: str) -> list[str]:
     return [f"{module} reads time.{name}; only {', '.join(CLOCK_OWNERS)} may" for name in found]
 
 
+def environment_breaches(module: str, source: str) -> list[str]:
+    """Uses of the process's environment outside the files that own it."""
+    if inside(place_of(module), ENVIRONMENT_OWNERS):
+        return []
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == "os":
+            found += [alias.name for alias in node.names if alias.name in ENVIRONMENT_NAMES]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            found += [node.attr] if node.attr in ENVIRONMENT_NAMES else []
+    return [f"{module} uses os.{name}; only {', '.join(ENVIRONMENT_OWNERS)} may" for name in found]
+
+
 def package_breaches(module: str, source: str) -> list[str]:
     """An `__init__.py` holds its docstring and nothing else."""
     body = ast.parse(source).body
@@ -203,6 +220,10 @@ def test_libraries_stay_in_their_rooms() -> None:
 
 def test_only_the_clock_and_the_command_line_read_the_time() -> None:
     assert_holds(clock_breaches, MODULES)
+
+
+def test_the_environment_is_read_in_one_file() -> None:
+    assert_holds(environment_breaches, MODULES)
 
 
 def test_packages_hold_only_a_docstring() -> None:
@@ -275,6 +296,12 @@ def test_modules_import_each_other_without_a_cycle() -> None:
             "plait.kv",
             '"""Doc."""\nX = 1\n',
             "plait.kv/__init__.py holds more or less than a docstring",
+        ),
+        (
+            environment_breaches,
+            "plait.exec.native",
+            "import os\nx = os.environ.get('PLAIT_THREADS')",
+            "plait.exec.native uses os.environ; only config/option, weights/download may",
         ),
         (package_breaches, "plait.kv", "", "plait.kv/__init__.py holds more or less than a docstring"),
         (mark_breaches, "plait.kv.pages", "x = 1  # TO" + "DO later", "plait.kv.pages says TO" + "DO"),

@@ -79,8 +79,15 @@ def test_an_allowance_without_a_reason_is_refused() -> None:
 
 def test_options_and_environment_variables_are_counted_once_each() -> None:
     source = "p.add_argument('-m', '--model')\nq.add_argument('--model')\nq.add_argument('file')\nlog('--none')\n"
-    assert size.option_names([source, "p.add_argument('--json')"]) == ["--json", "--model"]
-    assert size.environment_names(["PLAIT_CACHE and PLAIT_CACHE", "PLAIT_LOG = 1"]) == ["PLAIT_CACHE", "PLAIT_LOG"]
+    fields = (
+        "class Options:\n    model: str = option('x', str)\n    max_len: int = option(1, int)\n    other: int = 3\n"
+    )
+    names = size.option_names([source, fields, "p.add_argument('--json')"])
+    assert names == ["--json", "--max-len", "--model"]
+    assert size.environment_names(["PLAIT_CACHE and PLAIT_CACHE", "PLAIT_LOG = 1", "'PLAIT_'"]) == [
+        "PLAIT_CACHE",
+        "PLAIT_LOG",
+    ]
 
 
 def chat_line(name: str, text: str) -> str:
