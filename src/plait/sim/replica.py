@@ -1,0 +1,97 @@
+"""Replica: one engine on one simulated device, put together for the driver.
+
+Owns the choice of parts for a simulation: the simulated executor, priced by the roofline, under the same scheduler,
+memory and engine that serve. Needs a Program and numbers, no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plait.core.clock import Clock
+from plait.core.executor import ExecutorInfo, StepForm
+from plait.core.ids import LaneId, SeqId
+from plait.cost.hardware import HardwareSpec
+from plait.cost.roofline import RooflineModel
+from plait.engine.engine import Engine, EngineConfig, Ports
+from plait.exec.roster import slots_of
+from plait.exec.simulated import SimulatedExecutor
+from plait.kv.cache import KVCache
+from plait.model.cache_layout import plan_layout
+from plait.model.cost import Formats
+from plait.model.program import Program
+from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
+
+STEP_LIMIT_S = 86400.0
+"""A simulated step may be long, but a lane that never ends one is a fault all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    program: Program
+    formats: Formats
+    hardware: HardwareSpec
+    cache_bytes: int
+    """Memory of the cache pool."""
+    cache_dtype_bytes: int = 2
+    tokens_per_block: int = 32
+    max_step_tokens: int = 512
+    max_rows: int = 64
+    max_model_tokens: int = 8192
+    enable_prefix: bool = True
+    alpha: float = 1.0
+    """Calibration factor of the roofline."""
+
+
+def replica(spec: ReplicaSpec) -> Callable[[Clock, Ports], Engine]:
+    """What `simulate` needs to run a trace on one replica under the chunked scheduler."""
+
+    def make_engine(clock: Clock, ports: Ports) -> Engine:
+        layout = plan_layout(
+            spec.program,
+            memory_bytes=spec.cache_bytes,
+            tokens_per_block=spec.tokens_per_block,
+            dtype_bytes=spec.cache_dtype_bytes,
+        )
+        cost = RooflineModel(spec.program, spec.formats, spec.hardware, alpha=spec.alpha)
+        executor = SimulatedExecutor(_info(spec), slots_of(layout), clock, cost, any_tokens(spec.program.vocab_size))
+        kv = KVCache(layout, spec.program.cache_groups, spec.enable_prefix)
+        chunked = ChunkedConfig(
+            max_step_tokens=spec.max_step_tokens,
+            max_rows=spec.max_rows,
+            max_model_tokens=spec.max_model_tokens,
+            fingerprint=executor.info.fingerprint,
+            enable_prefix=spec.enable_prefix,
+        )
+        scheduler = ChunkedScheduler(chunked, kv, spec.tokens_per_block, ports.events)
+        limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S)
+        return Engine(limits, clock, scheduler, executor, ports)
+
+    return make_engine
+
+
+def any_tokens(vocab_size: int) -> Callable[[SeqId, int], int]:
+    """Tokens for requests whose text does not matter: each (sequence, position) has its own, spread over all ids."""
+
+    def token(seq: SeqId, position: int) -> int:
+        # Two odd multipliers; neighbouring positions and sequences land far apart.
+        return (int(seq) * 2654435761 + position * 40503 + 1) % vocab_size
+
+    return token
+
+
+def _info(spec: ReplicaSpec) -> ExecutorInfo:
+    return ExecutorInfo(
+        name="simulated",
+        lanes=(LaneId(0), LaneId(1)),
+        share_units=spec.hardware.share_units,
+        forms=(StepForm.FUSED, StepForm.LANES),
+        queue_depth=2,
+        max_step_tokens=spec.max_step_tokens,
+        max_rows=spec.max_rows,
+        memory_bytes=spec.cache_bytes,
+        formats=(),
+        fingerprint=f"simulated-{spec.hardware.name}-{spec.program.name}",
+        bit_exact=True,
+    )

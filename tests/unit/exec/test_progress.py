@@ -1,0 +1,135 @@
+"""Lanes under random verbs: no step is lost, repeated, reordered or made faster than it can be."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plait.core.ids import LaneId, SeqId, StepId
+from plait.core.step import Chunk, StepPlan, StepShape
+from plait.exec.progress import Lane, LaneStep, Progress
+
+LANES = (LaneId(0), LaneId(1))
+UNITS = 4
+
+
+def price(shape: StepShape, share: int, beside: Sequence[StepShape]) -> float:
+    """One second per token and unit; half as fast again beside another step."""
+    return shape.num_tokens / share * (1.5 if beside else 1.0)
+
+
+def plan(step: int, lane: LaneId, *num_tokens: int) -> StepPlan:
+    chunks = tuple(Chunk(SeqId(100 * step + place), 0, n, (1,) * n) for place, n in enumerate(num_tokens))
+    return StepPlan(StepId(step), lane, (), (), (), chunks)
+
+
+def progress(quanta: int = 8) -> Progress:
+    return Progress({LANES[0]: Lane((0, 1)), LANES[1]: Lane((2, 3))}, price, quanta)
+
+
+def drain(lanes: Progress) -> None:
+    while (end_s := lanes.next_end_s()) is not None:
+        lanes.advance(end_s)
+
+
+def test_a_change_is_not_felt_before_the_quantum_ends_but_a_neighbour_is() -> None:
+    lanes = progress(quanta=2)
+    lanes.push(plan(0, LANES[0], 8), 0.0)  # 4 s alone, halves of 2 s
+    lanes.advance(1.0)
+    lanes.push(plan(1, LANES[1], 2), 1.0)  # beside each other: 8 tokens take 6 s, 2 take 1.5 s
+    # A quarter is done at 1.0, another quarter at 2.5; then the neighbour has ended and half is left: 2 s.
+    drain(lanes)
+    assert [(one.plan.step, one.end_s) for one in lanes.ended] == [(1, 2.5), (0, 4.5)]
+
+
+def test_a_look_ahead_changes_nothing() -> None:
+    lanes = progress(quanta=4)
+    lanes.push(plan(0, LANES[0], 8), 0.0)
+    lanes.advance(0.5)
+    lanes.assign({LANES[0]: (0,), LANES[1]: (1,)}, 0.5)
+    assert lanes.next_end_s() == lanes.next_end_s() == 1.0 + 0.75 * 8
+    assert lanes.lane(LANES[0]).units == (0, 1)
+    assert lanes.ended == []
+
+
+def test_a_step_without_chunks_ends_at_once() -> None:
+    lanes = progress()
+    lanes.push(plan(0, LANES[0]), 3.0)
+    lanes.advance(3.0)
+    (ended,) = lanes.ended
+    assert (ended.start_s, ended.end_s, ended.is_dead) == (3.0, 3.0, False)
+
+
+@pytest.mark.parametrize("quanta", [1, 3, 1000])
+def test_suspending_for_a_while_moves_the_end_by_what_was_not_run(quanta: int) -> None:
+    lanes = progress(quanta)
+    lanes.push(plan(0, LANES[0], 8), 0.0)
+    lanes.advance(1.0)
+    lanes.suspend(LANES[0], True, 1.0)
+    lanes.advance(100.0)
+    stopped_s = {1: 4.0, 3: 4.0 / 3.0, 1000: 1.0}[quanta]
+    lanes.suspend(LANES[0], False, 100.0)
+    drain(lanes)
+    expected_s = 4.0 if stopped_s == 4.0 else 100.0 + 4.0 - stopped_s
+    assert lanes.ended[0].end_s == pytest.approx(expected_s)
+
+
+verbs = st.lists(
+    st.tuples(
+        st.floats(0.0, 3.0),
+        st.sampled_from(["push", "assign", "suspend", "resume", "cancel"]),
+        st.sampled_from(LANES),
+        st.integers(0, UNITS),
+        st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    ),
+    max_size=40,
+)
+
+
+def play(lanes: Progress, script: list[tuple[float, str, LaneId, int, list[int]]]) -> list[LaneStep]:
+    now_s, num_steps = 0.0, 0
+    for wait_s, verb, lane, number, sizes in script:
+        now_s += wait_s
+        lanes.advance(now_s)
+        match verb:
+            case "push":
+                lanes.push(plan(num_steps, lane, *sizes), now_s)
+                num_steps += 1
+            case "assign":
+                lanes.assign({LANES[0]: tuple(range(number)), LANES[1]: tuple(range(number, UNITS))}, now_s)
+            case "suspend" | "resume":
+                lanes.suspend(lane, verb == "suspend", now_s)
+            case "cancel":
+                step = max(0, num_steps - 1 - number)
+                lanes.cancel(StepId(step), [SeqId(100 * step + place) for place in range(len(sizes))], now_s)
+    for lane in LANES:
+        lanes.suspend(lane, False, now_s)
+    lanes.assign({LANES[0]: (0, 1), LANES[1]: (2, 3)}, now_s)
+    drain(lanes)
+    assert sorted(one.plan.step for one in lanes.ended) == list(range(num_steps))
+    return lanes.ended
+
+
+@given(script=verbs, quanta=st.sampled_from([1, 2, 7, 256]))
+def test_every_step_ends_once_in_order_and_never_faster_than_the_whole_device(
+    script: list[tuple[float, str, LaneId, int, list[int]]], quanta: int
+) -> None:
+    ended = play(progress(quanta), script)
+    assert [one.end_s for one in ended] == sorted(one.end_s for one in ended)
+    for lane in LANES:
+        mine = [one for one in ended if one.plan.lane == lane]
+        assert [one.plan.step for one in mine] == sorted(one.plan.step for one in mine)
+        for before, after in itertools.pairwise(mine):
+            assert after.start_s >= before.end_s
+    for one in ended:
+        live_tokens = one.live_shape().num_tokens
+        assert one.end_s - one.start_s >= live_tokens / UNITS - 1e-9
+
+
+@given(script=verbs)
+def test_equal_verbs_give_equal_ends(script: list[tuple[float, str, LaneId, int, list[int]]]) -> None:
+    assert play(progress(), script) == play(progress(), script)
