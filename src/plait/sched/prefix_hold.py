@@ -37,7 +37,9 @@ class PrefixHolds:
         """Whether somebody is computing the first full prompt block of `seq` behind its `num_hit` cached tokens."""
         keys = self.keys_of(seq, root)
         first = num_hit // self._tokens_per_block
-        return first < len(keys) and self._owner.get(keys[first], seq.id) != seq.id
+        # One token must be computed in any case, so a block that ends the prompt can never be taken from another.
+        usable = (len(seq.tokens) - 1) // self._tokens_per_block
+        return first < min(usable, len(keys)) and self._owner.get(keys[first], seq.id) != seq.id
 
     def computing(self, seq: Sequence, root: Hashable, num_hit: int) -> None:
         """`seq` was admitted and will compute its prompt blocks behind `num_hit`."""

@@ -1,0 +1,138 @@
+"""A scheduler on stage: a tiny memory, and a device that answers every plan with tokens that are easy to foretell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tests.unit.kv.kit import make_kv
+
+from plait.core.decision import Cancel, SeqUpdate, Submit
+from plait.core.events import Event
+from plait.core.ids import RequestId, SeqId
+from plait.core.request import Request, ServiceClass
+from plait.core.request import Sequence as Seq
+from plait.core.sampling import SamplingParams
+from plait.core.step import Chunk, OutputKind, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
+from plait.kv.cache import KVCache
+from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
+
+EOS = 9_999
+
+
+def next_token(chunk: Chunk) -> int:
+    """The device's answer: 1,000 plus the position of the new token."""
+    return 1_000 + chunk.end
+
+
+class Stage:
+    """Plays the engine and the device. `num_blocks` blocks of four tokens are all there is."""
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int = 32,
+        max_step_tokens: int = 16,
+        max_rows: int = 4,
+        enable_prefix: bool = True,
+        answer: Callable[[Chunk], int] = next_token,
+    ) -> None:
+        self.kv: KVCache = make_kv(num_blocks, enable_prefix=enable_prefix)
+        self.events: list[Event] = []
+        config = ChunkedConfig(
+            max_step_tokens=max_step_tokens,
+            max_rows=max_rows,
+            max_model_tokens=64,
+            fingerprint="test",
+            eos_token_ids=(EOS,),
+            enable_prefix=enable_prefix,
+        )
+        self.scheduler = ChunkedScheduler(config, self.kv, 4, self.events.append)
+        self.now = 0.0
+        self.plans: list[StepPlan] = []
+        self.updates: list[SeqUpdate] = []
+        self.cancels: list[Cancel] = []
+        self.sequences: dict[SeqId, Seq] = {}
+        self._answer = answer
+        self._next = 0
+
+    def arrive(
+        self,
+        prompt: Sequence[int],
+        *,
+        max_tokens: int = 4,
+        sampling: SamplingParams | None = None,
+        service_class: ServiceClass = ServiceClass.ONLINE,
+        priority: int = 0,
+        deadline_s: float | None = None,
+        cache_prefix: bool = True,
+        tenant: str = "",
+    ) -> Seq:
+        sampling = sampling or SamplingParams(max_tokens=max_tokens)
+        request = Request(
+            id=RequestId(f"r{self._next}"),
+            prompt=tuple(prompt),
+            sampling=sampling,
+            service_class=service_class,
+            priority=priority,
+            deadline_s=deadline_s,
+            cache_prefix=cache_prefix,
+            tenant=tenant,
+        )
+        seq = Seq(SeqId(self._next), request, 0, 7, sampling.max_tokens or 4, self.now, list(prompt))
+        self._next += 1
+        self.scheduler.admit(seq, self.now)
+        self.sequences[seq.id] = seq
+        return seq
+
+    def plan(self) -> StepPlan | None:
+        """Plan once; the step stays in flight."""
+        plan = None
+        for decision in self.scheduler.plan(self.now):
+            if isinstance(decision, Submit):
+                plan = decision.plan
+                self.plans.append(plan)
+            elif isinstance(decision, Cancel):
+                self.cancels.append(decision)
+        self.kv.check()
+        return plan
+
+    def finish(self, plan: StepPlan, *, failed: Sequence[SeqId] = (), cancelled: Sequence[SeqId] = ()) -> None:
+        """The device has done the step."""
+        results = []
+        for chunk in plan.chunks:
+            if chunk.seq in failed:
+                results.append(SeqResult(chunk.seq, SeqStatus.FAILED, error="a logit is not a number"))
+            elif chunk.seq in cancelled:
+                results.append(SeqResult(chunk.seq, SeqStatus.CANCELLED))
+            else:
+                samples = any(output.kind is OutputKind.SAMPLE for output in chunk.outputs)
+                tokens = (self._answer(chunk),) if samples else ()
+                results.append(SeqResult(chunk.seq, SeqStatus.OK, chunk.num_tokens, tokens))
+        self.now += 1.0
+        status = StepStatus.COMPLETED if len(cancelled) < len(plan.chunks) else StepStatus.CANCELLED
+        result = StepResult(plan.step, plan.lane, status, self.now - 1, self.now, 1, tuple(results))
+        self.updates += self.scheduler.commit(result, self.now)
+        self.kv.check()
+
+    def step(self) -> StepPlan | None:
+        plan = self.plan()
+        if plan is not None:
+            self.finish(plan)
+        return plan
+
+    def run(self, max_steps: int = 1_000) -> None:
+        """Until nothing is left to do."""
+        for _ in range(max_steps):
+            if self.step() is None:
+                assert self.scheduler.num_running == self.scheduler.num_waiting == 0, "stuck with work left"
+                return
+        raise AssertionError(f"not done after {max_steps} steps")
+
+    def output(self, seq: Seq) -> list[int]:
+        return [token for update in self.updates if update.seq == seq.id for token in update.tokens]
+
+
+def chunks(plan: StepPlan | None) -> list[tuple[int, int, int]]:
+    """(sequence, start, number of tokens) of each chunk."""
+    assert plan is not None, "nothing was planned"
+    return [(int(chunk.seq), chunk.start, chunk.num_tokens) for chunk in plan.chunks]
