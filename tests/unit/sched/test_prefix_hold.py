@@ -75,4 +75,4 @@ def test_blocks_found_in_the_index_are_not_computed_again() -> None:
     holds = PrefixHolds(tokens_per_block=4)
     computing(holds, 0, list(range(12)), num_hit=8)
     assert not holds.is_held(make_seq(1, list(range(12))), ROOT, 0)
-    assert holds.is_held(make_seq(2, list(range(12))), ROOT, 8)
+    assert holds.is_held(make_seq(2, list(range(13))), ROOT, 8)
