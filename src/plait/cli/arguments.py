@@ -39,11 +39,9 @@ class _OneLineParser(argparse.ArgumentParser):
     known: tuple[str, ...] = ()
 
     def error(self, message: str) -> NoReturn:
-        hint = f"see {self.prog} --help"
-        unknown = re.search(r"(?:unrecognized arguments: |invalid choice: ')(-*[\w-]+)", message)
-        if unknown is not None and (close := nearest(unknown.group(1), self.known)):
-            hint = close.removeprefix("; ")
-        raise UsageError(f"{message}; {hint}")
+        unknown = re.search(r"invalid choice: '([\w-]+)'", message)
+        close = nearest(unknown.group(1), self.known) if unknown else ""
+        raise UsageError(f"{message}{close or f'; see {self.prog} --help'}")
 
 
 def parse_arguments(argv: Sequence[str], commands: Sequence[Command], version: str) -> Invocation:
@@ -54,11 +52,16 @@ def parse_arguments(argv: Sequence[str], commands: Sequence[Command], version: s
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_OneLineParser)
     for command in commands:
         _add_command(subparsers.add_parser(command.name, help=command.help, description=command.help), command)
-    given = vars(parser.parse_args(list(argv)))
+    namespace, unknown = parser.parse_known_args(list(argv))
+    given = vars(namespace)
     name = given.pop("command")
     if name is None:
         raise UsageError(f"no command was given; choose one of {', '.join(parser.known)}")
     command = next(one for one in commands if one.name == name)
+    if unknown:
+        flags = [f"--{spec.flag}" for spec in _specs_of(command)]
+        hint = nearest(unknown[0].split("=")[0], flags) or f"; see plait {name} --help"
+        raise UsageError(f"{unknown[0]!r} is not an option of plait {name}{hint}")
     yaml_file = given.pop("config")
     bare = given.pop("bare", None)
     typed = {field: text for field, text in given.items() if text is not None}
@@ -77,7 +80,6 @@ def _specs_of(command: Command) -> list[OptionSpec]:
 def _add_command(parser: _OneLineParser, command: Command) -> None:
     parser.allow_abbrev = False
     specs = _specs_of(command)
-    parser.known = tuple(f"--{spec.flag}" for spec in specs)
     if command.positional is not None:
         parser.add_argument("bare", nargs="?", metavar=command.positional.upper(), help="the same as its option")
     parser.add_argument("--config", metavar="FILE", help="YAML file with options, e.g. `max-num-seqs: 16`")

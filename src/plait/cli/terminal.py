@@ -30,9 +30,7 @@ def download_progress(name: str, *, quiet: bool) -> Iterator[Callable[[int, int]
         if quiet:
             return
         if not bars:
-            bar: tqdm[None] = tqdm(total=total_bytes, unit="B", unit_scale=True, unit_divisor=1024)
-            bar.set_description(f"fetching {name}")
-            bars.append(bar)
+            bars.append(_download_bar(name, total_bytes))
         bars[0].update(num_bytes - bars[0].n)
 
     try:
@@ -40,6 +38,10 @@ def download_progress(name: str, *, quiet: bool) -> Iterator[Callable[[int, int]
     finally:
         for bar in bars:
             bar.close()
+
+
+def _download_bar(name: str, total_bytes: int) -> tqdm[None]:
+    return tqdm(iter(()), total=total_bytes, unit="B", unit_scale=True, unit_divisor=1024, desc=f"fetching {name}")
 
 
 def start_report(engine: LocalEngine) -> list[str]:

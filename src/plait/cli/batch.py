@@ -1,0 +1,111 @@
+"""Batch: `plait batch`, one offline job on the local engine.
+
+Owns what the user sees of a job: the report at the start, the bar, the summary. The job itself is `plait.batch`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import datetime
+
+import orjson
+from tqdm import tqdm
+
+from plait.batch.config import BatchConfig
+from plait.batch.output import check_output
+from plait.batch.progress import BatchProgress
+from plait.batch.runner import BatchPorts, run_batch
+from plait.batch.source import check_input
+from plait.build import LocalEngine, load_model, start_engine
+from plait.cli.terminal import download_progress, say, start_report
+from plait.config.batch_options import BatchOptions
+from plait.config.engine_options import EngineOptions
+from plait.config.option import OptionSources
+from plait.core.errors import UsageError
+from plait.metrics.totals import Totals
+
+
+class _Bar:
+    """A bar over lines, with what has come out so far; `ProgressSink` of the run."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._bars: list[tqdm[None]] = []
+
+    def __call__(self, now: BatchProgress) -> None:
+        if self._quiet:
+            return
+        if not self._bars:
+            self._bars.append(_line_bar(now))
+        bar = self._bars[0]
+        bar.set_postfix_str(_speed(now), refresh=False)
+        bar.n = now.lines_done + now.lines_failed
+        bar.refresh()
+
+    def close(self) -> None:
+        for bar in self._bars:
+            bar.close()
+
+
+def _line_bar(now: BatchProgress) -> tqdm[None]:
+    form = "{l_bar}{bar}| {n}/{total}{postfix}"
+    return tqdm(iter(()), total=now.lines_total, initial=now.lines_resumed, unit="line", bar_format=form)
+
+
+def run_batch_command(sources: OptionSources) -> int:
+    engine_options, options = sources.read(EngineOptions), sources.read(BatchOptions)
+    config = _config(options, engine_options)
+    # Before a model is fetched and loaded: what cannot work should fail at once.
+    check_input(config.input)
+    check_output(config)
+    with download_progress(engine_options.model, quiet=options.quiet) as progress:
+        model = load_model(engine_options, progress, datetime.now)
+    totals = Totals(engine_options.max_num_seqs)
+    engine = start_engine(engine_options, model, totals, say)
+    try:
+        if not options.quiet:
+            for line in start_report(engine):
+                say(line)
+        return _run(config, options, engine, totals)
+    finally:
+        engine.close()
+
+
+def _run(config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals: Totals) -> int:
+    bar = _Bar(quiet=options.quiet)
+    unix_offset_s = time.time() - engine.clock.now()
+    ports = BatchPorts(engine.client, engine.text, engine.clock, unix_offset_s, bar)
+    try:
+        summary = run_batch(config, ports)
+    finally:
+        bar.close()
+    summary = replace(summary, limited_by=totals.limit())
+    if options.json:
+        print(orjson.dumps(summary.json_object()).decode())
+    else:
+        print(summary.text())
+    return summary.exit_code
+
+
+def _config(options: BatchOptions, engine_options: EngineOptions) -> BatchConfig:
+    if options.input is None:
+        raise UsageError("no input was given; name a JSONL file with -i FILE, or - for standard input")
+    if options.output is None:
+        raise UsageError("no output was given; name the file for the answers with -o FILE")
+    return BatchConfig(
+        input=str(options.input),
+        output=options.output,
+        restart=options.restart,
+        strict=options.strict,
+        max_in_flight=options.max_in_flight,
+        seed=engine_options.seed,
+        served_names=("default",),
+    )
+
+
+def _speed(now: BatchProgress) -> str:
+    left = "?" if now.left_s is None else tqdm.format_interval(now.left_s)
+    return (
+        f" {now.output_tokens_per_s:.1f} tokens/s, {now.output_tokens:,} tokens, {now.lines_failed} failed, {left} left"
+    )
