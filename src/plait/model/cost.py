@@ -47,6 +47,7 @@ from plait.model.ops import (
     op_weights,
 )
 from plait.model.shard import shard
+from plait.model.visibility import Reach
 
 if TYPE_CHECKING:
     from plait.model.program import Program
@@ -235,15 +236,27 @@ def _op_cost(rates: _Rates, kind: _KindRates, rows: int, shape: StepShape, forma
 
 
 def _attention(rates: _Rates, op: Attend, shape: StepShape, formats: Formats) -> tuple[float, float]:
-    """(flops, cache bytes read) over all chunks."""
-    visible, read, stacked = 0, 0.0, op.heads // op.kv_heads
+    """(flops, cache bytes read) over all chunks. Decode rows, of which there may be hundreds, are summed together."""
+    visible, passed = 0, 0.0
+    slots: list[int] = []
+    sees_past = op.visibility.reach is not Reach.ALL
     for chunk in shape.chunks:
+        if chunk.num_tokens == 1 and sees_past:
+            slots.append(chunk.start)
+            continue
         num_keys = chunk.num_tokens if rates.num_keys is None else rates.num_keys
         visible += op.visibility.total(chunk.start, chunk.num_tokens, num_keys)
-        tiles = ceil(stacked * chunk.num_tokens / formats.attention_tile_rows)
         keys = op.visibility.union(chunk.start, chunk.num_tokens, num_keys)
-        read += keys * rates.kv_token_bytes * max(1.0, tiles / formats.attention_reuse)
-    return 2.0 * op.heads * (op.head_dim_k + op.head_dim_v) * visible, read
+        passed += keys * _passes(op, chunk.num_tokens, formats)
+    decode_keys = op.visibility.total_at(slots)
+    passed += decode_keys * _passes(op, 1, formats)
+    return 2.0 * op.heads * (op.head_dim_k + op.head_dim_v) * (visible + decode_keys), passed * rates.kv_token_bytes
+
+
+def _passes(op: Attend, num_tokens: int, formats: Formats) -> float:
+    """How often a chunk's keys are read: once for each row tile, less what a near cache saves, at least once."""
+    tiles = ceil(op.heads // op.kv_heads * num_tokens / formats.attention_tile_rows)
+    return max(1.0, tiles / formats.attention_reuse)
 
 
 def _rates(program: Program, layers: Sequence[Op], formats: Formats) -> _Rates:

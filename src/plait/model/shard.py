@@ -113,7 +113,8 @@ class _Cut:
         )
         self._values.append(partial)
         self._placed[whole] = self._placed[partial.id] = Placement.WHOLE
-        return [_writing(local, partial.id), AllReduce((partial.id,), whole, self._ranks)]
+        assert isinstance(local, Embed | Linear | Experts)
+        return [replace(local, output=partial.id), AllReduce((partial.id,), whole, self._ranks)]
 
     def _local(self, op: Op, cut: bool) -> tuple[Op, Placement]:
         match op:
@@ -186,12 +187,3 @@ class _Cut:
         return ModelError(
             f"model {self._of.name} cannot run on {self._ranks} ranks: {why}; choose another number of ranks"
         )
-
-
-def _writing(op: Op, output: ValueId) -> Op:
-    """`op` with another output."""
-    match op:
-        case Embed() | Linear() | Experts():
-            return replace(op, output=output)
-        case _:
-            return op

@@ -7,6 +7,7 @@ Invariant: `first(slot) <= slot`, and `count(slot) == slot + 1 - first(slot)` fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -62,6 +63,16 @@ class Visibility:
                 return num_rows * num_keys
             case _:
                 return num_rows * start + _triangle(num_rows)
+
+    def total_at(self, slots: Sequence[int]) -> int:
+        """Sum of `count` over single rows of many sequences. Not defined for ALL."""
+        match self.reach:
+            case Reach.WINDOW:
+                return sum(min(self.size, slot + 1) for slot in slots)
+            case Reach.CHUNK:
+                return sum(slot % self.size + 1 for slot in slots)
+            case _:
+                return sum(slots) + len(slots)
 
     def union(self, start: int, num_rows: int, num_keys: int = 0) -> int:
         """Distinct keys that rows [start, start + num_rows) see together. `num_keys` is how many there are for ALL."""

@@ -1,23 +1,17 @@
-"""The llama family and its blocks: which operations stand in which order, and which weights they name."""
+"""The llama family: which operations stand in which order, and which weights they name."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from tests.unit.model.programs import LLAMA_8B, SMOLLM2, one_span, tiny, tiny_program
+from tests.unit.model.programs import LLAMA_8B, SMOLLM2, tiny, tiny_program
 
-from plait.core.errors import ModelError
-from plait.model.blocks import AttentionShape, attention, gated_mlp
-from plait.model.builder import ProgramBuilder
-from plait.model.families import FAMILIES, build_program
 from plait.model.llama import llama_program
 from plait.model.ops import (
-    Activation,
     Add,
     Attend,
     CacheWrite,
-    Glu,
     Linear,
     Norm,
     Op,
@@ -28,7 +22,6 @@ from plait.model.ops import (
     op_weights,
 )
 from plait.model.program import GroupKind, Program
-from plait.model.rope import RopeSpec
 from plait.model.visibility import CAUSAL, chunk, window
 
 LAYER = """Norm Linear Linear Linear Rope Rope CacheWrite Attend Linear Add
@@ -127,55 +120,9 @@ def test_an_untied_head_is_a_weight_of_its_own() -> None:
     assert program.weights["embed"].shape == (32, 8)
 
 
-def test_head_norms_stand_between_projection_and_rope() -> None:
-    shape = AttentionShape(2, 1, 4, RopeSpec(1e4, 4, 64), 1e-5, head_norm=True)
-
-    def build(b: ProgramBuilder) -> None:
-        group = b.kv_group("full", 1, 1, 4)
-        b.sample(b.select(attention(b, b.embed("embed", 32, 8), "layers.0", shape, CAUSAL, group, 0)))
-
-    program = one_span(build)
-    names = [op_name(op) for op in program.ops]
-    assert names[1:9] == ["Norm", "Linear", "Linear", "Linear", "Norm", "Norm", "Rope", "Rope"]
-    norms = [op for op in program.ops if isinstance(op, Norm)][1:]
-    assert [(op.weight, op.parts) for op in norms] == [("layers.0.q_norm", 2), ("layers.0.k_norm", 1)]
-    assert program.weights["layers.0.q_norm"].shape == (4,)
-
-
-def test_attention_without_rope_rotates_nothing() -> None:
-    shape = AttentionShape(2, 1, 4, None, 1e-5)
-
-    def build(b: ProgramBuilder) -> None:
-        group = b.kv_group("full", 1, 1, 4)
-        b.sample(b.select(attention(b, b.embed("embed", 32, 8), "layers.0", shape, CAUSAL, group, 0)))
-
-    assert not any(isinstance(op, Rope) for op in one_span(build).ops)
-
-
-def test_a_gated_mlp_multiplies_its_activated_gate() -> None:
-    def build(b: ProgramBuilder) -> None:
-        b.sample(b.select(gated_mlp(b, b.embed("embed", 32, 8), "layers.0", 12, Activation.GELU_TANH, 1e-5)))
-
-    program = one_span(build)
-    glu = next(op for op in program.ops if isinstance(op, Glu))
-    gate, up = (op for op in program.ops if isinstance(op, Linear) and program.values[op.output].width == 12)
-    assert glu.inputs == (gate.output, up.output)
-    assert (gate.weight, up.weight, glu.activation) == ("layers.0.gate", "layers.0.up", Activation.GELU_TANH)
-
-
 def test_shard_axes_cut_heads_columns_and_vocabulary() -> None:
     weights = tiny_program(tied=False).weights
     axes = {name.removeprefix("layers.0."): spec.shard_axis for name, spec in weights.items()}
     assert [axes[name] for name in ["embed", "q", "k", "v", "gate", "up", "head"]] == [0] * 7
     assert [axes[name] for name in ["o", "down"]] == [1, 1]
     assert [axes[name] for name in ["attn_norm", "ffn_norm", "final_norm"]] == [None] * 3
-
-
-def test_families_build_the_program_of_their_architecture() -> None:
-    assert FAMILIES["llama"] is llama_program
-    assert build_program(tiny()) == tiny_program()
-
-
-def test_an_unknown_family_is_named_with_those_that_are_known() -> None:
-    with pytest.raises(ModelError, match="architecture 'mamba' is not supported; supported: llama"):
-        build_program(replace(tiny(), family="mamba"))

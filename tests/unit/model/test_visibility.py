@@ -49,6 +49,11 @@ def test_union_counts_distinct_keys(rule: Visibility, start: int, num_rows: int)
     assert rule.union(start, num_rows) == len(keys)
 
 
+@given(rule=rules, slots=st.lists(st.integers(0, 120), max_size=8))
+def test_single_rows_of_many_sequences_are_summed(rule: Visibility, slots: list[int]) -> None:
+    assert rule.total_at(slots) == sum(len(seen(rule, slot)) for slot in slots)
+
+
 @given(rule=rules, start=starts, first=counts, second=counts)
 def test_cutting_a_chunk_changes_no_total(rule: Visibility, start: int, first: int, second: int) -> None:
     assert rule.total(start, first + second) == rule.total(start, first) + rule.total(start + first, second)

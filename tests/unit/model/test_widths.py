@@ -144,9 +144,10 @@ def test_cache_writes_fit_their_group(f: Fixture) -> None:
     assert f.fault(ops.CacheWrite((f.value(4, Space.OUTPUTS),) * 2, f.kv, 0)) is not None
 
 
-def attend(f: Fixture, group: GroupId, rule: Visibility, **changes: int) -> Op:
-    shape = {"heads": 2, "kv_heads": 1, "head_dim_k": 4, "head_dim_v": 4, "slot": 0} | changes
-    return ops.Attend((f.x8,), f.x8, group, scale=0.5, visibility=rule, **shape)
+def attend(
+    f: Fixture, group: GroupId, rule: Visibility, heads: int = 2, kv_heads: int = 1, head_dim_v: int = 4, slot: int = 0
+) -> Op:
+    return ops.Attend((f.x8,), f.x8, group, slot, heads, kv_heads, 4, head_dim_v, 0.5, rule)
 
 
 @pytest.mark.parametrize(

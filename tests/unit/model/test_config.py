@@ -1,0 +1,323 @@
+"""ModelConfig: both readers give the same config for the same model, and refuse by name what they cannot express.
+
+The GGUF metadata is that of the file SmolLM2-135M-Instruct.Q4_1.gguf as it is distributed, the config.json that of
+HuggingFaceTB/SmolLM2-135M-Instruct and of meta-llama/Llama-3.1-8B-Instruct, without keys that describe no architecture.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from tests.unit.model.programs import LLAMA_8B, SMOLLM2, tiny
+
+from plait.core.errors import ModelError
+from plait.model.config import config_from_gguf, config_from_hf
+from plait.model.families import build_program
+from plait.model.ops import Activation
+from plait.model.rope import FactorScaling, LinearScaling, Llama3Scaling
+from plait.model.visibility import CAUSAL
+
+GGUF: dict[str, object] = {
+    "general.architecture": "llama",
+    "general.name": "Smollm2 135M 8k Lc100K Mix1 Ep2",
+    "llama.block_count": 30,
+    "llama.context_length": 8192,
+    "llama.embedding_length": 576,
+    "llama.feed_forward_length": 1536,
+    "llama.attention.head_count": 9,
+    "llama.attention.head_count_kv": 3,
+    "llama.rope.freq_base": 100000.0,
+    "llama.attention.layer_norm_rms_epsilon": 9.999999747378752e-06,
+    "general.file_type": 3,
+    "llama.vocab_size": 49152,
+    "llama.rope.dimension_count": 64,
+    "tokenizer.ggml.tokens": ["<|endoftext|>"] * 49152,
+}
+TIED = ["token_embd.weight", "blk.0.attn_q.weight", "output_norm.weight"]
+
+HF: dict[str, object] = {
+    "architectures": ["LlamaForCausalLM"],
+    "attention_bias": False,
+    "hidden_act": "silu",
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "max_position_embeddings": 8192,
+    "mlp_bias": False,
+    "model_type": "llama",
+    "num_attention_heads": 9,
+    "num_hidden_layers": 30,
+    "num_key_value_heads": 3,
+    "pretraining_tp": 1,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+    "rope_theta": 100000,
+    "tie_word_embeddings": True,
+    "vocab_size": 49152,
+}
+
+LLAMA3_ROPE: dict[str, object] = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+    "rope_type": "llama3",
+}
+
+HF_LLAMA_8B: dict[str, object] = {
+    **HF,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "rope_scaling": LLAMA3_ROPE,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 128256,
+}
+
+
+def without(table: dict[str, object], *keys: str) -> dict[str, object]:
+    return {key: value for key, value in table.items() if key not in keys}
+
+
+def gguf_complaint(**changes: object) -> str:
+    """Keys with dots for underscores of the first two parts: `llama__block_count` is llama.block_count."""
+    metadata = GGUF | {key.replace("__", "."): value for key, value in changes.items()}
+    with pytest.raises(ModelError) as caught:
+        config_from_gguf(metadata, TIED)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def hf_complaint(**changes: object) -> str:
+    with pytest.raises(ModelError) as caught:
+        config_from_hf(HF | changes)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_both_readers_give_the_same_config_and_program_for_smollm2() -> None:
+    assert config_from_gguf(GGUF, TIED) == config_from_hf(HF) == SMOLLM2
+    assert build_program(config_from_gguf(GGUF, TIED)) == build_program(config_from_hf(HF))
+
+
+def test_the_published_config_of_llama_8b_is_read() -> None:
+    config = config_from_hf(HF_LLAMA_8B)
+    assert config == LLAMA_8B
+    assert config.rope.scaling == Llama3Scaling(8.0, 1.0, 4.0, 8192)
+    assert (config.head_dim, config.tied_embeddings) == (128, False)
+
+
+def test_rope_facts_of_newer_files_stand_in_one_table() -> None:
+    newer = without(HF_LLAMA_8B, "rope_theta", "rope_scaling") | {
+        "rope_parameters": {**LLAMA3_ROPE, "rope_theta": 500000.0}
+    }
+    assert config_from_hf(newer) == LLAMA_8B
+
+
+def test_a_plain_rope_table_scales_nothing() -> None:
+    newer = without(HF, "rope_theta") | {"rope_parameters": {"rope_type": "default", "rope_theta": 100000}}
+    assert config_from_hf(newer) == SMOLLM2
+
+
+def test_missing_keys_have_their_defaults() -> None:
+    bare = without(HF, "attention_bias", "mlp_bias", "hidden_act", "tie_word_embeddings", "architectures", "rope_theta")
+    config = config_from_hf(without(bare, "num_key_value_heads", "rms_norm_eps"))
+    assert (config.num_kv_heads, config.tied_embeddings, config.activation) == (9, False, Activation.SILU)
+    assert config.rope.theta == 10_000.0
+    assert config.norm_eps == pytest.approx(1e-6, rel=1e-7)
+    old = without(GGUF, "llama.attention.head_count_kv", "llama.rope.freq_base", "llama.rope.dimension_count")
+    assert config_from_gguf(old, TIED).num_kv_heads == 9
+    assert config_from_gguf(old, TIED).rope.theta == 10_000.0
+    assert config_from_gguf(old, TIED).rope.rotary_dim == 64
+
+
+def test_head_dim_may_differ_from_width_over_heads() -> None:
+    assert config_from_hf(HF | {"head_dim": 128}).head_dim == 128
+    wide = GGUF | {
+        "llama.attention.key_length": 128,
+        "llama.attention.value_length": 128,
+        "llama.rope.dimension_count": 128,
+    }
+    assert config_from_gguf(wide, TIED).head_dim == 128
+
+
+def test_the_vocabulary_is_counted_where_it_is_not_given() -> None:
+    assert config_from_gguf(without(GGUF, "llama.vocab_size"), TIED).vocab_size == 49152
+    with pytest.raises(ModelError, match=r"llama\.vocab_size is missing"):
+        config_from_gguf(without(GGUF, "llama.vocab_size", "tokenizer.ggml.tokens"), TIED)
+
+
+def test_a_head_of_its_own_is_seen_among_the_tensors() -> None:
+    assert config_from_gguf(GGUF, TIED).tied_embeddings
+    assert not config_from_gguf(GGUF, [*TIED, "output.weight"]).tied_embeddings
+
+
+def test_biases_are_seen_among_the_tensors_or_in_the_config() -> None:
+    names = [*TIED, "blk.0.attn_q.bias", "blk.0.attn_output.bias", "blk.0.ffn_gate.bias"]
+    config = config_from_gguf(GGUF, names)
+    assert (config.qkv_bias, config.out_bias, config.mlp_bias) == (True, True, True)
+    assert config_from_hf(HF | {"attention_bias": True, "mlp_bias": True}) == config
+
+
+def test_partial_rotation_of_a_gguf_model() -> None:
+    assert config_from_gguf(GGUF | {"llama.rope.dimension_count": 32}, TIED).rope.rotary_dim == 32
+
+
+def test_linear_scaling_is_read_from_both_files() -> None:
+    hf = config_from_hf(HF | {"rope_scaling": {"type": "linear", "factor": 4.0}})
+    gguf = GGUF | {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    assert hf.rope.scaling == LinearScaling(4.0)
+    assert config_from_gguf(gguf, TIED) == hf
+
+
+def test_listed_rope_factors_are_taken_from_their_tensor() -> None:
+    names = [*TIED, "rope_freqs.weight"]
+    factors = [1.0] * 16 + [8.0] * 16
+    assert config_from_gguf(GGUF, names, factors).rope.scaling == FactorScaling(tuple(factors))
+    for wrong, message in (
+        (None, "its content was not given"),
+        ([1.0] * 31, "31 rope factors for 32 frequencies"),
+        ([1.0] * 31 + [0.0], "not a positive number"),
+        ([1.0] * 31 + [math.nan], "not a positive number"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            config_from_gguf(GGUF, names, wrong)
+
+
+def test_dynamic_scaling_is_refused_by_name_with_the_reason() -> None:
+    for scaling in ({"type": "dynamic", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0}):
+        text = hf_complaint(rope_scaling=scaling)
+        assert "dynamic NTK" in text
+        assert "current length" in text
+
+
+@pytest.mark.parametrize("kind", ["yarn", "longrope", "su", 7])
+def test_other_scalings_are_refused_with_those_that_are_known(kind: object) -> None:
+    text = hf_complaint(rope_scaling={"rope_type": kind, "factor": 2.0})
+    assert f"rope_type is {kind!r}" in text
+    assert "supported: default, linear, llama3" in text
+    assert "supported: none, linear" in gguf_complaint(llama__rope__scaling__type=kind)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"factor": None}, "factor is missing"),
+        ({"factor": 0}, "factor is 0"),
+        ({"factor": "8"}, "factor is '8'"),
+        ({"low_freq_factor": None}, "low_freq_factor is missing"),
+        ({"high_freq_factor": 1.0}, "high_freq_factor is 1.0; it must be above low_freq_factor, 1.0"),
+        ({"original_max_position_embeddings": 8192.0}, "original_max_position_embeddings is 8192.0"),
+    ],
+)
+def test_llama3_scaling_with_facts_missing_or_wrong(changes: dict[str, object], message: str) -> None:
+    text = hf_complaint(rope_scaling=LLAMA3_ROPE | changes)
+    assert text.startswith("config.json, rope_scaling: ")
+    assert message in text
+
+
+def test_unknown_architectures_are_refused_with_those_that_are_known() -> None:
+    assert "general.architecture is 'gemma3'" in gguf_complaint(general__architecture="gemma3")
+    assert "supported: llama" in gguf_complaint(general__architecture="gemma3")
+    assert "model_type is 'qwen3'" in hf_complaint(model_type="qwen3")
+    assert "architectures is ['LlamaForSequenceClassification']" in hf_complaint(
+        architectures=["LlamaForSequenceClassification"]
+    )
+    assert "architectures is 'LlamaForCausalLM'" in hf_complaint(architectures="LlamaForCausalLM")
+
+
+def test_an_unknown_activation_is_refused_with_those_that_are_known() -> None:
+    text = hf_complaint(hidden_act="mish")
+    assert "hidden_act is 'mish'; this activation is not supported; supported: silu" in text
+
+
+@pytest.mark.parametrize(("name", "kind"), [("gelu", Activation.GELU), ("gelu_pytorch_tanh", Activation.GELU_TANH)])
+def test_other_activations_are_read(name: str, kind: Activation) -> None:
+    assert config_from_hf(HF | {"hidden_act": name}).activation is kind
+
+
+def test_what_this_architecture_cannot_express_is_refused() -> None:
+    assert "llama.expert_count is 8; mixture-of-experts" in gguf_complaint(llama__expert_count=8)
+    assert "sliding windows" in gguf_complaint(llama__attention__sliding_window=4096)
+    assert "value_length is 32; values must be as long as keys (64)" in gguf_complaint(
+        llama__attention__value_length=32
+    )
+    assert "partial_rotary_factor is 0.5" in hf_complaint(partial_rotary_factor=0.5)
+    config_from_gguf(GGUF | {"llama.expert_count": 0}, TIED)
+    config_from_hf(HF | {"partial_rotary_factor": 1.0})
+
+
+GGUF_KEYS = [
+    "general.architecture",
+    "llama.block_count",
+    "llama.context_length",
+    "llama.embedding_length",
+    "llama.feed_forward_length",
+    "llama.attention.head_count",
+    "llama.attention.layer_norm_rms_epsilon",
+]
+
+
+@pytest.mark.parametrize("key", GGUF_KEYS)
+def test_a_missing_gguf_key_is_named(key: str) -> None:
+    with pytest.raises(ModelError, match=f"GGUF metadata: {key} is missing"):
+        config_from_gguf(without(GGUF, key), TIED)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "model_type",
+        "num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "max_position_embeddings",
+        "intermediate_size",
+        "vocab_size",
+    ],
+)
+def test_a_missing_key_of_config_json_is_named(key: str) -> None:
+    with pytest.raises(ModelError, match=f"config.json: {key} is missing"):
+        config_from_hf(without(HF, key))
+
+
+@pytest.mark.parametrize("key", [key for key in GGUF if key.startswith("llama.")])
+@pytest.mark.parametrize("value", [-1, 0, 1e300, math.nan, "many", True, [9, 9]])
+def test_absurd_gguf_values_are_refused_naming_their_key(key: str, value: object) -> None:
+    with pytest.raises(ModelError) as caught:
+        config_from_gguf(GGUF | {key: value}, TIED)
+    assert key in str(caught.value)
+
+
+@pytest.mark.parametrize("key", [key for key in HF if key not in ("pretraining_tp", "rope_scaling")])
+@pytest.mark.parametrize("value", [-1, 1e300, math.nan, "many", [9, 9], {"a": 1}])
+def test_absurd_values_of_config_json_are_refused_naming_their_key(key: str, value: object) -> None:
+    assert key in hf_complaint(**{key: value})
+
+
+def test_widths_that_do_not_divide_are_refused() -> None:
+    assert "9 attention heads do not share 2 KV heads" in hf_complaint(num_key_value_heads=2)
+    assert "width 577 does not divide into 9 heads and head_dim is missing" in hf_complaint(hidden_size=577)
+    assert "rotary dimension 63 must be even" in hf_complaint(head_dim=63)
+    assert "rotary dimension 128 must be even and at most" in gguf_complaint(llama__rope__dimension_count=128)
+
+
+def test_an_empty_header_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"general\.architecture is missing"):
+        config_from_gguf({}, [])
+    with pytest.raises(ModelError, match="model_type is missing"):
+        config_from_hf({})
+
+
+def test_a_config_has_one_pattern_for_each_layer() -> None:
+    with pytest.raises(ModelError, match="1 attention patterns for 2 layers"):
+        replace(tiny(), layer_visibility=(CAUSAL,))
+
+
+def test_eps_too_small_for_a_float_is_refused() -> None:
+    assert "rms_norm_eps is 1e-46" in hf_complaint(rms_norm_eps=1e-46)
