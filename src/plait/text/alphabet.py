@@ -30,5 +30,5 @@ def spell(raw: bytes) -> str:
 def unspell(text: str) -> bytes:
     """The bytes that a token stands for. A token with a character outside the alphabet is raw text: its UTF-8 bytes."""
     if not _LETTERS.issuperset(text):
-        return text.encode("utf-8", "replace")
+        return text.encode()
     return text.translate(_TO_LATIN_1).encode("latin-1")

@@ -20,7 +20,7 @@ from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from plait.text.sizes import check_method, check_operands, check_size, size_of
+from plait.text.sizes import checked, size_of, size_of_filtering, size_of_method, size_of_operation
 
 # Names that a template cannot write, so it can neither call the filters nor shadow the budget.
 BUDGET = "render budget"
@@ -29,7 +29,7 @@ _GLUE = "glued text"
 
 _LEFT_OUT = ("pprint", "random", "urlize", "wordwrap", "xmlattr")
 """Filters of jinja that no chat template needs and that are unbounded or not repeatable."""
-_REFUSED_METHODS = frozenset({"expandtabs", "format_map", "maketrans", "translate"})
+_REFUSED_METHODS = frozenset({"expandtabs", "maketrans", "translate"})
 _CHARS_PER_STEP = 256
 
 
@@ -54,7 +54,7 @@ def _concat(pieces: Iterable[str]) -> str:
     size = 0
     for piece in pieces:
         size += len(piece)
-        check_size(size)
+        checked(size)
         kept.append(piece)
     return "".join(kept)
 
@@ -92,15 +92,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return template
 
     def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
-        _budget(context).spend(size_of(left) + size_of(right))
-        check_operands(operator, left, right)
+        _budget(context).spend(size_of(left) + size_of(right) + size_of_operation(operator, left, right))
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Context, __obj: object, *args: object, **kwargs: object) -> object:
-        owner = getattr(__obj, "__self__", None)
-        _budget(__context).spend(size_of(owner))
+        # Jinja wraps `str.format`; the method that knows its string lies inside.
+        owner = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)
+        size = size_of(owner)
         if isinstance(owner, str):
-            check_method(getattr(__obj, "__name__", ""), owner, [*args, *kwargs.values()])
+            size += size_of_method(getattr(__obj, "__name__", ""), owner, [*args, *kwargs.values()])
+        _budget(__context).spend(size)
         return super().call(__context, __obj, *args, **kwargs)
 
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
@@ -146,10 +147,8 @@ def _step(context: Context, value: object) -> object:
 
 @pass_context
 def _glue(context: Context, parts: list[object]) -> str:
-    check_size(sum(map(size_of, parts)))
-    glued = "".join(map(str, parts))
-    _budget(context).spend(len(glued))
-    return glued
+    _budget(context).spend(checked(size_of(parts, deep=True)))
+    return "".join(map(str, parts))
 
 
 def _counted(name: str, function: Callable[..., object]) -> Callable[..., object]:
@@ -158,8 +157,8 @@ def _counted(name: str, function: Callable[..., object]) -> Callable[..., object
 
     @pass_context
     def counted(context: Context, value: object, *args: object, **kwargs: object) -> object:
-        _budget(context).spend(size_of(value))
-        check_method(name, value, [*args, *kwargs.values()])
+        size = size_of_filtering(name, value, [*args, *kwargs.values()])
+        _budget(context).spend(size_of(value) + size)
         if wants is None:
             return function(value, *args, **kwargs)
         leading = {"context": context, "eval_context": context.eval_ctx, "environment": context.environment}[wants]
@@ -168,9 +167,10 @@ def _counted(name: str, function: Callable[..., object]) -> Callable[..., object
     return counted
 
 
-def _finalize(value: object) -> object:
-    if not isinstance(value, str):
-        check_size(size_of(value, deep=True))
+@pass_context
+def _finalize(context: Context, value: object) -> object:
+    """What jinja writes out: a list or mapping that holds one long string many times is as long as all of them."""
+    _budget(context).spend(size_of(value, deep=True))
     return value
 
 

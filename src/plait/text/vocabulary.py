@@ -6,9 +6,11 @@ Invariant: all token texts differ, and every id that the metadata names is a tok
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeGuard
 
 from plait.core.errors import ModelError
 from plait.text.alphabet import ALPHABET, unspell
@@ -38,6 +40,7 @@ END_TEXTS = (
     "<end_of_turn>",
     "<EOT>",
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _NAMED = {
     "bos_token": "bos_token_id",
@@ -120,9 +123,9 @@ def string_list(metadata: Mapping[str, object], key: str) -> tuple[str, ...]:
     strings = [value for value in values if isinstance(value, str)]
     if len(strings) != len(values):
         wrong = next(value for value in values if not isinstance(value, str))
-        raise ModelError(
-            f"{key} holds a {type(wrong).__name__} where only strings belong; the file is corrupt, get it again"
-        )
+        raise ModelError(f"{key} holds a {type(wrong).__name__} among its strings; the file is corrupt, get it again")
+    if _SURROGATE.search("".join(strings)):
+        raise ModelError(f"{key} holds a string that is not valid Unicode; the file is corrupt, get it again")
     return tuple(strings)
 
 
@@ -161,14 +164,17 @@ def _kinds(metadata: Mapping[str, object], num_tokens: int, warnings: list[str])
         return [int(TokenKind.NORMAL)] * num_tokens
     if len(values) != num_tokens:
         raise ModelError(f"{key} has {len(values)} entries for {num_tokens} tokens; the file is corrupt, get it again")
-    kinds = [value for value in values if isinstance(value, int) and TokenKind.NORMAL <= value <= TokenKind.BYTE]
+    kinds = [value for value in values if _is_kind(value)]
     if len(kinds) != num_tokens:
-        known = [int(kind) for kind in TokenKind]
-        wrong = next(token for token, value in enumerate(values) if value not in known)
+        wrong = next(token for token, value in enumerate(values) if not _is_kind(value))
         raise ModelError(
             f"{key} of token {wrong} is {values[wrong]!r:.40} but must be 1 to 6; the file is corrupt, get it again"
         )
     return kinds
+
+
+def _is_kind(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and TokenKind.NORMAL <= value <= TokenKind.BYTE
 
 
 def _token_id(metadata: Mapping[str, object], name: str, num_tokens: int) -> int | None:
@@ -196,4 +202,4 @@ def _force_control(kinds: list[int], texts: Sequence[str], tokens: Sequence[int 
 def _piece(text: str, kind: int) -> bytes:
     if kind in (TokenKind.NORMAL, TokenKind.BYTE):
         return unspell(text)
-    return b"" if kind == TokenKind.UNUSED else text.encode("utf-8", "replace")
+    return b"" if kind == TokenKind.UNUSED else text.encode()
