@@ -33,7 +33,7 @@ def read_object(raw: bytes) -> JsonObject:
     try:
         value: JsonValue = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise RequestError(f"not valid JSON: {error}", code="invalid_json") from error
+        raise RequestError(f"not valid JSON: {error.msg}, at character {error.pos + 1}", code="invalid_json") from error
     if not isinstance(value, dict):
         raise RequestError(f"{shown(value)} where a JSON object is expected; write {{...}}", code="invalid_json")
     return value

@@ -72,7 +72,7 @@ def check_model(name: str | None, served: Sequence[str]) -> None:
     """`RequestError` 404 for a model that is not served. A body without a model means the only one there is."""
     if name is not None and name not in served:
         raise RequestError(
-            f"model {name!r} is not served here; ask for {' or '.join(repr(known) for known in served)}",
+            f"model {shown(name)} is not served here; ask for {' or '.join(repr(known) for known in served)}",
             param="model",
             code="model_not_found",
             status=404,

@@ -1,0 +1,252 @@
+"""Ledger: which lines of a job are finished, and their output, in one SQLite file.
+
+Owns durability. A line is either recorded, complete with its output, or pending; there is no state between. It knows
+nothing about engines or output files. Invariant: what `record` returned from survives a kill and a loss of power, and a
+line is recorded at most once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from plait.api.answers import Usage
+from plait.batch.outcomes import LineOutcome
+from plait.core.errors import InvariantError, PlaitError, UsageError
+
+_FORMAT = 1
+"""Stands in `user_version`; a ledger of another format is refused."""
+
+_LOCK_WAIT_S = 0.5
+_FETCH_LINES = 64
+
+# Not WITHOUT ROWID: rows with kilobytes of text are better kept out of the key's tree.
+_SCHEMA = (
+    """CREATE TABLE jobs (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        input_sha256 TEXT NOT NULL,
+        model TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        seed INTEGER NOT NULL,
+        complete INTEGER NOT NULL DEFAULT 0
+    )""",
+    """CREATE TABLE lines (
+        job INTEGER NOT NULL REFERENCES jobs (id),
+        line INTEGER NOT NULL,
+        custom_id TEXT,
+        state TEXT NOT NULL CHECK (state IN ('done', 'failed')),
+        output TEXT NOT NULL,
+        prompt_tokens INTEGER NOT NULL,
+        cached_tokens INTEGER NOT NULL,
+        output_tokens INTEGER NOT NULL,
+        PRIMARY KEY (job, line)
+    )""",
+    f"PRAGMA user_version = {_FORMAT}",
+)
+
+_WORDS = {
+    sqlite3.SQLITE_BUSY: "{path} is in use: another process works on this job; wait for it, or choose another output",
+    sqlite3.SQLITE_LOCKED: "{path} is in use: another process works on this job; wait for it, or choose another output",
+    sqlite3.SQLITE_FULL: (
+        "the disk is full: {path} cannot grow; finished lines are safe: free some space and run the same command again"
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "{path} cannot be read or written ({error}); finished lines are safe: mend the disk or its limits and run the "
+        "same command again"
+    ),
+    sqlite3.SQLITE_READONLY: "{path} is read-only; make it writable, or choose another output",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be created or opened; choose an output in a folder that can be written to",
+    sqlite3.SQLITE_NOTADB: "{path} is no ledger; move it away to start anew, or choose another output",
+    sqlite3.SQLITE_CORRUPT: "{path} is damaged; move it away to start anew, or choose another output",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobTerms:
+    """What the answers of a job depend on besides the code. `model` is the name that lines are answered under."""
+
+    input_sha256: str
+    model: str
+    fingerprint: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job of a ledger. `warnings`: what is not as it was when the job began; it goes on all the same."""
+
+    id: int
+    name: str
+    is_resumed: bool
+    is_complete: bool
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Recorded lines of a job: answered ones, failed ones, and the tokens of all of them."""
+
+    done: int
+    failed: int
+    usage: Usage
+
+    @property
+    def recorded(self) -> int:
+        return self.done + self.failed
+
+
+class Ledger:
+    """An open ledger. The file is locked for this process until `close`, and by nothing once the process is gone."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._connection = connection
+
+    @classmethod
+    def open(cls, path: Path) -> Ledger:
+        """Open or create. A file that another process has open is refused at once."""
+        with _trouble_in_words(path):
+            # Written by one thread at a time, but not always by the thread that opened it.
+            connection = sqlite3.connect(path, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
+            try:
+                _prepare(connection, path)
+            except BaseException:
+                connection.close()
+                raise
+        return cls(path, connection)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def begin_job(self, name: str, terms: JobTerms, *, restart: bool = False) -> Job:
+        """Create the job, or resume it if the ledger has one of this name. `restart` forgets what it had finished."""
+        with self._transaction() as connection:
+            known = connection.execute(
+                "SELECT id, input_sha256, model, fingerprint, seed, complete FROM jobs WHERE name = ?", (name,)
+            ).fetchone()
+            if known is not None and restart:
+                connection.execute("DELETE FROM lines WHERE job = ?", (known[0],))
+                connection.execute("DELETE FROM jobs WHERE id = ?", (known[0],))
+            elif known is not None:
+                then = JobTerms(str(known[1]), str(known[2]), str(known[3]), int(known[4]))
+                self._check_same_job(then, terms)
+                return Job(int(known[0]), name, True, bool(known[5]), _warnings(then, terms))
+            row = connection.execute(
+                "INSERT INTO jobs (name, input_sha256, model, fingerprint, seed) VALUES (?, ?, ?, ?, ?) RETURNING id",
+                (name, terms.input_sha256, terms.model, terms.fingerprint, terms.seed),
+            ).fetchone()
+            return Job(int(row[0]), name, is_resumed=False, is_complete=False)
+
+    def finished(self, job: Job) -> frozenset[int]:
+        """Numbers of the recorded lines."""
+        with _trouble_in_words(self._path):
+            rows = self._connection.execute("SELECT line FROM lines WHERE job = ?", (job.id,))
+            return frozenset(int(row[0]) for row in rows)
+
+    def record(self, job: Job, outcomes: Sequence[LineOutcome]) -> None:
+        """Record lines in one transaction; on the disk when this returns."""
+        rows = [
+            (
+                job.id,
+                outcome.number,
+                outcome.custom_id,
+                "failed" if outcome.failed else "done",
+                outcome.output,
+                outcome.usage.prompt_tokens,
+                outcome.usage.cached_tokens,
+                outcome.usage.output_tokens,
+            )
+            for outcome in outcomes
+        ]
+        with self._transaction() as connection:
+            try:
+                connection.executemany("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            except sqlite3.IntegrityError as error:
+                raise InvariantError(f"a line of {[row[1] for row in rows]} is recorded twice: {error}") from error
+
+    def outputs(self, job: Job) -> Iterator[str]:
+        """The output of every recorded line, in the order of the input."""
+        with _trouble_in_words(self._path):
+            rows = self._connection.execute("SELECT output FROM lines WHERE job = ? ORDER BY line", (job.id,))
+            while batch := rows.fetchmany(_FETCH_LINES):
+                yield from (str(row[0]) for row in batch)
+
+    def counts(self, job: Job) -> Counts:
+        with _trouble_in_words(self._path):
+            row = self._connection.execute(
+                "SELECT coalesce(sum(state = 'done'), 0), coalesce(sum(state = 'failed'), 0), "
+                "coalesce(sum(prompt_tokens), 0), coalesce(sum(cached_tokens), 0), coalesce(sum(output_tokens), 0) "
+                "FROM lines WHERE job = ?",
+                (job.id,),
+            ).fetchone()
+        return Counts(int(row[0]), int(row[1]), Usage(int(row[2]), int(row[3]), int(row[4])))
+
+    def complete(self, job: Job) -> None:
+        """Every line is recorded and the output file is whole."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE jobs SET complete = 1 WHERE id = ?", (job.id,))
+
+    def _check_same_job(self, then: JobTerms, now: JobTerms) -> None:
+        way_out = "add --restart to throw the finished lines away, or choose another output"
+        if then.input_sha256 != now.input_sha256:
+            raise UsageError(f"{self._path} belongs to another input, or the input has changed since; {way_out}")
+        if then.model != now.model:
+            raise UsageError(f"{self._path} was begun with model {then.model!r}, now it is {now.model!r}; {way_out}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with _trouble_in_words(self._path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # SQLite itself rolls back after some errors, a full disk among them.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Take the lock and make sure of the format."""
+    # In exclusive mode SQLite's own lock on the file is kept until the connection closes. The operating system drops it
+    # when a process dies, however it dies. It also needs no shared memory, so network file systems can hold a ledger.
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("BEGIN IMMEDIATE")
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if found == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+        for statement in _SCHEMA:
+            connection.execute(statement)
+    elif found != _FORMAT:
+        raise PlaitError(
+            f"{path} is no ledger of this version (format {found}, this version writes {_FORMAT}); "
+            "move it away to start anew, or choose another output"
+        )
+    connection.execute("COMMIT")
+
+
+def _warnings(then: JobTerms, now: JobTerms) -> tuple[str, ...]:
+    warnings = []
+    if then.fingerprint != now.fingerprint:
+        warnings.append(
+            f"the job was begun under numerics {then.fingerprint}, now they are {now.fingerprint}: answers from before "
+            "and after may differ in the last bits; system_fingerprint in each answer says which is which"
+        )
+    if then.seed != now.seed:
+        warnings.append(f"the job was begun with seed {then.seed}, now it is {now.seed}: lines without a seed differ")
+    return tuple(warnings)
+
+
+@contextmanager
+def _trouble_in_words(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        raise PlaitError(_WORDS.get(code, "{path} cannot be used: {error}").format(path=path, error=error)) from error

@@ -1,0 +1,199 @@
+"""Runner: one batch job from its input file to its output file.
+
+Owns the order of things: look, lock, resume, serve, publish, sum up. The parts are in the files beside it.
+Invariant: at every moment the ledger alone says what is finished, so a run may end anywhere and the next goes on from
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from plait.api.model_text import ModelText
+from plait.batch.config import BatchConfig
+from plait.batch.interrupts import stopping_on_signals
+from plait.batch.ledger import Job, JobTerms, Ledger
+from plait.batch.lines import BatchLine, LineFault, read_lines
+from plait.batch.outcomes import LineOutcome
+from plait.batch.output import OutputFiles, check_output
+from plait.batch.preparing import Preparer
+from plait.batch.progress import ProgressSink, Tally
+from plait.batch.recorder import Recorder
+from plait.batch.serving import LineServer
+from plait.batch.source import Source, open_source
+from plait.batch.summary import Summary
+from plait.core.client import EngineClient
+from plait.core.clock import Clock
+from plait.core.errors import RequestError, UsageError
+
+JOB_NAME = "output"
+"""A ledger beside an output holds one job. It has no name of its own, so that the pair may be renamed."""
+
+_STRICT_EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPorts:
+    """What a run gets from outside. `unix_offset_s` added to the clock's time gives Unix time, for `created`."""
+
+    client: EngineClient
+    text: ModelText
+    clock: Clock
+    unix_offset_s: float
+    progress: ProgressSink
+
+
+def run_batch(config: BatchConfig, ports: BatchPorts) -> Summary:
+    """Run a batch, or what is left of it. Raises `PlaitError` if the job cannot go on; finished lines stay finished.
+
+    While lines are served, the first SIGINT or SIGTERM ends the run in good order with `Summary.interrupted_by`, the
+    second the process. Makes an event loop of its own, which must be the first that uses the client.
+    """
+    start_s = ports.clock.now()
+    with open_source(config.input) as source:
+        check_output(config)
+        preparer = _preparer(config, ports, source)
+        if config.strict:
+            _refuse_faulty_input(source, preparer)
+        model = ports.client.model
+        with closing(Ledger.open(config.ledger)) as ledger, closing(OutputFiles(config)) as output:
+            terms = JobTerms(source.sha256, model.name, model.fingerprint, config.seed)
+            job = ledger.begin_job(JOB_NAME, terms, restart=config.restart)
+            run = _Run(config, ports, source, preparer, ledger, job, output)
+            interrupted_by = asyncio.run(run.go())
+            return run.summary(ports.clock.now() - start_s, interrupted_by)
+
+
+class _Run:
+    """One run of a job whose ledger is open."""
+
+    def __init__(
+        self,
+        config: BatchConfig,
+        ports: BatchPorts,
+        source: Source,
+        preparer: Preparer,
+        ledger: Ledger,
+        job: Job,
+        output: OutputFiles,
+    ) -> None:
+        self._config = config
+        self._ports = ports
+        self._source = source
+        self._preparer = preparer
+        self._ledger = ledger
+        self._job = job
+        self._output = output
+        self._before = ledger.counts(job)
+        self._tally = Tally(source.num_lines, self._before, ports.clock.now, ports.progress)
+        self._serving: asyncio.Task[None] | None = None
+        self._interrupted_by: signal.Signals | None = None
+
+    async def go(self) -> signal.Signals | None:
+        """Serve what is left and publish the output; the signal that prevented it, if one did."""
+        if self._job.is_complete and self._config.output.exists():
+            return None
+        with stopping_on_signals(self._stop):
+            if not self._job.is_complete:
+                self._output.begin(self._ledger.outputs(self._job))
+                self._tally.report()
+                await self._serve()
+                self._tally.report()
+            # A signal that came when every line was on the disk prevents nothing.
+            if self._interrupted_by is not None and self._tally.progress().lines_left:
+                return self._interrupted_by
+            self._source.check_unchanged()
+            await asyncio.to_thread(self._output.publish, self._ledger.outputs(self._job))
+            self._ledger.complete(self._job)
+        return None
+
+    def summary(self, duration_s: float, interrupted_by: signal.Signals | None) -> Summary:
+        counts = self._ledger.counts(self._job)
+        model = self._ports.client.model
+        return Summary(
+            output=str(self._config.output),
+            lines_total=self._source.num_lines,
+            lines_completed=counts.done,
+            lines_failed=counts.failed,
+            lines_resumed=self._before.recorded,
+            job_usage=counts.usage,
+            run_usage=self._tally.usage,
+            duration_s=duration_s,
+            model=model.name,
+            fingerprint=model.fingerprint,
+            seed_policy=f"lines without a seed get one from --seed {self._config.seed} and their custom_id",
+            warnings=self._job.warnings,
+            interrupted_by=interrupted_by,
+            strict=self._config.strict,
+        )
+
+    async def _serve(self) -> None:
+        recorder = Recorder(self._write, self._tally.recorded)
+        server = LineServer(
+            self._ports.client,
+            self._preparer,
+            self._ports.text.tokenizer,
+            recorder,
+            self._tally,
+            lambda: int(self._ports.unix_offset_s + self._ports.clock.now()),
+        )
+        finished = self._ledger.finished(self._job)
+        recording = asyncio.create_task(recorder.run())
+        serving = asyncio.create_task(server.serve(read_lines(self._source), finished, self._config.max_in_flight))
+        self._serving = serving
+        try:
+            await asyncio.wait([serving, recording], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # However the serving ended, what was finished is written; and if writing failed, serving is pointless.
+            serving.cancel()
+            await asyncio.wait([serving])
+            recorder.close()
+            await asyncio.wait([recording])
+        for task in (recording, serving):
+            if not task.cancelled():
+                task.result()
+
+    def _stop(self, number: signal.Signals) -> None:
+        self._interrupted_by = number
+        if self._serving is not None:
+            self._serving.cancel()
+
+    def _write(self, outcomes: Sequence[LineOutcome]) -> None:
+        self._ledger.record(self._job, outcomes)
+        self._output.append(outcome.output for outcome in outcomes)
+
+
+def _preparer(config: BatchConfig, ports: BatchPorts, source: Source) -> Preparer:
+    return Preparer(ports.text, ports.client.model, config.served_names, source.sha256, config.seed)
+
+
+def _refuse_faulty_input(source: Source, preparer: Preparer) -> None:
+    """With --strict: `UsageError` with the first faults, if any line cannot be served."""
+    faults: list[str] = []
+    num_faulty = 0
+    for number, fault in _faults(read_lines(source), preparer.prepare):
+        num_faulty += 1
+        if len(faults) < _STRICT_EXAMPLES:
+            faults.append(f"line {number}: {fault}")
+    if num_faulty:
+        raise UsageError(
+            f"{num_faulty} of {source.num_lines} lines cannot be served, so nothing was run: {'; '.join(faults)}"
+            f"{'; ...' if num_faulty > len(faults) else ''} (without --strict the others are answered)"
+        )
+
+
+def _faults(
+    lines: Iterator[BatchLine | LineFault], prepare: Callable[[BatchLine], object]
+) -> Iterator[tuple[int, str]]:
+    for line in lines:
+        if isinstance(line, LineFault):
+            yield line.number, line.message
+            continue
+        try:
+            prepare(line)
+        except RequestError as error:
+            yield line.number, error.message

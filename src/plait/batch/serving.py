@@ -1,0 +1,130 @@
+"""Serving: lines through an engine, many at a time.
+
+Owns how many lines are in flight and what becomes of each: an answer, a refusal, or the end of the job. Writes nothing
+to disk itself. Invariant: a line is in flight from when it is read until it is on the disk, so memory is bounded by
+`max_in_flight` lines, whatever the length of the input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+
+from plait.api.answers import Answer
+from plait.api.calls import Call
+from plait.api.errors import engine_failure
+from plait.batch.lines import BatchLine, LineFault
+from plait.batch.outcomes import LineOutcome, answered, never_run, refused
+from plait.batch.preparing import Preparer
+from plait.batch.progress import Tally
+from plait.batch.recorder import Recorder
+from plait.core.client import EngineClient
+from plait.core.errors import EngineStopped, RequestError
+from plait.core.request import Request
+from plait.text.tokenizer import Tokenizer
+
+# The engine's answer to "not now": nothing about the line is wrong, so it must not be recorded as its outcome.
+_NOT_NOW = (429, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    line: BatchLine
+    call: Call
+
+
+class LineServer:
+    """`unix_now` gives Unix time in whole seconds, for the answers."""
+
+    def __init__(
+        self,
+        client: EngineClient,
+        preparer: Preparer,
+        tokenizer: Tokenizer,
+        recorder: Recorder,
+        tally: Tally,
+        unix_now: Callable[[], int],
+    ) -> None:
+        self._client = client
+        self._preparer = preparer
+        self._tokenizer = tokenizer
+        self._recorder = recorder
+        self._tally = tally
+        self._unix_now = unix_now
+
+    async def serve(self, lines: Iterator[BatchLine | LineFault], finished: frozenset[int], max_in_flight: int) -> None:
+        """Serve every line that is not `finished`, in the order of the input; return when all are on the disk."""
+        slots = asyncio.Semaphore(max_in_flight)
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await slots.acquire()
+                    # Reading, parsing and encoding leave the loop free to hand over answers.
+                    work = await asyncio.to_thread(self._next, lines, finished)
+                    if work is None:
+                        return
+                    group.create_task(self._finish(work)).add_done_callback(lambda _: slots.release())
+        except BaseExceptionGroup as trouble:
+            raise _first(trouble) from None
+
+    def _next(self, lines: Iterator[BatchLine | LineFault], finished: frozenset[int]) -> Prepared | LineOutcome | None:
+        """The next line that is to be served or recorded; None at the end."""
+        for line in lines:
+            if line.number in finished:
+                continue
+            if isinstance(line, LineFault):
+                return never_run(self._preparer.key(line.number), line)
+            try:
+                return Prepared(line, self._preparer.prepare(line))
+            except RequestError as error:
+                return self._refused(line, error)
+        return None
+
+    async def _finish(self, work: Prepared | LineOutcome) -> None:
+        outcome = work if isinstance(work, LineOutcome) else await self._answer(work)
+        await self._recorder.record(outcome)
+
+    async def _answer(self, work: Prepared) -> LineOutcome:
+        line, call = work.line, work.call
+        answer = Answer(call, self._tokenizer, self._unix_now())
+        try:
+            await _together([self._collect(answer, place, request) for place, request in enumerate(call.requests)])
+        except RequestError as error:
+            if error.status in _NOT_NOW:
+                raise EngineStopped(f"the engine takes no more work: {error.message}") from error
+            return self._refused(line, error)
+        if answer.is_aborted:
+            raise EngineStopped(f"the engine closed before line {line.number} was answered")
+        if answer.failure is not None:
+            return self._refused(line, engine_failure(answer.failure))
+        return answered(self._preparer.key(line.number), line.number, line.custom_id, answer.body(), answer.usage())
+
+    async def _collect(self, answer: Answer, place: int, request: Request) -> None:
+        is_whole = False
+        try:
+            async for delta in self._client.submit(request):
+                answer.add(place, delta)
+                self._tally.emitted(len(delta.tokens))
+            is_whole = True
+        finally:
+            if not is_whole:
+                await self._client.abort(request.id)
+
+    def _refused(self, line: BatchLine, error: RequestError) -> LineOutcome:
+        return refused(self._preparer.key(line.number), line.number, line.custom_id, error)
+
+
+async def _together(parts: list[Coroutine[None, None, None]]) -> None:
+    """Run all parts at once. The first error ends the others and is raised itself, not in a group."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for part in parts:
+                group.create_task(part)
+    except BaseExceptionGroup as trouble:
+        raise _first(trouble) from None
+
+
+def _first(trouble: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = trouble.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

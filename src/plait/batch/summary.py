@@ -1,0 +1,124 @@
+"""Summary: what a batch run did, for people and for programs.
+
+Owns the closing numbers and their two forms. Measures nothing.
+Invariant: completed + failed <= total, and equal if the run was not interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from plait.api.answers import Usage
+from plait.api.bodies import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Lines count the whole job, with earlier runs; `run_usage` and `duration_s` only this run."""
+
+    output: str
+    lines_total: int
+    lines_completed: int
+    lines_failed: int
+    lines_resumed: int
+    """Lines that earlier runs had recorded."""
+    job_usage: Usage
+    run_usage: Usage
+    duration_s: float
+    model: str
+    fingerprint: str
+    seed_policy: str
+    warnings: tuple[str, ...] = ()
+    limited_by: str | None = None
+    """What kept the run from being faster, filled in by who watched the engine."""
+    interrupted_by: signal.Signals | None = None
+    strict: bool = False
+
+    @property
+    def is_nothing_to_do(self) -> bool:
+        """Everything was finished before."""
+        return self.lines_resumed == self.lines_total and self.interrupted_by is None
+
+    @property
+    def exit_code(self) -> int:
+        """0 unless interrupted: a failed line is an answer too. With --strict it is not."""
+        if self.interrupted_by is not None:
+            return 128 + self.interrupted_by
+        return 1 if self.strict and self.lines_failed else 0
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        return self.run_usage.output_tokens / self.duration_s if self.duration_s > 0 else 0.0
+
+    @property
+    def prefix_hit_fraction(self) -> float:
+        """Share of this run's prompt tokens that were found in the prefix index."""
+        prompt = self.run_usage.prompt_tokens
+        return self.run_usage.cached_tokens / prompt if prompt else 0.0
+
+    def json_object(self) -> JsonObject:
+        warnings: list[JsonValue] = list(self.warnings)
+        return {
+            "output": self.output,
+            "lines": {
+                "total": self.lines_total,
+                "completed": self.lines_completed,
+                "failed": self.lines_failed,
+                "resumed": self.lines_resumed,
+            },
+            "run": {
+                **_tokens(self.run_usage),
+                "prefix_hit_fraction": self.prefix_hit_fraction,
+                "duration_s": self.duration_s,
+                "output_tokens_per_s": self.output_tokens_per_s,
+                "limited_by": self.limited_by,
+            },
+            "job": _tokens(self.job_usage),
+            "model": self.model,
+            "numerics_fingerprint": self.fingerprint,
+            "seed_policy": self.seed_policy,
+            "warnings": warnings,
+            "interrupted_by": self.interrupted_by.name if self.interrupted_by is not None else None,
+        }
+
+    def text(self) -> str:
+        """A few lines for a terminal."""
+        if self.is_nothing_to_do:
+            return f"nothing to do: all {self.lines_total} lines are in {self.output} ({self.lines_failed} failed)"
+        rows = [("lines", self._lines_text()), ("prompt", self._prompt_text())]
+        speed = f"{self.run_usage.output_tokens:,} tokens, {self.output_tokens_per_s:,.1f} a second"
+        rows += [("output", speed), ("time", _duration_text(self.duration_s))]
+        if self.limited_by is not None:
+            rows.append(("limited by", self.limited_by))
+        rows += [("numerics", self.fingerprint), ("seeds", self.seed_policy)]
+        rows += [("warning", warning) for warning in self.warnings]
+        if self.interrupted_by is not None:
+            rows.append(("stopped", f"by {self.interrupted_by.name}; run the same command again to go on"))
+        else:
+            rows.append(("written", self.output))
+        return "\n".join(f"{name:<11}{text}" for name, text in rows)
+
+    def _lines_text(self) -> str:
+        finished = self.lines_completed + self.lines_failed
+        text = f"{finished:,} of {self.lines_total:,} finished, {self.lines_failed:,} of them failed"
+        return text + (f" ({self.lines_resumed:,} in earlier runs)" if self.lines_resumed else "")
+
+    def _prompt_text(self) -> str:
+        return f"{self.run_usage.prompt_tokens:,} tokens, {self.prefix_hit_fraction:.0%} found in the prefix index"
+
+
+def _tokens(usage: Usage) -> JsonObject:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "cached_prompt_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+
+
+def _duration_text(duration_s: float) -> str:
+    if duration_s < 60:
+        return f"{duration_s:.1f} s"
+    minutes, seconds = divmod(round(duration_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

@@ -1,0 +1,225 @@
+"""The ledger: what is recorded stays, once, in one place, for one process at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plait.api.answers import Usage
+from plait.batch.ledger import Counts, JobTerms, Ledger
+from plait.batch.outcomes import LineOutcome
+from plait.core.errors import InvariantError, PlaitError, UsageError
+
+TERMS = JobTerms(input_sha256="aa", model="m", fingerprint="fp-1", seed=0)
+
+
+def outcome(number: int, *, failed: bool = False, text: str = "") -> LineOutcome:
+    usage = Usage() if failed else Usage(10, 4, 3)
+    return LineOutcome(number, f"id-{number}", text or f'{{"line":{number}}}', failed, usage)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "out.jsonl.ledger"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    with closing(Ledger.open(path)) as opened:
+        yield opened
+
+
+def test_a_new_job_has_nothing_finished(ledger: Ledger) -> None:
+    job = ledger.begin_job("output", TERMS)
+    assert not job.is_resumed
+    assert not job.is_complete
+    assert ledger.finished(job) == frozenset()
+    assert ledger.counts(job) == Counts(0, 0, Usage())
+    assert list(ledger.outputs(job)) == []
+
+
+def test_recorded_lines_are_counted_and_come_back_in_input_order(ledger: Ledger) -> None:
+    job = ledger.begin_job("output", TERMS)
+    ledger.record(job, [outcome(3), outcome(1, failed=True)])
+    ledger.record(job, [outcome(2)])
+    assert ledger.finished(job) == {1, 2, 3}
+    assert ledger.counts(job) == Counts(done=2, failed=1, usage=Usage(20, 8, 6))
+    assert list(ledger.outputs(job)) == ['{"line":1}', '{"line":2}', '{"line":3}']
+
+
+def test_many_outputs_come_back_in_order_with_every_character(ledger: Ledger) -> None:
+    job = ledger.begin_job("output", TERMS)
+    texts = {number: f"{number} \u2028 ü \U0001f336 \x00 {'x' * number}" for number in range(1, 300)}
+    ledger.record(job, [outcome(number, text=text) for number, text in reversed(texts.items())])
+    assert list(ledger.outputs(job)) == list(texts.values())
+
+
+def test_a_job_is_resumed_after_the_ledger_was_closed(path: Path) -> None:
+    with closing(Ledger.open(path)) as ledger:
+        ledger.record(ledger.begin_job("output", TERMS), [outcome(1)])
+    with closing(Ledger.open(path)) as ledger:
+        job = ledger.begin_job("output", TERMS)
+        assert job.is_resumed
+        assert job.warnings == ()
+        assert ledger.finished(job) == {1}
+
+
+def test_jobs_of_one_ledger_do_not_mix(ledger: Ledger) -> None:
+    one, other = ledger.begin_job("one", TERMS), ledger.begin_job("other", replace(TERMS, input_sha256="bb"))
+    ledger.record(one, [outcome(1)])
+    ledger.record(other, [outcome(1), outcome(2)])
+    ledger.complete(other)
+    assert ledger.finished(one) == {1}
+    assert ledger.finished(other) == {1, 2}
+    assert not ledger.begin_job("one", TERMS).is_complete
+
+
+def test_completeness_is_remembered(ledger: Ledger) -> None:
+    job = ledger.begin_job("output", TERMS)
+    ledger.complete(job)
+    assert ledger.begin_job("output", TERMS).is_complete
+
+
+@pytest.mark.parametrize(
+    ("terms", "reason"),
+    [(replace(TERMS, input_sha256="bb"), "another input"), (replace(TERMS, model="other"), "begun with model 'm'")],
+)
+def test_another_input_or_model_is_refused_with_the_way_out(ledger: Ledger, terms: JobTerms, reason: str) -> None:
+    ledger.begin_job("output", TERMS)
+    with pytest.raises(UsageError, match=reason) as caught:
+        ledger.begin_job("output", terms)
+    assert "--restart" in str(caught.value)
+    assert "choose another output" in str(caught.value)
+
+
+def test_other_numerics_or_seed_are_warned_about_and_the_job_goes_on(ledger: Ledger) -> None:
+    ledger.record(ledger.begin_job("output", TERMS), [outcome(1)])
+    job = ledger.begin_job("output", replace(TERMS, fingerprint="fp-2", seed=5))
+    assert ledger.finished(job) == {1}
+    assert len(job.warnings) == 2
+    assert "fp-1" in job.warnings[0]
+    assert "fp-2" in job.warnings[0]
+    assert "seed 0, now it is 5" in job.warnings[1]
+
+
+def test_restart_forgets_the_lines_of_this_job_only(ledger: Ledger) -> None:
+    ledger.record(ledger.begin_job("output", TERMS), [outcome(1)])
+    other = ledger.begin_job("other", TERMS)
+    ledger.record(other, [outcome(1)])
+    job = ledger.begin_job("output", replace(TERMS, input_sha256="bb"), restart=True)
+    assert not job.is_resumed
+    assert ledger.finished(job) == frozenset()
+    assert ledger.finished(other) == {1}
+
+
+def test_a_line_recorded_twice_is_our_fault_and_records_nothing(ledger: Ledger) -> None:
+    job = ledger.begin_job("output", TERMS)
+    ledger.record(job, [outcome(1)])
+    with pytest.raises(InvariantError, match="recorded twice"):
+        ledger.record(job, [outcome(2), outcome(1)])
+    assert ledger.finished(job) == {1}
+    ledger.record(job, [outcome(2)])
+
+
+def test_a_second_user_of_an_open_ledger_is_refused(path: Path, ledger: Ledger) -> None:
+    job = ledger.begin_job("output", TERMS)
+    with pytest.raises(PlaitError, match="in use: another process works on this job"):
+        Ledger.open(path)
+    ledger.record(job, [outcome(1)])
+    ledger.close()
+    Ledger.open(path).close()
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from plait.batch.ledger import JobTerms, Ledger
+ledger = Ledger.open(Path(sys.argv[1]))
+ledger.begin_job("output", JobTerms("aa", "m", "fp-1", 0))
+print("open", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_lock_of_another_process_holds_until_it_is_killed(path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "open\n"
+            with pytest.raises(PlaitError, match="in use"):
+                Ledger.open(path)
+        finally:
+            os.kill(holder.pid, signal.SIGKILL)
+    with closing(Ledger.open(path)) as ledger:
+        assert ledger.begin_job("output", TERMS).is_resumed
+
+
+def test_a_recorded_line_survives_without_closing(path: Path, tmp_path: Path) -> None:
+    ledger = Ledger.open(path)
+    job = ledger.begin_job("output", TERMS)
+    ledger.record(job, [outcome(1)])
+    # What a crash would leave behind: the files as they are now.
+    copy = tmp_path / "copy.ledger"
+    copy.write_bytes(path.read_bytes())
+    copy.with_name("copy.ledger-wal").write_bytes(path.with_name(path.name + "-wal").read_bytes())
+    ledger.close()
+    with closing(Ledger.open(copy)) as reopened:
+        assert reopened.finished(reopened.begin_job("output", TERMS)) == {1}
+
+
+def test_a_closed_ledger_is_one_file(path: Path, tmp_path: Path) -> None:
+    Ledger.open(path).close()
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_what_is_no_ledger_is_refused_and_left_alone(path: Path) -> None:
+    path.write_bytes(b"my diary, which is longer than a database header\n" * 100)
+    with pytest.raises(PlaitError, match="is no ledger; move it away"):
+        Ledger.open(path)
+    assert path.read_bytes().startswith(b"my diary")
+
+
+def test_a_database_of_somebody_else_is_refused(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE recipes (name TEXT)")
+    with pytest.raises(PlaitError, match=r"no ledger of this version \(format 0"):
+        Ledger.open(path)
+
+
+def test_a_ledger_of_a_later_version_is_refused(path: Path) -> None:
+    Ledger.open(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(PlaitError, match="format 99, this version writes 1"):
+        Ledger.open(path)
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/nowhere/at/all"])
+def test_a_folder_that_takes_no_files_is_one_clear_line(folder: str) -> None:
+    with pytest.raises(PlaitError, match="cannot be created or opened"):
+        Ledger.open(Path(folder) / "out.jsonl.ledger")
+
+
+def test_a_full_disk_stops_recording_and_keeps_what_was_recorded(ledger: Ledger) -> None:
+    job = ledger.begin_job("output", TERMS)
+    ledger.record(job, [outcome(1)])
+    connection = ledger._connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    # SQLite reports its own page limit exactly as it reports a full disk.
+    connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+    with pytest.raises(PlaitError, match="the disk is full") as caught:
+        ledger.record(job, [outcome(2, text="x" * 100_000), outcome(3)])
+    assert "run the same command again" in str(caught.value)
+    connection.execute(f"PRAGMA max_page_count = {pages + 1000}")
+    assert ledger.finished(job) == {1}
+    ledger.record(job, [outcome(2, text="x" * 100_000), outcome(3)])
+    assert ledger.finished(job) == {1, 2, 3}

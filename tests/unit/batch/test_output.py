@@ -1,0 +1,93 @@
+"""The files that a user reads: what may be overwritten, and that a whole output appears at once."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.unit.batch.jobs import config_of, restarted
+
+from plait.batch.config import BatchConfig
+from plait.batch.output import OutputFiles, check_output
+from plait.core.errors import PlaitError, UsageError
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> BatchConfig:
+    return config_of(tmp_path, [])
+
+
+def test_the_files_of_a_job_lie_beside_its_output(config: BatchConfig) -> None:
+    assert config.ledger == config.output.with_name("out.jsonl.ledger")
+    assert config.partial == config.output.with_name("out.jsonl.partial")
+
+
+def test_no_line_in_flight_is_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="max_in_flight is 0"):
+        BatchConfig(input="-", output=tmp_path / "out.jsonl", max_in_flight=0)
+
+
+def test_a_fresh_output_is_fine(config: BatchConfig) -> None:
+    check_output(config)
+
+
+def test_an_output_that_no_batch_made_is_not_overwritten(config: BatchConfig) -> None:
+    config.output.write_text("precious")
+    with pytest.raises(UsageError, match="exists and was not made by a batch") as caught:
+        check_output(config)
+    assert "--restart" in str(caught.value)
+    check_output(restarted(config))
+    config.ledger.touch()
+    check_output(config)
+
+
+def test_the_input_is_not_overwritten_whatever_it_is_called(tmp_path: Path, config: BatchConfig) -> None:
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(config.input)
+    for output in (Path(config.input), link):
+        with pytest.raises(UsageError, match="is the input itself"):
+            check_output(BatchConfig(input=config.input, output=output, restart=True))
+
+
+def test_an_output_without_a_folder_or_that_is_one_is_refused(tmp_path: Path, config: BatchConfig) -> None:
+    with pytest.raises(UsageError, match="is no directory; make it first"):
+        check_output(BatchConfig(input=config.input, output=tmp_path / "missing" / "out.jsonl"))
+    with pytest.raises(UsageError, match="is no directory"):
+        check_output(BatchConfig(input=config.input, output=Path(config.input) / "out.jsonl"))
+    with pytest.raises(UsageError, match="is a directory"):
+        check_output(BatchConfig(input=config.input, output=tmp_path))
+
+
+def test_the_partial_file_grows_and_the_output_appears_whole(config: BatchConfig) -> None:
+    config.partial.write_text('{"torn')
+    with closing(OutputFiles(config)) as output:
+        output.begin(["1"])
+        output.append(["3", "2"])
+        assert config.partial.read_text() == "1\n3\n2\n"
+        assert not config.output.exists()
+        output.publish(["1", "2", "3"])
+    assert config.output.read_text() == "1\n2\n3\n"
+    assert not config.partial.exists()
+    assert not config.unpublished.exists()
+
+
+def test_an_old_output_stays_until_the_new_one_is_whole(config: BatchConfig) -> None:
+    config.output.write_text("old\n")
+
+    def outputs_that_fail() -> object:
+        yield "new"
+        raise OSError(28, "No space left on device")
+
+    with closing(OutputFiles(config)) as output, pytest.raises(PlaitError, match="No space left on device"):
+        output.publish(outputs_that_fail())  # type: ignore[arg-type]
+    assert config.output.read_text() == "old\n"
+
+
+def test_a_full_disk_is_one_clear_line(config: BatchConfig) -> None:
+    config.partial.symlink_to("/dev/full")
+    with closing(OutputFiles(config)) as output:
+        output.begin([])
+        with pytest.raises(PlaitError, match="could not be written: No space left on device") as caught:
+            output.append(["x"])
+    assert "finished lines are safe in the ledger" in str(caught.value)

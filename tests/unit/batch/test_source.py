@@ -1,0 +1,110 @@
+"""The bytes of an input: numbering, digest, limits, pipes, changes under way."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plait.batch import source as source_module
+from plait.batch.source import RawLine, open_source
+from plait.core.errors import PlaitError, UsageError
+
+
+def lines_of(path: Path) -> list[RawLine]:
+    with open_source(str(path)) as source:
+        lines = list(source.lines())
+        assert source.num_lines == len(lines)
+        return lines
+
+
+def test_lines_are_numbered_from_one_and_blank_ones_count_but_are_not_given(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"a\n\n  \t\r\nb\r\nc")
+    assert lines_of(path) == [RawLine(1, b"a\n"), RawLine(4, b"b\r\n"), RawLine(5, b"c")]
+
+
+def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.touch()
+    assert lines_of(path) == []
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf{}\n")
+    assert lines_of(path) == [RawLine(1, b"{}\n")]
+
+
+def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"\xef\xbb\xbfa\n\nb")
+    with open_source(str(path)) as source:
+        assert source.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_line_beyond_the_limit_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "MAX_LINE_BYTES", 10)
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"123456789\n1234567890\n" + b"x" * 1000 + b"\nshort\n" + b"y" * 11)
+    assert lines_of(path) == [
+        RawLine(1, b"123456789\n"),
+        RawLine(2, None),
+        RawLine(3, None),
+        RawLine(4, b"short\n"),
+        RawLine(5, None),
+    ]
+
+
+@given(st.lists(st.binary(max_size=20)))
+def test_any_bytes_give_the_lines_that_were_counted(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    path.write_bytes(b"x" + b"\n".join(parts))
+    filled = [line for line in path.read_bytes().split(b"\n") if line.strip()]
+    assert [line.raw.rstrip(b"\n") for line in lines_of(path) if line.raw is not None] == filled
+
+
+def test_a_pipe_is_copied_so_that_it_can_be_read_twice(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(b"a\nb\n",))
+    writer.start()
+    assert lines_of(path) == [RawLine(1, b"a\n"), RawLine(2, b"b\n")]
+    writer.join()
+
+
+def test_standard_input_is_read_and_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"a\n")
+    with path.open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        with open_source("-") as source:
+            assert [line.raw for line in source.lines()] == [b"a\n"]
+        assert os.fstat(stdin.fileno()).st_size == 2
+
+
+def test_a_file_that_changes_while_it_is_read_is_found_out(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"a\n")
+    with open_source(str(path)) as source:
+        source.check_unchanged()
+        with path.open("ab") as more:
+            more.write(b"b\n")
+        with pytest.raises(PlaitError, match="changed while it was being read"):
+            source.check_unchanged()
+
+
+def test_what_cannot_be_opened_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"), open_source(str(tmp_path / "none.jsonl")):
+        pass
+    with pytest.raises(UsageError, match="is a directory"), open_source(str(tmp_path)):
+        pass
+    with pytest.raises(UsageError, match="cannot be read: Not a directory"), open_source("/etc/hostname/x"):
+        pass
