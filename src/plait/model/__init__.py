@@ -1,3 +1,1 @@
-"""A model is a program: config readers, operations, programs, what they cost, and where their caches lie. No
-tensors.
-"""
+"""A model is a program: configs, operations, programs, their costs, and where their caches lie. No tensors."""

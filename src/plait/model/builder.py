@@ -22,6 +22,8 @@ from plait.model.visibility import CAUSAL, Visibility
 
 
 class ProgramBuilder:
+    """A program under construction. Sizes are in numbers; `slot` is a layer's place in its cache group."""
+
     def __init__(self, name: str) -> None:
         self._name = name
         self._ops: list[Op] = []
@@ -31,9 +33,6 @@ class ProgramBuilder:
         self._groups: list[CacheGroup] = []
         self._marks: list[tuple[str, str, int]] = []
         """(name, kind, first op) of each span."""
-
-    # Structure
-    # ------------------------------------------------------------------------------------------------------------------
 
     def span(self, name: str, kind: str) -> None:
         """The ops from here to the next call make one span."""
@@ -57,9 +56,7 @@ class ProgramBuilder:
         return self.group(CacheGroup(GroupId(0), name, kind, num_layers, kv_heads, head_dim, head_dim, window))
 
     def weight(self, name: str, shape: tuple[int, ...], role: WeightRole, shard_axis: int | None = None) -> str:
-        """Declare a weight, or use a declared one again; the first declaration's role holds (a tied table is looked up
-        and multiplied).
-        """
+        """Declare a weight, or use one again. Its first role stays: a tied table is looked up, then multiplied."""
         known = self._weights.setdefault(name, WeightSpec(name, shape, role, shard_axis))
         if known.shape != shape:
             raise InvariantError(f"program {self._name}: weight {name} has shape {known.shape} and {shape}")
@@ -113,9 +110,6 @@ class ProgramBuilder:
         model = self._values[value]
         return self._value(model.space, model.width if width is None else width, name)
 
-    # Rows in, rows out
-    # ----------------------------------------------------------------------------------------------------------
-
     def embed(
         self,
         table: str,
@@ -149,9 +143,6 @@ class ProgramBuilder:
 
     def tap(self, x: ValueId, name: str) -> None:
         self._ops.append(ops.Tap((x,), name))
-
-    # Row by row
-    # -----------------------------------------------------------------------------------------------------------------
 
     def norm(
         self,
@@ -223,9 +214,6 @@ class ProgramBuilder:
         y = self._like(x, "scaled")
         self._ops.append(ops.Scale((x,), y, factor))
         return y
-
-    # Across rows
-    # ----------------------------------------------------------------------------------------------------------------
 
     def cache_write(self, k: ValueId, v: ValueId | None, group: GroupId, slot: int) -> None:
         """`v` is None for an EMBEDDING group."""

@@ -19,6 +19,7 @@ from math import lcm
 
 from plait.core.errors import InvariantError, UsageError
 from plait.core.ids import BlockId, GroupId
+from plait.model.ops import KEY_TILE
 from plait.model.program import CacheGroup, Program
 
 
@@ -64,9 +65,7 @@ class GroupLayout:
         return slot * self.layer_bytes + sum(self.group.state_parts[:part]) * self.dtype_bytes
 
     def blocks_for(self, num_tokens: int) -> int:
-        """Blocks that hold the first `num_tokens` tokens of a sequence: a group of states needs one, others by the
-        token.
-        """
+        """Blocks that hold the first `num_tokens` tokens of a sequence; a state takes one, however many there are."""
         if self.group.is_state:
             return 1 if num_tokens > 0 else 0
         return -(-num_tokens // self.tokens_per_block)
@@ -74,13 +73,12 @@ class GroupLayout:
 
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
-    """One pool of `num_pages` pages, lent page by page to groups. `groups[g]` is the layout of the program's group
-    g.
-    """
+    """One pool of `num_pages` pages, lent page by page to groups."""
 
     page_bytes: int
     num_pages: int
     groups: tuple[GroupLayout, ...]
+    """`groups[g]` is the layout of the program's group g."""
 
     def __post_init__(self) -> None:
         for place, layout in enumerate(self.groups):
@@ -115,8 +113,10 @@ def plan_layout(
 
     The page is the least common multiple of the groups' block bytes, times the smallest factor that lets it hold at
     least `blocks_per_page_min` blocks of the group with the smallest block. `UsageError` if there is not one page for
-    each group.
+    each group, or if blocks would straddle the key tiles of attention.
     """
+    if tokens_per_block < 1 or KEY_TILE % tokens_per_block:
+        raise UsageError(f"{tokens_per_block} tokens per block do not divide {KEY_TILE}; use a power of two up to that")
     sized = [_group_layout(group, tokens_per_block, dtype_bytes, state_dtype_bytes) for group in program.cache_groups]
     if not sized:
         return CacheLayout(0, 0, ())

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 from plait.core.errors import InvariantError
 from plait.core.ids import GroupId
 from plait.model.ops import Attend, CacheWrite, Conv, Op, Scan, Value, ValueId, op_group, op_name, op_weights
+from plait.model.parts import ProgramParts, Span
 from plait.model.widths import op_fault
-
-if TYPE_CHECKING:
-    from plait.model.program import Program, Span
 
 WEIGHT_FIELDS = ("table", "weight", "bias", "sinks", "weights", "gate", "up", "down")
 """Fields of ops that hold weight names."""
 
 
-def check_program(program: Program) -> None:
+def check_program(program: ProgramParts) -> None:
     """Raise `InvariantError` for the first contradiction."""
     for fault in _faults(program):
         raise InvariantError(f"program {program.name}: {fault}")
 
 
-def _faults(program: Program) -> Iterator[str]:
+def _faults(program: ProgramParts) -> Iterator[str]:
     yield from _naming_faults(program)
     yield from _order_faults(program)
     for index, op in enumerate(program.ops):
@@ -39,7 +36,7 @@ def _faults(program: Program) -> Iterator[str]:
     yield from _span_faults(program)
 
 
-def _naming_faults(program: Program) -> Iterator[str]:
+def _naming_faults(program: ProgramParts) -> Iterator[str]:
     for place, value in enumerate(program.values):
         if value.id != place:
             yield f"value {value.name} has id {value.id} but stands at {place}"
@@ -55,7 +52,7 @@ def _naming_faults(program: Program) -> Iterator[str]:
             yield f"weight {spec.name} is filed under {name}"
 
 
-def _view_faults(program: Program, view: Value, base: ValueId) -> Iterator[str]:
+def _view_faults(program: ProgramParts, view: Value, base: ValueId) -> Iterator[str]:
     if not 0 <= base < len(program.values):
         yield f"view {view.name} names unknown value {base}"
         return
@@ -68,7 +65,7 @@ def _view_faults(program: Program, view: Value, base: ValueId) -> Iterator[str]:
         yield f"view {view.name} covers columns {view.offset} to {view.offset + view.width} of {of.width}"
 
 
-def _order_faults(program: Program) -> Iterator[str]:
+def _order_faults(program: ProgramParts) -> Iterator[str]:
     defined: set[ValueId] = set(program.inputs)
     for index, op in enumerate(program.ops):
         where = f"op {index} ({op_name(op)})"
@@ -102,10 +99,8 @@ def _order_faults(program: Program) -> Iterator[str]:
             yield f"weight {name} is used by no op"
 
 
-def _cache_order_faults(program: Program) -> Iterator[str]:
-    """A layer's keys are written once, before anyone reads them; an encoder program may have written what this one only
-    reads.
-    """
+def _cache_order_faults(program: ProgramParts) -> Iterator[str]:
+    """A layer's keys are written once, before anyone reads them; those of encoder rows may be another program's."""
     written: set[tuple[GroupId, int, int]] = set()
     writers = {place for op in program.ops if (place := _written_place(op)) is not None}
     for index, op in enumerate(program.ops):
@@ -132,7 +127,7 @@ def _written_place(op: Op) -> tuple[GroupId, int, int] | None:
             return None
 
 
-def _span_faults(program: Program) -> Iterator[str]:
+def _span_faults(program: ProgramParts) -> Iterator[str]:
     after = 0
     for span in program.spans:
         if span.first != after or span.last < span.first:
@@ -181,10 +176,8 @@ def groups_of(ops: Iterable[Op]) -> tuple[GroupId, ...]:
     return tuple(sorted({group for op in ops if (group := op_group(op)) is not None}))
 
 
-def canonical_form(program: Program, ops: Sequence[Op]) -> tuple[object, ...]:
-    """What is left of `ops` when value ids, weight names and slots are numbered by first use; equal for spans that may
-    share a kind.
-    """
+def canonical_form(program: ProgramParts, ops: Sequence[Op]) -> tuple[object, ...]:
+    """`ops` with value ids, weight names and slots numbered by first use: equal for spans that may share a kind."""
     numbers: dict[tuple[str, object], int] = {}
 
     def number(sort: str, item: object) -> int:

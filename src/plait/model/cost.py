@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import TYPE_CHECKING
 
 from plait.core.ids import GroupId
 from plait.core.step import StepShape
@@ -46,11 +45,9 @@ from plait.model.ops import (
     op_name,
     op_weights,
 )
+from plait.model.parts import ProgramParts
 from plait.model.shard import shard
 from plait.model.visibility import Reach
-
-if TYPE_CHECKING:
-    from plait.model.program import Program
 
 ACTIVATION_FLOPS = {
     Activation.SILU: 5,
@@ -168,7 +165,7 @@ class CostSheet:
         )
 
 
-def cost_sheet(program: Program, formats: Formats | None = None, parallel: Parallel | None = None) -> CostSheet:
+def cost_sheet(program: ProgramParts, formats: Formats | None = None, parallel: Parallel | None = None) -> CostSheet:
     """Price `program`, or one rank's part of it, with numbers stored as `formats` says."""
     formats = formats or Formats()
     program = shard(program, parallel.tensor) if parallel and parallel.tensor > 1 else program
@@ -182,7 +179,7 @@ def cost_sheet(program: Program, formats: Formats | None = None, parallel: Paral
     return CostSheet(formats, tuple(kinds))
 
 
-def read_bytes(program: Program, ctx: int, formats: Formats | None = None) -> tuple[float, ...]:
+def read_bytes(program: ProgramParts, ctx: int, formats: Formats | None = None) -> tuple[float, ...]:
     """Cache bytes that a decode row reads from each group when its context, itself included, has `ctx` tokens."""
     formats = formats or Formats()
     read = [0.0] * len(program.cache_groups)
@@ -199,7 +196,7 @@ def read_bytes(program: Program, ctx: int, formats: Formats | None = None) -> tu
     return tuple(read)
 
 
-def held_bytes(program: Program, ctx: int, formats: Formats | None = None) -> tuple[float, ...]:
+def held_bytes(program: ProgramParts, ctx: int, formats: Formats | None = None) -> tuple[float, ...]:
     """Cache bytes that a running sequence of `ctx` tokens must keep in each group."""
     formats = formats or Formats()
     return tuple(group.held_bytes(ctx, formats.cache(group.id)) for group in program.cache_groups)
@@ -259,7 +256,7 @@ def _passes(op: Attend, num_tokens: int, formats: Formats) -> float:
     return max(1.0, tiles / formats.attention_reuse)
 
 
-def _rates(program: Program, layers: Sequence[Op], formats: Formats) -> _Rates:
+def _rates(program: ProgramParts, layers: Sequence[Op], formats: Formats) -> _Rates:
     """Rates of the op that stands at the same place in every span of a kind: `layers` are its copies."""
     op = layers[0]
     values, a = program.values, formats.activation_bytes
@@ -270,9 +267,8 @@ def _rates(program: Program, layers: Sequence[Op], formats: Formats) -> _Rates:
     moved = (sum(ins) + (0 if op.output is None else out)) * a
     match op:
         case Embed():
-            return _Rates(
-                op, space, out, weights_per_row=stored / program.weights[op.table].shape[0], activations=moved
-            )
+            entries = program.weights[op.table].shape[0]
+            return _Rates(op, space, out, weights_per_row=stored / entries, activations=moved)
         case Norm():
             numbers = sum(program.weights[name].num_elements for name in op_weights(op))
             return _Rates(op, space, out, flops=5.0 * out, weights_once=numbers * a, activations=moved)
@@ -291,9 +287,8 @@ def _rates(program: Program, layers: Sequence[Op], formats: Formats) -> _Rates:
         case Conv() | Scan():
             return _state_rates(program, op, out, stored, moved, formats)
         case Route():
-            return _Rates(
-                op, space, op.experts, ins[0], flops=2.0 * op.experts * ins[0], weights_once=stored, activations=moved
-            )
+            flops = 2.0 * op.experts * ins[0]
+            return _Rates(op, space, op.experts, ins[0], flops=flops, weights_once=stored, activations=moved)
         case Experts():
             return _experts_rates(op, space, ins[0], stored, a)
         case Sample():
@@ -306,13 +301,13 @@ def _rates(program: Program, layers: Sequence[Op], formats: Formats) -> _Rates:
             return _Rates(op, space, out, comm=2.0 * (op.ranks - 1) / op.ranks * out * a)
 
 
-def _stored_bytes(program: Program, layers: Sequence[Op], formats: Formats) -> float:
+def _stored_bytes(program: ProgramParts, layers: Sequence[Op], formats: Formats) -> float:
     """Bytes of the op's weights, the mean over its copies."""
     total = sum(program.weights[name].num_elements * formats.weight(name) for op in layers for name in op_weights(op))
     return total / len(layers)
 
 
-def _attend_rates(program: Program, op: Attend, space: Space, out: int, stored: float, formats: Formats) -> _Rates:
+def _attend_rates(program: ProgramParts, op: Attend, space: Space, out: int, stored: float, formats: Formats) -> _Rates:
     moved = op.heads * (op.head_dim_k + op.head_dim_v) * formats.activation_bytes
     if op.group is None:
         return _Rates(op, space, out, weights_once=stored, activations=moved)
@@ -329,7 +324,9 @@ def _attend_rates(program: Program, op: Attend, space: Space, out: int, stored: 
     )
 
 
-def _state_rates(program: Program, op: Conv | Scan, out: int, stored: float, moved: float, formats: Formats) -> _Rates:
+def _state_rates(
+    program: ProgramParts, op: Conv | Scan, out: int, stored: float, moved: float, formats: Formats
+) -> _Rates:
     state = program.cache_groups[op.group].state_parts[op.part]
     flops = 2.0 * out * op.width if isinstance(op, Conv) else float(SCAN_FLOPS[op.kind] * op.state_elements)
     state_bytes = state * formats.cache(op.group)

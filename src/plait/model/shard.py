@@ -8,10 +8,11 @@ Invariant: rows cut by columns never reach an op that needs all of them; such a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from plait.core.errors import ModelError
 from plait.core.ids import GroupId
@@ -38,9 +39,9 @@ from plait.model.ops import (
     op_name,
     op_weights,
 )
+from plait.model.parts import CacheGroup, ProgramParts, Span, WeightSpec
 
-if TYPE_CHECKING:
-    from plait.model.program import CacheGroup, Program, Span
+AnyProgram = TypeVar("AnyProgram", bound=ProgramParts)
 
 
 class Placement(Enum):
@@ -53,22 +54,26 @@ class Placement(Enum):
     """A term of the sum over ranks."""
 
 
-def shard(program: Program, ranks: int) -> Program:
+def shard(program: AnyProgram, ranks: int) -> AnyProgram:
     """The program of one of `ranks` ranks: weights, heads and KV heads divided, partial results summed."""
-    return program if ranks == 1 else _Cut(program, ranks).program()
+    if ranks == 1:
+        return program
+    cut = _Cut(program, ranks)
+    ops, spans = cut.ops_and_spans()
+    return program.rebuilt(ops, cut.values(), spans, cut.weights(), cut.cache_groups())
 
 
 class _Cut:
     """State of one walk over a program's ops."""
 
-    def __init__(self, program: Program, ranks: int) -> None:
+    def __init__(self, program: ProgramParts, ranks: int) -> None:
         self._of = program
         self._ranks = ranks
         self._placed: dict[ValueId, Placement] = dict.fromkeys(program.inputs, Placement.WHOLE)
         self._values = list(program.values)
-        self._groups: dict[GroupId, CacheGroup] = {}
+        self._groups = list(program.cache_groups)
 
-    def program(self) -> Program:
+    def ops_and_spans(self) -> tuple[tuple[Op, ...], tuple[Span, ...]]:
         ops: list[Op] = []
         bounds: list[tuple[int, int]] = []
         for span in self._of.spans:
@@ -76,24 +81,24 @@ class _Cut:
             for op in self._of.ops_of(span):
                 ops += self._cut_op(op)
             bounds.append((first, len(ops) - 1))
-        self._narrow_values()
         alive = live_after(ops, self._values, [last for _, last in bounds])
-        spans: list[Span] = [
+        spans = [
             replace(span, first=first, last=last, live_out=live)
             for span, (first, last), live in zip(self._of.spans, bounds, alive, strict=True)
         ]
-        sharded = replace(
-            self._of,
-            ops=tuple(ops),
-            values=tuple(self._values),
-            spans=tuple(spans),
-            weights=MappingProxyType(
-                {name: replace(spec, shape=self._shape(name)) for name, spec in self._of.weights.items()}
-            ),
-            cache_groups=tuple(self._groups.get(group.id, group) for group in self._of.cache_groups),
-        )
-        sharded.validate()
-        return sharded
+        return tuple(ops), tuple(spans)
+
+    def values(self) -> tuple[Value, ...]:
+        """After the walk: values of the rank's own columns are as wide as its share."""
+        return tuple(self._value(value) for value in self._values)
+
+    def weights(self) -> Mapping[str, WeightSpec]:
+        specs = self._of.weights.items()
+        return MappingProxyType({name: replace(spec, shape=self._shape(spec)) for name, spec in specs})
+
+    def cache_groups(self) -> tuple[CacheGroup, ...]:
+        """After the walk."""
+        return tuple(self._groups)
 
     def _cut_op(self, op: Op) -> list[Op]:
         """`op` for one rank, with the sum behind it where its result is partial."""
@@ -158,20 +163,16 @@ class _Cut:
         group = self._of.cache_groups[group_id]
         self._groups[group_id] = replace(group, num_kv_heads=self._share(group.num_kv_heads, "KV heads"))
 
-    def _narrow_values(self) -> None:
-        for place, value in enumerate(self._values):
-            if self._placed[root_of(self._values, value.id)] is Placement.CUT:
-                self._values[place] = self._narrowed(value)
-
-    def _narrowed(self, value: Value) -> Value:
+    def _value(self, value: Value) -> Value:
+        if self._placed[root_of(self._values, value.id)] is not Placement.CUT:
+            return value
         if value.base is not None:
             raise self._refusal(f"{value.name} is a view of rows that are cut among ranks")
         return replace(value, width=self._share(value.width, f"columns of {value.name}"))
 
-    def _shape(self, name: str) -> tuple[int, ...]:
-        spec = self._of.weights[name]
+    def _shape(self, spec: WeightSpec) -> tuple[int, ...]:
         return tuple(
-            self._share(size, f"rows of {name}") if axis == spec.shard_axis else size
+            self._share(size, f"rows of {spec.name}") if axis == spec.shard_axis else size
             for axis, size in enumerate(spec.shape)
         )
 

@@ -6,8 +6,7 @@ Invariant: a program whose ops have no fault here can be executed without a furt
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from plait.core.ids import GroupId
 from plait.model.ops import (
     Act,
     Add,
@@ -34,16 +33,13 @@ from plait.model.ops import (
     Space,
     Tap,
 )
+from plait.model.parts import CacheGroup, ProgramParts
 from plait.model.visibility import Reach
-
-if TYPE_CHECKING:
-    from plait.core.ids import GroupId
-    from plait.model.program import CacheGroup, Program
 
 Faults = list[str]
 
 
-def op_fault(program: Program, op: Op) -> str | None:
+def op_fault(program: ProgramParts, op: Op) -> str | None:
     """The first way in which `op` does not fit what it names, or None. Every name it uses must exist."""
     faults = _space_faults(program, op)
     widths = [program.values[value].width for value in op.inputs]
@@ -85,14 +81,14 @@ def _equal(what: str, given: int, expected: int) -> Faults:
     return [] if given == expected else [f"{what} is {given}, expected {expected}"]
 
 
-def _shape(program: Program, name: str | None, *shapes: tuple[int, ...]) -> Faults:
+def _shape(program: ProgramParts, name: str | None, *shapes: tuple[int, ...]) -> Faults:
     if name is None or program.weights[name].shape in shapes:
         return []
     expected = " or ".join(str(list(shape)) for shape in shapes)
     return [f"weight {name} has shape {list(program.weights[name].shape)}, expected {expected}"]
 
 
-def _space_faults(program: Program, op: Op) -> Faults:
+def _space_faults(program: ProgramParts, op: Op) -> Faults:
     spaces = [program.values[value].space for value in op.inputs]
     out = None if op.output is None else program.values[op.output].space
     match op:
@@ -115,7 +111,7 @@ def _space_faults(program: Program, op: Op) -> Faults:
     return [f"cannot turn rows of {', '.join(spaces) or 'nothing'} into rows of {out or 'nothing'}"]
 
 
-def _norm_faults(program: Program, op: Norm, width: int) -> Faults:
+def _norm_faults(program: ProgramParts, op: Norm, width: int) -> Faults:
     if op.parts < 1 or width % op.parts:
         return [f"{width} columns do not divide into {op.parts} parts"]
     shapes = ((width,), (width // op.parts,))
@@ -135,7 +131,7 @@ def _slot_faults(group: CacheGroup, slot: int) -> Faults:
     return [] if 0 <= slot < group.num_layers else [f"slot {slot} of group {group.name}, which has {group.num_layers}"]
 
 
-def _cache_write_faults(program: Program, op: CacheWrite, widths: list[int]) -> Faults:
+def _cache_write_faults(program: ProgramParts, op: CacheWrite, widths: list[int]) -> Faults:
     group = program.cache_groups[op.group]
     expected = [group.num_kv_heads * group.head_dim_k, group.num_kv_heads * group.head_dim_v]
     if group.kind == "embedding":
@@ -146,7 +142,7 @@ def _cache_write_faults(program: Program, op: CacheWrite, widths: list[int]) -> 
     return faults
 
 
-def _attend_faults(program: Program, op: Attend, widths: list[int], out: int) -> Faults:
+def _attend_faults(program: ProgramParts, op: Attend, widths: list[int], out: int) -> Faults:
     if op.kv_heads < 1 or op.heads % op.kv_heads:
         return [f"{op.heads} heads share {op.kv_heads} KV heads"]
     query, keys = op.heads * op.head_dim_k, op.kv_heads * op.head_dim_k
@@ -185,19 +181,19 @@ def _place_faults(group: CacheGroup, width: int) -> Faults:
     return [f"places rows of group {group.name} ({group.kind}) into rows of width {width}"]
 
 
-def _state_faults(program: Program, group_id: GroupId, slot: int, part: int, elements: int) -> Faults:
+def _state_faults(program: ProgramParts, group_id: GroupId, slot: int, part: int, elements: int) -> Faults:
     group = program.cache_groups[group_id]
     if not group.is_state or not 0 <= part < len(group.state_parts):
         return [f"part {part} of group {group.name} ({group.kind}), which has {len(group.state_parts)} state parts"]
     return _slot_faults(group, slot) + _equal("state elements", group.state_parts[part], elements)
 
 
-def _conv_faults(program: Program, op: Conv, channels: int) -> Faults:
+def _conv_faults(program: ProgramParts, op: Conv, channels: int) -> Faults:
     faults = _shape(program, op.weight, (channels, op.width)) + _shape(program, op.bias, (channels,))
     return faults + _state_faults(program, op.group, op.slot, op.part, channels * (op.width - 1))
 
 
-def _scan_faults(program: Program, op: Scan, widths: list[int], out: int) -> Faults:
+def _scan_faults(program: ProgramParts, op: Scan, widths: list[int], out: int) -> Faults:
     heads, dim, state, shared = op.heads, op.head_dim, op.state_dim, op.groups * op.state_dim
     inner = heads * dim
     forms: dict[ScanKind, tuple[list[int], list[tuple[int, ...]]]] = {
@@ -221,7 +217,7 @@ def _scan_faults(program: Program, op: Scan, widths: list[int], out: int) -> Fau
     return faults + _state_faults(program, op.group, op.slot, op.part, op.state_elements)
 
 
-def _route_faults(program: Program, op: Route, width: int, out: int) -> Faults:
+def _route_faults(program: ProgramParts, op: Route, width: int, out: int) -> Faults:
     faults = _shape(program, op.weight, (op.experts, width)) + _shape(program, op.bias, (op.experts,))
     faults += _equal("output width", out, 2 * op.top_k)
     if not 0 < op.top_k <= op.experts:
@@ -231,7 +227,7 @@ def _route_faults(program: Program, op: Route, width: int, out: int) -> Faults:
     return faults
 
 
-def _experts_faults(program: Program, op: Experts, widths: list[int], out: int) -> Faults:
+def _experts_faults(program: ProgramParts, op: Experts, widths: list[int], out: int) -> Faults:
     inward, outward = (op.experts, op.ffn_hidden, out), (op.experts, out, op.ffn_hidden)
     faults = _equal("width", widths[0], out) + _equal("routing width", widths[1], 2 * op.top_k)
     faults += _shape(program, op.gate, inward) + _shape(program, op.up, inward)

@@ -137,6 +137,12 @@ def test_too_little_memory_says_how_much_is_needed(memory_bytes: int) -> None:
     assert "\n" not in text
 
 
+@pytest.mark.parametrize("tokens", [0, -8, 3, 24, 512])
+def test_blocks_do_not_straddle_the_key_tiles_of_attention(tokens: int) -> None:
+    with pytest.raises(UsageError, match=f"^{tokens} tokens per block do not divide 256; use a power of two"):
+        plan_layout(mixed(), memory_bytes=MIB, tokens_per_block=tokens)
+
+
 def test_a_program_without_caches_needs_no_memory() -> None:
     program = one_span(lambda b: b.sample(b.linear(b.select(b.embed("embed", 32, 8)), "head", 32)))
     assert plan_layout(program, memory_bytes=0) == CacheLayout(0, 0, ())

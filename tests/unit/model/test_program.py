@@ -5,20 +5,12 @@ from __future__ import annotations
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.unit.model.programs import LLAMA_8B, SMOLLM2, cross_program, hybrid_program, step, tiny_program
 
 from plait.core.errors import InvariantError
-from plait.core.ids import GroupId
 from plait.model.llama import llama_program
 from plait.model.ops import Linear
-from plait.model.program import CacheGroup, GroupKind, WeightRole, WeightSpec, expected_weights
-from plait.model.visibility import Visibility, chunk, window
-
-
-def group(kind: GroupKind, window: int = 0) -> CacheGroup:
-    return CacheGroup(GroupId(0), "test", kind, 2, 3, 4, 5, window, max_rows=7)
+from plait.model.program import WeightRole, WeightSpec, expected_weights
 
 
 def test_smollm2_has_the_parameters_of_its_model_card() -> None:
@@ -83,36 +75,6 @@ def test_ops_of_a_span_are_all_its_ops() -> None:
     program = tiny_program()
     assert tuple(op for span in program.spans for op in program.ops_of(span)) == program.ops
     assert [span.num_ops for span in program.spans] == [1, 16, 16, 4]
-
-
-@pytest.mark.parametrize(("kind", "size", "rule"), [(GroupKind.WINDOW, 6, window(6)), (GroupKind.CHUNKED, 6, chunk(6))])
-@given(ctx=st.integers(1, 40))
-def test_a_group_holds_what_its_newest_row_sees(kind: GroupKind, size: int, rule: Visibility, ctx: int) -> None:
-    assert group(kind, size).held_tokens(ctx) == rule.count(ctx - 1)
-
-
-@pytest.mark.parametrize(
-    ("kind", "held"),
-    [(GroupKind.FULL, [0, 1, 40]), (GroupKind.CROSS, [7, 7, 7]), (GroupKind.EMBEDDING, [0, 0, 0])],
-)
-def test_held_tokens_of_the_other_groups(kind: GroupKind, held: list[int]) -> None:
-    assert [group(kind).held_tokens(ctx) for ctx in (0, 1, 40)] == held
-
-
-def test_an_empty_sequence_holds_nothing_of_its_own() -> None:
-    for kind in (GroupKind.FULL, GroupKind.WINDOW, GroupKind.CHUNKED):
-        assert group(kind, 6).held_tokens(0) == 0
-
-
-def test_held_bytes_count_all_layers_and_heads() -> None:
-    assert group(GroupKind.WINDOW, 6).held_bytes(100, dtype_bytes=2) == 6 * 2 * 3 * (4 + 5) * 2
-
-
-def test_a_state_takes_the_same_bytes_at_any_length() -> None:
-    states = CacheGroup(GroupId(0), "states", GroupKind.STATE, 3, state_parts=(10, 20))
-    assert states.elements_per_token == 0
-    assert states.elements_per_state == 90
-    assert [states.held_bytes(ctx, 4) for ctx in (1, 1000)] == [360, 360]
 
 
 def test_cost_of_a_program_is_that_of_its_sheet() -> None:
