@@ -1,7 +1,8 @@
 """The reference executor: NumPy, float32, one thread, one op at a time. Slow, obvious, and the definition of correct.
 
 Owns lanes, their queues and the thread that works through them. Between two ops it looks at shares, suspends and
-cancels, so every control verb takes effect at the next op (CONTRACTS H15). Runnable lanes take turns, op by op.
+cancels, so every control verb takes effect at the next op. Runnable lanes take turns, op by op. Until the first
+`assign` the first lane has every share unit and the others rest.
 Invariant: steps of one lane run one after another in order of submission; a lane without a share unit, or suspended,
 does not move.
 """
@@ -16,20 +17,25 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from plait.core.errors import InvariantError, ModelError
+from plait.core.errors import InvariantError
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId, StepId
-from plait.core.step import Leave, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus, plan_fault
+from plait.core.step import Chunk, Join, Leave, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
+from plait.exec.loading import STEP_PROGRAM
+from plait.exec.reference.checks import PlanLimits, check_program
 from plait.exec.reference.memory import CacheMemory
 from plait.exec.reference.ops import RopeTable
-from plait.exec.reference.step import SUPPORTED, Loaded, RowState, StepRun
-from plait.exec.roster import GroupSlots, Roster
+from plait.exec.reference.step import Loaded, RowState, StepRun
+from plait.exec.roster import Roster, slots_of
 from plait.model.cache_layout import CacheLayout
-from plait.model.ops import Attend, Rope, ValueId
+from plait.model.checks import root_of
+from plait.model.ops import Rope, ValueId
 from plait.model.program import Program
 from plait.weights.table import WeightTable
 
 LANES = (LaneId(0), LaneId(1))
+SHARE_UNITS = 2
+"""What `assign` hands out. More of them make no lane faster here: lanes take turns on one thread."""
 QUEUE_DEPTH = 2
 
 
@@ -47,11 +53,11 @@ class ReferenceConfig:
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A submitted step."""
+    """A submitted step. `ops` is its run, paused between two ops."""
 
     run: StepRun
+    ops: Iterator[None]
     start_s: float | None = None
-    ops: Iterator[None] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +66,8 @@ class _Lane:
     units: tuple[int, ...]
     suspended: bool = False
     queue: deque[_Job] = field(default_factory=deque)
+    num_uncollected: int = 0
+    """Steps submitted and not collected, which is what `queue_depth` counts."""
 
     @property
     def runnable(self) -> bool:
@@ -75,8 +83,9 @@ class ReferenceExecutor:
         self._loaded: Loaded | None = None
         self._fingerprint = ""
         self._rows: dict[SeqId, RowState] = {}
-        self._lanes = {lane: _Lane(lane, (unit,)) for unit, lane in enumerate(LANES)}
+        self._lanes = {lane: _Lane(lane, tuple(range(SHARE_UNITS)) if lane == LANES[0] else ()) for lane in LANES}
         self._turn = 0
+        self._last_step: StepId | None = None
         self._finished: list[StepResult] = []
         self._wakes: list[Callable[[], None]] = []
         self._changed = threading.Condition()
@@ -88,27 +97,23 @@ class ReferenceExecutor:
         """Take the program "step", its weights as float32, and cache memory. `ModelError` for what cannot be
         executed.
         """
-        program = programs["step"]
-        for op in program.ops:
-            if not isinstance(op, SUPPORTED) or (isinstance(op, Attend) and op.group is None):
-                raise ModelError(
-                    f"{program.name} needs the operation {type(op).__name__}, which the reference executor does not "
-                    "have; choose a model of another family"
-                )
+        if self._loaded is not None:
+            raise InvariantError("the reference executor is loaded already")
+        program = programs[STEP_PROGRAM]
+        check_program(program)
+        ropes = dict.fromkeys((op.spec, op.mscale) for op in program.ops if isinstance(op, Rope))
+        self._limits = PlanLimits.of(program, self._config.max_step_tokens)
+        self._roster = Roster(self._config.max_rows, slots_of(layout))
+        self._fingerprint = f"reference-numpy{np.__version__}-f32-{weights.sha256[:16]}"
         self._loaded = Loaded(
             program=program,
             weights=_as_floats(program, weights),
-            ropes={op: RopeTable(op) for op in program.ops if isinstance(op, Rope)},
+            ropes={key: RopeTable(*key) for key in ropes},
             last_use=_last_use(program),
             memory=CacheMemory(layout, poison=self._config.poison),
             poison=self._config.poison,
             observe_logits=self._config.observe_logits,
         )
-        self._roster = Roster(
-            self._config.max_rows,
-            [GroupSlots(g.num_blocks, tokens_per_block=g.tokens_per_block) for g in layout.groups],
-        )
-        self._fingerprint = f"reference-numpy{np.__version__}-f32-{weights.sha256[:16]}"
         if self._config.threaded:
             self._thread = threading.Thread(target=self._work, name="plait-reference", daemon=True)
             self._thread.start()
@@ -118,7 +123,7 @@ class ReferenceExecutor:
         return ExecutorInfo(
             name="reference",
             lanes=LANES,
-            share_units=len(LANES),
+            share_units=SHARE_UNITS,
             forms=(StepForm.FUSED, StepForm.LANES),
             queue_depth=QUEUE_DEPTH,
             max_step_tokens=self._config.max_step_tokens,
@@ -130,45 +135,45 @@ class ReferenceExecutor:
         )
 
     def submit(self, plan: StepPlan) -> None:
-        fault = plan_fault(plan)
-        if fault is not None:
-            raise InvariantError(fault)
-        if plan.encodes:
-            raise InvariantError(f"step {plan.step} encodes images, which this executor does not")
         if self._loaded is None:
             raise InvariantError("a step was submitted before a model was loaded")
+        self._limits.check(plan)
         with self._changed:
-            lane = self._lanes[plan.lane]
-            if len(lane.queue) >= QUEUE_DEPTH:
-                raise InvariantError(f"lane {plan.lane} has {QUEUE_DEPTH} steps; step {plan.step} came too early")
+            lane = self._lane(plan.lane)
+            self._check_order(plan, lane)
             seats = self._roster.apply(plan)
             for change in plan.roster:
                 if isinstance(change, Leave):
                     self._rows.pop(change.seq, None)
-            rows = {seat.seq: self._row(seat.seq, seat.join.history) for seat in seats}
-            lane.queue.append(_Job(StepRun(self._loaded, plan, seats, rows)))
+            rows = {chunk.seq: self._row(chunk, seat.join) for chunk, seat in zip(plan.chunks, seats, strict=True)}
+            run = StepRun(self._loaded, plan, seats, rows)
+            lane.queue.append(_Job(run, run.run()))
+            lane.num_uncollected += 1
+            self._last_step = plan.step
             self._changed.notify_all()
 
     def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
         units = [unit for given in shares.values() for unit in given]
-        if len(set(units)) != len(units) or not set(units) <= set(range(len(LANES))):
-            raise InvariantError(f"shares {dict(shares)} overlap or name units beyond {len(LANES) - 1}")
+        if sorted(shares) != sorted(LANES):
+            raise InvariantError(f"assign names lanes {sorted(shares)}; it must name all of {sorted(LANES)}")
+        if len(set(units)) != len(units) or not set(units) <= set(range(SHARE_UNITS)):
+            raise InvariantError(f"shares {dict(shares)} overlap or name units beyond {SHARE_UNITS - 1}")
         with self._changed:
             for lane in self._lanes.values():
-                lane.units = tuple(shares.get(lane.id, ()))
+                lane.units = tuple(shares[lane.id])
             self._changed.notify_all()
 
     def suspend(self, lane: LaneId) -> None:
         with self._changed:
-            if self._lanes[lane].suspended:
+            if self._lane(lane).suspended:
                 raise InvariantError(f"lane {lane} is suspended already; there is one level")
-            self._lanes[lane].suspended = True
+            self._lane(lane).suspended = True
 
     def resume(self, lane: LaneId) -> None:
         with self._changed:
-            if not self._lanes[lane].suspended:
+            if not self._lane(lane).suspended:
                 raise InvariantError(f"lane {lane} is not suspended")
-            self._lanes[lane].suspended = False
+            self._lane(lane).suspended = False
             self._changed.notify_all()
 
     def cancel(self, step: StepId, seqs: Sequence[SeqId]) -> None:
@@ -180,11 +185,11 @@ class ReferenceExecutor:
 
     def collect(self) -> list[StepResult]:
         with self._changed:
-            if self._fault is not None:
-                raise InvariantError(f"the reference executor stopped: {self._fault}") from self._fault
+            self._check_alive()
             finished, self._finished = self._finished, []
             for result in finished:
                 self._roster.settle(result)
+                self._lanes[result.lane].num_uncollected -= 1
         return finished
 
     def ready(self) -> bool:
@@ -239,25 +244,22 @@ class ReferenceExecutor:
 
     def _advance(self, lane: _Lane) -> None:
         job = lane.queue[0]
-        if job.ops is None:
-            job.ops, job.start_s = job.run.run(), self._now()
-        if job.run.is_dead:
-            self._end(lane, job, StepStatus.CANCELLED, job.run.seq_results())
-            return
+        if job.start_s is None:
+            job.start_s = self._now()
+        fault = None
         try:
             with np.errstate(all="ignore"):
                 next(job.ops)
+            return
         except StopIteration:
-            self._end(lane, job, StepStatus.COMPLETED, job.run.seq_results())
-        except (ValueError, IndexError, FloatingPointError, MemoryError) as fault:
-            error = f"{type(fault).__name__} in the reference executor: {fault}"
-            failed = tuple(SeqResult(chunk.seq, SeqStatus.FAILED, error=error) for chunk in job.run.plan.chunks)
-            self._end(lane, job, StepStatus.FAILED, failed)
+            pass
+        except MemoryError as shortage:
+            fault = f"not enough memory for a step of {len(job.run.plan.chunks)} chunks: {shortage}"
+        self._end(lane, job, job.start_s, fault)
 
-    def _end(self, lane: _Lane, job: _Job, status: StepStatus, seqs: tuple[SeqResult, ...]) -> None:
-        plan = job.run.plan
-        start_s = job.start_s if job.start_s is not None else self._now()
-        result = StepResult(plan.step, plan.lane, status, start_s, self._now(), workers=1, seqs=seqs)
+    def _end(self, lane: _Lane, job: _Job, start_s: float, fault: str | None) -> None:
+        plan, seqs = job.run.plan, job.run.finish(fault)
+        result = StepResult(plan.step, plan.lane, _status(seqs, fault), start_s, self._now(), workers=1, seqs=seqs)
         with self._changed:
             lane.queue.popleft()
             self._finished.append(result)
@@ -267,10 +269,44 @@ class ReferenceExecutor:
         for wake in self._wakes:
             wake()
 
-    def _row(self, seq: SeqId, history: tuple[int, ...]) -> RowState:
-        if seq not in self._rows:
-            self._rows[seq] = RowState(list(history))
-        return self._rows[seq]
+    def _lane(self, lane: LaneId) -> _Lane:
+        if lane not in self._lanes:
+            raise InvariantError(f"lane {lane} does not exist; there are {list(self._lanes)}")
+        return self._lanes[lane]
+
+    def _row(self, chunk: Chunk, join: Join) -> RowState:
+        """The sequence's state; made at the first chunk behind its join."""
+        state = self._rows.get(chunk.seq)
+        if state is None:
+            if join.params.has_penalties and len(join.history) != chunk.start:
+                raise InvariantError(
+                    f"sequence {chunk.seq} has penalties and starts behind {chunk.start} tokens, but joined with "
+                    f"{len(join.history)} of them"
+                )
+            state = self._rows[chunk.seq] = RowState(list(join.history), chunk.start)
+        return state
+
+    def _check_order(self, plan: StepPlan, lane: _Lane) -> None:
+        self._check_alive()
+        if self._closed:
+            raise InvariantError(f"step {plan.step} was submitted to a closed executor")
+        if self._last_step is not None and plan.step <= self._last_step:
+            raise InvariantError(f"step {plan.step} is submitted after step {self._last_step}; ids must ascend")
+        if lane.num_uncollected >= QUEUE_DEPTH:
+            raise InvariantError(
+                f"lane {lane.id} has {QUEUE_DEPTH} steps submitted and not collected; step {plan.step} is one too many"
+            )
+
+    def _check_alive(self) -> None:
+        if self._fault is not None:
+            name = type(self._fault).__name__
+            raise InvariantError(f"the reference executor stopped: {name}: {self._fault}") from self._fault
+
+
+def _status(seqs: Sequence[SeqResult], fault: str | None) -> StepStatus:
+    if seqs and all(one.status is SeqStatus.CANCELLED for one in seqs):
+        return StepStatus.CANCELLED
+    return StepStatus.COMPLETED if fault is None else StepStatus.FAILED
 
 
 def _as_floats(program: Program, weights: WeightTable) -> dict[str, npt.NDArray[np.float32]]:
@@ -278,5 +314,5 @@ def _as_floats(program: Program, weights: WeightTable) -> dict[str, npt.NDArray[
 
 
 def _last_use(program: Program) -> dict[ValueId, int]:
-    """The op behind which a value is dropped."""
-    return {value: index for index, op in enumerate(program.ops) for value in op.inputs}
+    """The op behind which a value is dropped; a view keeps the value that it looks at."""
+    return {root_of(program.values, value): index for index, op in enumerate(program.ops) for value in op.inputs}

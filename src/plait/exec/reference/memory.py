@@ -8,7 +8,7 @@ Invariant: a slot that was never written may hold anything, NaN included, and no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -27,36 +27,39 @@ class CacheMemory:
     """`poison` fills the pool with NaN first, so that a read of anything unwritten shows."""
 
     def __init__(self, layout: CacheLayout, *, poison: bool = False) -> None:
-        count = layout.page_bytes * layout.num_pages // FLOAT_BYTES
+        count = layout.pool_bytes // FLOAT_BYTES
         self._pool: Floats = np.full(count, np.nan, np.float32) if poison else np.zeros(count, np.float32)
         self._tokens = [group.tokens_per_block for group in layout.groups]
         self._keys: list[Floats] = []
         self._values: list[Floats] = []
         for placed in layout.groups:
             keys, values = self._views(placed)
-            self._keys.append(keys)
-            self._values.append(values)
+            self._keys.append(keys)  # [block, layer slot, head, d_k, token]
+            self._values.append(values)  # [block, layer slot, head, token, d_v]
 
     def write(
         self, group: GroupId, slot: int, table: Sequence[BlockId], start: int, keys: Floats, values: Floats
     ) -> None:
         """Keep `keys` [n, heads, d_k] and `values` [n, heads, d_v] in slots [start, start + n) of the table."""
-        blocks, places = self._places(group, table, start, start + len(keys))
-        self._keys[group][blocks, slot, :, :, places] = keys
-        self._values[group][blocks, slot, :, places, :] = values
+        for block, inside, rows in self._pieces(group, table, range(start, start + len(keys))):
+            self._keys[group][block, slot][:, :, inside] = keys[rows].transpose(1, 2, 0)
+            self._values[group][block, slot][:, inside] = values[rows].transpose(1, 0, 2)
 
-    def read(self, group: GroupId, slot: int, table: Sequence[BlockId], first: int, end: int) -> tuple[Floats, Floats]:
-        """Keys [heads, d_k, n] and values [heads, n, d_v] of slots [first, end), n = end - first."""
-        size = self._tokens[group]
-        blocks = np.asarray(table[first // size : (end - 1) // size + 1])
-        skipped = first % size
-        keys = self._keys[group][blocks, slot]  # [blocks, heads, d_k, size]
-        values = self._values[group][blocks, slot]  # [blocks, heads, size, d_v]
-        heads, width_k, width_v = keys.shape[1], keys.shape[2], values.shape[3]
-        keys = keys.transpose(1, 2, 0, 3).reshape(heads, width_k, -1)
-        values = values.transpose(1, 0, 2, 3).reshape(heads, -1, width_v)
-        taken = slice(skipped, skipped + end - first)
-        return keys[:, :, taken], values[:, taken]
+    def read(
+        self, group: GroupId, slot: int, table: Sequence[BlockId], seen: range, held: range
+    ) -> tuple[Floats, Floats]:
+        """Keys [heads, d_k, n] and values [heads, n, d_v] of the n slots in `held`, with zeros for those not in
+        `seen`.
+        """
+        heads, width_k = self._keys[group].shape[2:4]
+        width_v = self._values[group].shape[4]
+        keys = np.zeros((heads, width_k, len(held)), np.float32)
+        values = np.zeros((heads, len(held), width_v), np.float32)
+        seen_keys, seen_values = keys[:, :, seen.start - held.start :], values[:, seen.start - held.start :]
+        for block, inside, rows in self._pieces(group, table, seen):
+            seen_keys[:, :, rows] = self._keys[group][block, slot][:, :, inside]
+            seen_values[:, rows] = self._values[group][block, slot][:, inside]
+        return keys, values
 
     def move(self, move: Move) -> None:
         """Copy token slots of every layer of a group from one block into another."""
@@ -68,20 +71,17 @@ class CacheMemory:
 
     def poison(self, group: GroupId, table: Sequence[BlockId], start: int) -> None:
         """Fill the slots of a table from `start` on with NaN."""
-        end = len(table) * self._tokens[group]
-        if start < end:
-            blocks, places = self._places(group, table, start, end)
-            self._keys[group][blocks, :, :, :, places] = np.nan
-            self._values[group][blocks, :, :, places, :] = np.nan
+        for block, inside, _ in self._pieces(group, table, range(start, len(table) * self._tokens[group])):
+            self._keys[group][block][..., inside] = np.nan
+            self._values[group][block][..., inside, :] = np.nan
 
-    def _places(
-        self, group: GroupId, table: Sequence[BlockId], start: int, end: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        slots = np.arange(start, end)
+    def _pieces(self, group: GroupId, table: Sequence[BlockId], slots: range) -> Iterator[tuple[BlockId, slice, slice]]:
+        """Block by block: the block, the part of it that lies in `slots`, and that part counted from `slots.start`."""
         size = self._tokens[group]
-        first = start // size
-        blocks = np.asarray(table[first : (end - 1) // size + 1], np.int64)
-        return blocks[slots // size - first], slots % size
+        for entry in range(slots.start // size, -(-slots.stop // size)):
+            first, end = max(slots.start, entry * size), min(slots.stop, (entry + 1) * size)
+            inside = slice(first - entry * size, end - entry * size)
+            yield table[entry], inside, slice(first - slots.start, end - slots.start)
 
     def _views(self, placed: GroupLayout) -> tuple[Floats, Floats]:
         group, size = placed.group, placed.tokens_per_block
@@ -92,7 +92,7 @@ class CacheMemory:
             )
         key_span, value_span = group.head_dim_k * size, size * group.head_dim_v
         shape = (placed.num_blocks, group.num_layers, group.num_kv_heads, key_span + value_span)
-        blocks = self._pool[: int(np.prod(shape))].reshape(shape)
+        blocks = self._pool.reshape(shape)
         keys = blocks[..., :key_span].reshape(*shape[:3], group.head_dim_k, size)
         values = blocks[..., key_span:].reshape(*shape[:3], size, group.head_dim_v)
         return keys, values

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait.model.ops import Activation, Norm, NormKind, Pairing, Rope
-from plait.model.rope import frequencies
+from plait.model.rope import RopeSpec, frequencies
 
 Floats = npt.NDArray[np.float32]
 
@@ -27,8 +27,8 @@ them.
 
 
 def padded(num_rows: int) -> int:
-    """`num_rows` rounded up to whole row tiles; at least one tile."""
-    return max(1, -(-num_rows // ROW_TILE)) * ROW_TILE
+    """`num_rows` rounded up to whole row tiles."""
+    return -(-num_rows // ROW_TILE) * ROW_TILE
 
 
 def norm(op: Norm, x: Floats, weights: Mapping[str, Floats]) -> Floats:
@@ -59,9 +59,9 @@ def linear(x: Floats, weight: Floats, bias: Floats | None, out_scale: float) -> 
 class RopeTable:
     """Cosines and sines for positions 0, 1, ... of one spec, float32 from double precision; grown as positions come."""
 
-    def __init__(self, op: Rope) -> None:
-        self._frequencies = np.asarray(frequencies(op.spec))
-        self._mscale = op.mscale
+    def __init__(self, spec: RopeSpec, mscale: float) -> None:
+        self._frequencies = np.asarray(frequencies(spec))
+        self._mscale = mscale
         self._cos = np.empty((0, len(self._frequencies)), np.float32)
         self._sin = self._cos
 

@@ -40,22 +40,22 @@ class Row:
         return self.position - self.join.num_prompt
 
 
-def sample(logits: Logits, row: Row) -> int:
-    """The token that follows. `logits`: [vocab_size], finite."""
-    params = row.join.params
-    adjusted = _adjusted(logits, row)
+def sample(logits: Logits, row: Row) -> int | None:
+    """The token that follows; None if nothing is left to choose from. `logits`: [vocab_size], finite."""
+    params, join = row.join.params, row.join
+    scaled = _adjusted(logits, row) / (1.0 if params.is_greedy else params.temperature)
+    if not np.isfinite(scaled.max()):
+        return None  # every token is forbidden, or an extreme penalty went beyond every number
     if params.is_greedy:
-        return int(np.argmax(adjusted))
-    scaled = adjusted / params.temperature
+        return int(np.argmax(scaled))
     kept = _kept(scaled, params)
-    join = row.join
     return _drawn(scaled, kept, uniform(join.seed, join.choice, row.position, 0))
 
 
 def log_probability(logits: Logits, token: int, num_top: int) -> TokenLogprob:
     """Natural log-probability of `token` and of the `num_top` most likely tokens."""
     values = logits.astype(np.float64)
-    log_total = float(values.max()) + float(np.log(_blocked_sum(np.exp(values - values.max()))))
+    log_total = float(values.max()) + float(np.log(_running_sum(np.exp(values - values.max()))[-1]))
     top = tuple((int(one), float(values[one]) - log_total) for one in _largest(values, num_top))
     return TokenLogprob(token, float(values[token]) - log_total, top)
 
@@ -109,26 +109,21 @@ def _nucleus(scaled: Doubles, kept: npt.NDArray[np.bool_], top_p: float) -> npt.
 
 
 def _drawn(scaled: Doubles, kept: npt.NDArray[np.bool_], u: float) -> int:
-    tokens = np.flatnonzero(kept)
-    weights = np.where(kept, np.exp(scaled - scaled[tokens].max()), 0.0)
-    target = u * _blocked_sum(weights)
+    """The first token at which the running sum of weights exceeds u times their total."""
+    running = _running_sum(np.where(kept, np.exp(scaled - scaled[kept].max()), 0.0))
+    above = np.flatnonzero(running > u * running[-1])
+    return int(above[0]) if len(above) else int(np.flatnonzero(kept)[-1])  # u * total was rounded up to the total
+
+
+def _running_sum(values: Doubles) -> Doubles:
+    """Sums up to each column: a chain within a block of columns, on top of what the blocks before it gave."""
+    running = np.empty_like(values)
     before = 0.0
-    for start in range(0, len(weights), COLUMN_BLOCK):
-        block = weights[start : start + COLUMN_BLOCK]
-        total = float(block.sum())
-        if before + total > target:
-            above = np.flatnonzero(before + np.cumsum(block) > target)
-            if len(above):
-                return start + int(above[0])
-        before += total
-    return int(tokens[-1])  # rounding left the target at the very end
-
-
-def _blocked_sum(values: Doubles) -> float:
-    total = 0.0
     for start in range(0, len(values), COLUMN_BLOCK):
-        total += float(values[start : start + COLUMN_BLOCK].sum())
-    return total
+        block = before + np.cumsum(values[start : start + COLUMN_BLOCK])
+        running[start : start + len(block)] = block
+        before = float(block[-1])
+    return running
 
 
 def _largest(values: Doubles, count: int) -> npt.NDArray[np.int64]:

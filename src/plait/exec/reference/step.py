@@ -2,33 +2,35 @@
 
 Owns the values of a step in flight. Yields after every op, so that whoever drives it can suspend the lane or cancel
 rows in between; the order inside is that of `plait.core.step`. Knows nothing about lanes or threads.
-Invariant: a cancelled chunk writes nothing from the next op on, and every chunk of the plan has exactly one result.
+Invariant: a cancelled chunk writes nothing from the next op on, and what a sequence keeps between steps changes only
+in `finish`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
 
 from plait.core.errors import InvariantError
-from plait.core.ids import BlockId, SeqId
-from plait.core.step import Chunk, FromDevice, OutputKind, Outputs, SeqResult, SeqStatus, StepPlan, TokenLogprob
+from plait.core.ids import SeqId
+from plait.core.step import Chunk, FromDevice, OutputKind, SeqResult, SeqStatus, StepPlan, TokenLogprob
 from plait.exec.reference import ops as math_of
 from plait.exec.reference import sampler
-from plait.exec.reference.attention import attend, first_visible
+from plait.exec.reference.attention import attend, whole_tiles
 from plait.exec.reference.memory import CacheMemory
 from plait.exec.reference.ops import RopeTable
 from plait.exec.roster import Seat
+from plait.model.checks import root_of
 from plait.model.ops import (
     Act,
     Add,
     Attend,
     CacheWrite,
     Embed,
+    EmbedSource,
     Glu,
     Linear,
     Mul,
@@ -41,18 +43,25 @@ from plait.model.ops import (
     ValueId,
 )
 from plait.model.program import Program
+from plait.model.rope import RopeSpec
 
 Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+RopeKey = tuple[RopeSpec, float]
+"""What rope tables depend on: the spec and mscale."""
+
 SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Select, Sample)
 
 
 @dataclass(slots=True, eq=False)
 class RowState:
-    """What a joined sequence keeps between steps. `history`: its tokens so far, complete if its parameters have
+    """What a joined sequence keeps between steps. `history`: its tokens by slot, kept only if its parameters have
     penalties.
     """
 
     history: list[int]
+    num_slots: int
+    """Where its next chunk must start: behind the last one that was computed."""
     last_sampled: int | None = None
 
 
@@ -62,7 +71,7 @@ class Loaded:
 
     program: Program
     weights: Mapping[str, Floats]
-    ropes: Mapping[Rope, RopeTable]
+    ropes: Mapping[RopeKey, RopeTable]
     last_use: Mapping[ValueId, int]
     memory: CacheMemory
     poison: bool
@@ -71,99 +80,130 @@ class Loaded:
 
 @dataclass(slots=True, eq=False)
 class StepRun:
-    """A plan under way. `cancelled` is written from outside between two ops."""
+    """A plan under way. `cancelled` is written from outside, at any time."""
 
     loaded: Loaded
     plan: StepPlan
     seats: Sequence[Seat]
     rows: Mapping[SeqId, RowState]
     cancelled: set[SeqId] = field(default_factory=set)
-    results: dict[SeqId, SeqResult] = field(default_factory=dict)
+    _results: dict[SeqId, SeqResult] = field(default_factory=dict)
     _values: dict[ValueId, Floats] = field(default_factory=dict)
-    _tokens: list[int] = field(default_factory=list)
     _first_row: list[int] = field(default_factory=list)
+    _tokens: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    _positions: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    _angles: dict[RopeKey, tuple[Floats, Floats]] = field(default_factory=dict)
 
     @property
     def is_dead(self) -> bool:
-        """Every chunk was cancelled."""
-        return all(chunk.seq in self.cancelled for chunk in self.plan.chunks)
+        """Every chunk was cancelled. A step that never had a chunk is not dead: it only moves tokens or rows."""
+        return bool(self.plan.chunks) and all(chunk.seq in self.cancelled for chunk in self.plan.chunks)
 
     def run(self) -> Iterator[None]:
-        """Carry the plan out; yields between ops."""
+        """Carry the plan out; yields between ops, ends early when dead."""
+        # Moves are the step's, not a chunk's: a cancelled sequence goes on from the tokens that were moved for it.
         for move in self.plan.moves:
             self.loaded.memory.move(move)
+        if not self.plan.chunks:
+            return
         self._begin()
-        yield
         for index, op in enumerate(self.loaded.program.ops):
+            yield
+            if self.is_dead:
+                return
             self._execute(op)
             for value in op.inputs:
-                if self.loaded.last_use[value] == index:
-                    self._values.pop(value, None)  # an op may name a value twice
-            yield
+                root = root_of(self.loaded.program.values, value)
+                if self.loaded.last_use[root] == index:
+                    self._values.pop(root, None)  # an op may name a value twice
 
-    def seq_results(self) -> tuple[SeqResult, ...]:
-        """One result per chunk, in plan order."""
-        return tuple(
-            SeqResult(chunk.seq, SeqStatus.CANCELLED) if chunk.seq in self.cancelled else self.results[chunk.seq]
-            for chunk in self.plan.chunks
-        )
+    def finish(self, fault: str | None = None) -> tuple[SeqResult, ...]:
+        """One result per chunk, in plan order; `fault` says why the step could not be carried through."""
+        return tuple(self._finish(chunk, fault) for chunk in self.plan.chunks)
+
+    def _finish(self, chunk: Chunk, fault: str | None) -> SeqResult:
+        if chunk.seq in self.cancelled:
+            return SeqResult(chunk.seq, SeqStatus.CANCELLED)
+        if fault is not None:
+            return SeqResult(chunk.seq, SeqStatus.FAILED, error=fault)
+        result, state = self._results[chunk.seq], self.rows[chunk.seq]
+        if result.status is SeqStatus.OK:
+            state.num_slots = chunk.end
+            if result.tokens:
+                state.last_sampled = result.tokens[-1]
+        return result
 
     def _begin(self) -> None:
+        num_tokens = sum(chunk.num_tokens for chunk in self.plan.chunks)
+        self._tokens = np.zeros(num_tokens, np.int64)
+        self._positions = np.zeros(math_of.padded(num_tokens), np.int64)
+        row = 0
         for chunk, seat in zip(self.plan.chunks, self.seats, strict=True):
-            self._first_row.append(len(self._tokens))
-            self._tokens += self._chunk_tokens(chunk)
-            if self.loaded.poison:
-                for group in self.loaded.program.cache_groups:
-                    self.loaded.memory.poison(group.id, seat.tables[group.id], chunk.start)
+            if chunk.start != self.rows[chunk.seq].num_slots:
+                self.cancelled.add(chunk.seq)  # the chunk before it was cancelled or failed: there is nothing to go on
+            rows, row = slice(row, row + chunk.num_tokens), row + chunk.num_tokens
+            self._first_row.append(rows.start)
+            if chunk.seq not in self.cancelled:
+                self._tokens[rows] = self._chunk_tokens(chunk, seat)
+                self._positions[rows] = chunk.positions or range(chunk.start, chunk.end)
+        self._angles = {key: table.at(self._positions) for key, table in self.loaded.ropes.items()}
 
-    def _chunk_tokens(self, chunk: Chunk) -> Sequence[int]:
+    def _chunk_tokens(self, chunk: Chunk, seat: Seat) -> Sequence[int]:
         state = self.rows[chunk.seq]
+        tokens: Sequence[int]
         if isinstance(chunk.tokens, FromDevice):
             if state.last_sampled is None:
                 raise InvariantError(f"sequence {chunk.seq} continues from a token that was never sampled")
-            tokens: tuple[int, ...] = (state.last_sampled,)
+            tokens = (state.last_sampled,)
         else:
             tokens = chunk.tokens
-        if chunk.drafts is not None and not chunk.drafts.is_chain:
-            raise InvariantError("draft trees are not executed by the reference executor yet")
-        state.history += tokens
-        return tokens if chunk.drafts is None else tokens + chunk.drafts.ids
+        if seat.join.params.has_penalties:
+            state.history[chunk.start :] = tokens
+        if self.loaded.poison:
+            for group in self.loaded.program.cache_groups:
+                self.loaded.memory.poison(group.id, seat.tables[group.id], chunk.start)
+        return tokens
 
     def _execute(self, op: Op) -> None:
         weights = self.loaded.weights
-        inputs: tuple[ValueId, ...] = op.inputs
-        x = self._values[inputs[0]] if inputs else np.empty((0, 0), np.float32)
+        inputs = [self._value(value) for value in op.inputs]
         match op:
             case Embed():
                 self._put(op.output, self._embed(op))
             case Norm():
-                self._put(op.output, math_of.norm(op, x, weights))
+                self._put(op.output, math_of.norm(op, inputs[0], weights))
             case Linear():
                 bias = None if op.bias is None else weights[op.bias]
-                self._put(op.output, math_of.linear(x, weights[op.weight], bias, op.out_scale))
+                self._put(op.output, math_of.linear(inputs[0], weights[op.weight], bias, op.out_scale))
             case Rope():
-                self._put(op.output, math_of.rope(op, x, *self.loaded.ropes[op].at(self._positions())))
+                self._put(op.output, math_of.rope(op, inputs[0], *self._angles[op.spec, op.mscale]))
             case CacheWrite():
-                self._cache_write(op)
+                self._cache_write(op, *inputs)
             case Attend():
-                self._put(op.output, self._attend(op, x))
+                self._put(op.output, self._attend(op, inputs[0]))
             case Glu():
-                self._put(op.output, math_of.activate(op.activation, x) * self._values[op.inputs[1]])
+                self._put(op.output, math_of.activate(op.activation, inputs[0]) * inputs[1])
             case Act():
-                self._put(op.output, math_of.activate(op.activation, x))
+                self._put(op.output, math_of.activate(op.activation, inputs[0]))
             case Add():
-                other = self._values[op.inputs[1]]
-                self._put(op.output, x + (other if op.factor == 1.0 else np.float32(op.factor) * other))
+                added = inputs[1] if op.factor == 1.0 else np.float32(op.factor) * inputs[1]
+                self._put(op.output, inputs[0] + added)
             case Mul():
-                self._put(op.output, x * self._values[op.inputs[1]])
+                self._put(op.output, inputs[0] * inputs[1])
             case Scale():
-                self._put(op.output, x * np.float32(op.factor))
+                self._put(op.output, inputs[0] * np.float32(op.factor))
             case Select():
-                self._put(op.output, self._select(x))
+                self._put(op.output, self._select(inputs[0]))
             case Sample():
-                self._sample(op, x)
+                self._sample(op, inputs[0])
             case _:
                 raise InvariantError(f"{type(op).__name__} was loaded but cannot be executed")
+
+    def _value(self, value: ValueId) -> Floats:
+        seen = self.loaded.program.values[value]
+        if seen.base is None:
+            return self._values[value]
+        return self._values[seen.base][:, seen.offset : seen.offset + seen.width]
 
     def _put(self, value: ValueId, array: Floats) -> None:
         self._values[value] = array
@@ -175,23 +215,15 @@ class StepRun:
 
     def _embed(self, op: Embed) -> Floats:
         table = self.loaded.weights[op.table]
-        x = np.zeros((math_of.padded(len(self._tokens)), table.shape[1]), np.float32)
-        x[: len(self._tokens)] = table[self._tokens]
+        num_tokens = len(self._tokens)
+        x = np.zeros((math_of.padded(num_tokens), table.shape[1]), np.float32)
+        x[:num_tokens] = table[self._tokens if op.source is EmbedSource.TOKENS else self._positions[:num_tokens]]
         return x if op.scale == 1.0 else x * np.float32(op.scale)
 
-    def _positions(self) -> npt.NDArray[np.int64]:
-        positions = np.zeros(math_of.padded(len(self._tokens)), np.int64)
-        for chunk, row in zip(self.plan.chunks, self._first_row, strict=True):
-            positions[row : row + chunk.num_tokens] = chunk.positions or np.arange(chunk.start, chunk.end)
-        return positions
-
-    def _cache_write(self, op: CacheWrite) -> None:
+    def _cache_write(self, op: CacheWrite, k: Floats, v: Floats) -> None:
         group = self.loaded.program.cache_groups[op.group]
-        if len(op.inputs) != 2:
-            raise InvariantError("an embedding group was loaded but cannot be written")
-        k, v = op.inputs
-        keys = self._values[k].reshape(-1, group.num_kv_heads, group.head_dim_k)
-        values = self._values[v].reshape(-1, group.num_kv_heads, group.head_dim_v)
+        keys = k.reshape(-1, group.num_kv_heads, group.head_dim_k)
+        values = v.reshape(-1, group.num_kv_heads, group.head_dim_v)
         for chunk, seat, row in self._live_chunks():
             rows = slice(row, row + chunk.num_tokens)
             self.loaded.memory.write(op.group, op.slot, seat.tables[op.group], chunk.start, keys[rows], values[rows])
@@ -202,11 +234,11 @@ class StepRun:
         y = np.zeros((len(q), op.heads * op.head_dim_v), np.float32)
         sinks = None if op.sinks is None else self.loaded.weights[op.sinks]
         for chunk, seat, row in self._live_chunks():
-            first = first_visible(op, chunk.start)
-            table: Sequence[BlockId] = seat.tables[op.group]
-            keys, values = self.loaded.memory.read(op.group, op.slot, table, first, chunk.end)
+            seen = range(op.visibility.first(chunk.start), chunk.end)
+            tiles = whole_tiles(seen)
+            keys, values = self.loaded.memory.read(op.group, op.slot, seat.tables[op.group], seen, tiles)
             rows = slice(row, row + chunk.num_tokens)
-            y[rows] = attend(op, q[rows], keys, values, first, chunk.start, sinks)
+            y[rows] = attend(op, q[rows], keys, values, tiles.start, chunk.start, sinks)
         return y
 
     def _select(self, x: Floats) -> Floats:
@@ -229,52 +261,35 @@ class StepRun:
             self.loaded.observe_logits(self.plan, logits[: sum(chunk.num_outputs for chunk in self.plan.chunks)])
         row = 0
         for chunk, seat in zip(self.plan.chunks, self.seats, strict=True):
-            rows = logits[row : row + chunk.num_outputs]
+            # Cancelled chunks too: a cancellation that comes meanwhile is `finish`'s business.
+            self._results[chunk.seq] = self._result(chunk, seat, logits[row : row + chunk.num_outputs])
             row += chunk.num_outputs
-            if chunk.seq not in self.cancelled:
-                self.results[chunk.seq] = self._result(chunk, seat, rows)
 
     def _result(self, chunk: Chunk, seat: Seat, logits: Floats) -> SeqResult:
-        if not np.isfinite(logits).all():
-            error = f"the model gave a logit that is not a number behind token {chunk.end - 1}"
-            return SeqResult(chunk.seq, SeqStatus.FAILED, error=error)
+        masks = {mask.row: mask.allowed for mask in self.plan.sampling if mask.seq == chunk.seq}
+        history = self.rows[chunk.seq].history
         tokens: list[int] = []
         logprobs: list[TokenLogprob] = []
         scored: list[TokenLogprob] = []
-        row = 0
-        for output in chunk.outputs:
-            rows = logits[row : row + output.num_rows]
-            row += output.num_rows
-            match output.kind:
-                case OutputKind.SAMPLE:
-                    tokens += self._sample_rows(chunk, output, seat, rows, logprobs)
-                case OutputKind.LOGPROBS:
-                    pairs = zip(rows, output.targets, strict=True)
-                    scored += [sampler.log_probability(one, target, output.top) for one, target in pairs]
-                case OutputKind.POOL | OutputKind.TAPS:
-                    raise InvariantError(
-                        f"outputs of kind {output.kind} are not executed by the reference executor yet"
-                    )
-                case _:
-                    assert_never(output.kind)
+        outputs = [(output, offset) for output in chunk.outputs for offset in range(output.num_rows)]
+        for (output, offset), row_logits in zip(outputs, logits, strict=True):
+            index = output.first + offset
+            behind = f"behind token {chunk.start + index} of the sequence"
+            if not np.isfinite(row_logits).all():
+                error = f"the model gave a logit that is not a number {behind}"
+                return SeqResult(chunk.seq, SeqStatus.FAILED, error=error)
+            if output.kind is OutputKind.LOGPROBS:
+                scored.append(sampler.log_probability(row_logits, output.targets[offset], output.top))
+                continue
+            position = chunk.start + index + 1
+            row = sampler.Row(seat.join, history[:position], position, masks.get(index))
+            token = sampler.sample(row_logits, row)
+            if token is None:
+                error = f"bias, penalties and masks leave no token to choose {behind}"
+                return SeqResult(chunk.seq, SeqStatus.FAILED, error=error)
+            tokens.append(token)
+            if seat.join.params.logprobs is not None:
+                logprobs.append(sampler.log_probability(row_logits, token, seat.join.params.logprobs))
         return SeqResult(
             chunk.seq, SeqStatus.OK, chunk.num_tokens, tuple(tokens), tuple(logprobs), prompt_logprobs=tuple(scored)
         )
-
-    def _sample_rows(
-        self, chunk: Chunk, output: Outputs, seat: Seat, logits: Floats, logprobs: list[TokenLogprob]
-    ) -> list[int]:
-        if chunk.drafts is not None:
-            raise InvariantError("drafts are not verified by the reference executor yet")
-        state, params = self.rows[chunk.seq], seat.join.params
-        masks = {mask.row: mask.allowed for mask in self.plan.sampling if mask.seq == chunk.seq}
-        tokens = []
-        for offset, row_logits in enumerate(logits):
-            index = output.first + offset
-            row = sampler.Row(seat.join, state.history, chunk.start + index + 1, masks.get(index))
-            token = sampler.sample(row_logits, row)
-            tokens.append(token)
-            if params.logprobs is not None:
-                logprobs.append(sampler.log_probability(row_logits, token, params.logprobs))
-        state.last_sampled = tokens[-1]
-        return tokens
