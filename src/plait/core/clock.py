@@ -60,7 +60,8 @@ class RealClock:
             left_s = None if until is None else until - self.now()
             if left_s is not None and left_s <= 0:
                 return
-            self._woken.wait(left_s)
+            # Nobody can wait longer than TIMEOUT_MAX at once; a deadline at infinity is only looked at more often.
+            self._woken.wait(None if left_s is None else min(left_s, threading.TIMEOUT_MAX))
 
 
 class SimClock:

@@ -1,12 +1,14 @@
 """Decisions: what a scheduler wants done now, and what it says about sequences after a step.
 
-Owns the closed set of control verbs. A decision is a value: the engine applies it, tests compare it, logs replay it.
+Owns the closed set of control verbs, and the reasons why sequences are left waiting. A decision is a value: the engine
+applies it, tests compare it, logs replay it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import FinishReason
@@ -44,6 +46,18 @@ class Cancel:
 
 
 Decision = Submit | Assign | Suspend | Resume | Cancel
+
+
+class Blocked(StrEnum):
+    """What ended the taking of waiting sequences into a step."""
+
+    BY_BUDGET = "budget"
+    """The step has as many tokens as it may."""
+    BY_ROWS = "rows"
+    """As many sequences run as may."""
+    BY_MEMORY = "memory"
+    BY_PREFIX = "prefix"
+    """A running sequence is computing what it would have to compute first."""
 
 
 @dataclass(frozen=True, slots=True)

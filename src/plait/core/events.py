@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from plait.core.decision import Blocked
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, ServiceClass
 from plait.core.step import StepPlan, StepResult
@@ -50,6 +51,8 @@ class Submitted:
     plan: StepPlan
     num_waiting: int
     num_running: int
+    blocked: Blocked | None = None
+    """Why sequences are left waiting, if any are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,16 @@ Invariant: 0 <= num_computed <= len(tokens), and a sequence is in flight only wh
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from plait.core.errors import RequestError
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.sampling import SamplingParams
+
+MAX_CHOICES = 128
+"""Largest `n`, as in the OpenAI API."""
 
 
 class ServiceClass(StrEnum):
@@ -90,6 +95,19 @@ class Request:
     images: tuple[Image, ...] = ()
     cache_prefix: bool = True
     """May read and write the prefix index; False computes every token anew and publishes nothing."""
+
+    def validate(self, vocab_size: int) -> None:
+        """Raise `RequestError` for the first value that no engine with this vocabulary could serve."""
+        if not 1 <= self.n <= MAX_CHOICES:
+            raise RequestError(f"n is {self.n}; it must lie in [1, {MAX_CHOICES}]", param="n")
+        if self.deadline_s is not None and math.isnan(self.deadline_s):
+            raise RequestError("the deadline is not a number; give seconds or leave it out", param="deadline_s")
+        self.sampling.validate(vocab_size)
+        if self.prompt and not 0 <= min(self.prompt) <= max(self.prompt) < vocab_size:
+            token = next(token for token in self.prompt if not 0 <= token < vocab_size)
+            raise RequestError(
+                f"the prompt holds token {token}; this model's ids go from 0 to {vocab_size - 1}", param="prompt"
+            )
 
 
 class SeqState(StrEnum):

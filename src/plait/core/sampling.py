@@ -7,9 +7,9 @@ Invariant: a `SamplingParams` that passed `validate` can be executed by every ex
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from plait.core.errors import RequestError
 
@@ -38,7 +38,7 @@ class SamplingParams:
     seed: int | None = None
     """-2^63 to 2^63-1. None: one is drawn at admission and reported."""
     max_tokens: int | None = None
-    """Output tokens at most; None: as many as the model holds."""
+    """Output tokens at most, 1 or more; None: as many as the model holds."""
     min_tokens: int = 0
     """No end-of-sequence or stop token before this many output tokens."""
     stop: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class SamplingParams:
         _check_at_least("top_k", self.top_k, 0)
         _check_at_least("min_tokens", self.min_tokens, 0)
         if self.max_tokens is not None:
-            _check_at_least("max_tokens", self.max_tokens, 0)
+            _check_at_least("max_tokens", self.max_tokens, 1)
             if self.min_tokens > self.max_tokens:
                 raise RequestError(
                     f"min_tokens is {self.min_tokens} but max_tokens is {self.max_tokens}; lower min_tokens",
@@ -93,6 +93,12 @@ class SamplingParams:
         _check_token_ids("logit_bias", [token for token, _ in self.logit_bias], vocab_size)
         for _, bias in self.logit_bias:
             _check_range("logit_bias", bias, -100.0, 100.0)
+        for (token, _), (following, _) in pairwise(self.logit_bias):
+            if following <= token:
+                raise RequestError(
+                    f"logit_bias names token {following} behind token {token}; name each token once, ascending",
+                    param="logit_bias",
+                )
 
     def _validate_stops(self) -> None:
         if len(self.stop) > MAX_STOPS:
@@ -102,8 +108,9 @@ class SamplingParams:
 
 
 def _check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
+    # Every limit is finite, and nothing compares with NaN, so what lies inside is finite.
     inside = low < value <= high if open_low else low <= value <= high
-    if not math.isfinite(value) or not inside:
+    if not inside:
         bracket = "(" if open_low else "["
         raise RequestError(f"{name} is {value}; it must lie in {bracket}{low:g}, {high:g}]", param=name)
 

@@ -298,9 +298,23 @@ def _chunk_fault(chunk: Chunk) -> str | None:
         return f"start {chunk.start} is negative"
     if chunk.positions is not None and len(chunk.positions) != chunk.num_tokens:
         return f"{len(chunk.positions)} positions for {chunk.num_tokens} tokens"
+    if chunk.drafts is not None and (fault := _draft_fault(chunk.drafts)):
+        return fault
+    for snapshot in chunk.snapshots:
+        if not 0 <= snapshot.offset < chunk.num_tokens:
+            return f"a snapshot behind token {snapshot.offset} of {chunk.num_tokens} tokens"
     for out in chunk.outputs:
         if out.first < 0 or out.num_rows < 1 or out.first + out.num_rows > chunk.num_tokens:
             return f"output rows [{out.first}, {out.first + out.num_rows}) lie outside {chunk.num_tokens} tokens"
         if out.kind is OutputKind.LOGPROBS and len(out.targets) != out.num_rows:
             return f"{len(out.targets)} targets for {out.num_rows} scored rows"
+    return None
+
+
+def _draft_fault(drafts: Drafts) -> str | None:
+    if len(drafts.parents) != len(drafts.ids):
+        return f"{len(drafts.parents)} parents for {len(drafts.ids)} drafts"
+    for place, parent in enumerate(drafts.parents):
+        if not -1 <= parent < place:
+            return f"draft {place} has parent {parent}; a parent comes before its child"
     return None

@@ -1,13 +1,17 @@
 """Client: the engine seen from asyncio.
 
 Owns the queues between the engine's thread and one event loop. Implements `EngineClient` for everything above, and
-`Outbox` for the engine. Invariant: one `call_soon_threadsafe` per engine tick, however many deltas it made.
+`Outbox` for the engine.
+Invariants: one `call_soon_threadsafe` per engine tick, however many deltas it made; a request id stays in use until the
+engine has given its last answer, so an answer never reaches a later request with the same id.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 from plait.core.client import Delta, Health, ModelInfo
 from plait.core.errors import EngineStopped, InvariantError, RequestError
@@ -15,7 +19,19 @@ from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.engine.inbox import Abort, Arrive, Inbox
 
-Answer = Delta | RequestError | EngineStopped
+Answer = Delta | RequestError
+Told = Answer | EngineStopped
+"""What a waiting client may be told."""
+
+
+@dataclass(slots=True, eq=False)
+class _OpenRequest:
+    """A request to which the engine owes answers: `left` of its choices have not ended."""
+
+    left: int
+    queue: asyncio.Queue[Told] = field(default_factory=asyncio.Queue)
+    is_heard: bool = True
+    """False: its iterator was closed, and what still comes is dropped."""
 
 
 class AsyncClient:
@@ -25,10 +41,10 @@ class AsyncClient:
         self._model = model
         self._inbox = inbox
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._queues: dict[RequestId, asyncio.Queue[Answer]] = {}
+        self._open: dict[RequestId, _OpenRequest] = {}
         self._tick: list[tuple[RequestId, Answer]] = []
         self._health: Callable[[], Health] = lambda: Health(False, 0, 0, "not started")
-        self._stopped: EngineStopped | None = None
+        self._stop_reason: str | None = None
 
     @property
     def model(self) -> ModelInfo:
@@ -39,61 +55,79 @@ class AsyncClient:
         self._health = health
 
     async def submit(self, request: Request) -> AsyncIterator[Delta]:
-        queue = self._register(request)
+        opened = self._register(request)
         left = request.n
         try:
             self._inbox.put(Arrive(request))
-            while left:
-                answer = await queue.get()
-                if not isinstance(answer, Delta):
-                    left = 0
-                    raise answer
-                left -= answer.finish_reason is not None
-                yield answer
+            while True:
+                told = await opened.queue.get()
+                if not isinstance(told, Delta):
+                    raise told
+                left -= told.finish_reason is not None
+                yield told
+                if left == 0:
+                    return
         finally:
-            del self._queues[request.id]
-            if left:
+            if self._open.get(request.id) is opened:
+                opened.is_heard = False
                 self._inbox.put(Abort(request.id))
 
     async def abort(self, request: RequestId) -> None:
         self._inbox.put(Abort(request))
 
     def health(self) -> Health:
-        return Health(False, 0, 0, str(self._stopped)) if self._stopped else self._health()
+        return self._health() if self._stop_reason is None else Health(False, 0, 0, self._stop_reason)
 
-    def _register(self, request: Request) -> asyncio.Queue[Answer]:
+    def put(self, request: RequestId, answer: Answer) -> None:
+        self._tick.append((request, answer))
+
+    def flush(self) -> None:
+        if self._tick:
+            self._call_soon(partial(self._deliver, self._tick))
+            self._tick = []
+
+    def stopped(self, reason: str) -> None:
+        """The engine's thread has ended: every open request is told so, and every later one."""
+        self._stop_reason = reason
+        self._call_soon(partial(self._fail_all, reason))
+
+    def _register(self, request: Request) -> _OpenRequest:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
         if self._loop is not loop:
             raise InvariantError("a client serves one event loop; make another client for another loop")
-        if self._stopped is not None:
-            raise self._stopped
-        if request.id in self._queues:
+        # In this order: `stopped` sets its reason before it looks for the loop, so one of the two sees the other.
+        if self._stop_reason is not None:
+            raise EngineStopped(self._stop_reason)
+        if request.id in self._open:
             raise RequestError(f"request id {request.id!r} is in use; choose another", param="request_id")
-        queue = self._queues[request.id] = asyncio.Queue()
-        return queue
+        opened = self._open[request.id] = _OpenRequest(request.n)
+        return opened
 
-    def put(self, request: RequestId, answer: Delta | RequestError) -> None:
-        self._tick.append((request, answer))
-
-    def flush(self) -> None:
-        if self._tick and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._deliver, self._tick)
-            self._tick = []
-
-    def stopped(self, error: EngineStopped) -> None:
-        """The engine's thread has ended: every open request gets the error."""
-        self._stopped = error
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._fail_all, error)
+    def _call_soon(self, call: Callable[[], None]) -> None:
+        """Let the client's loop run `call`; from the engine's thread."""
+        if self._loop is None:
+            return
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            # A loop that was closed meanwhile has nobody left who waits; that is no fault of the engine.
+            if not self._loop.is_closed():
+                raise
 
     def _deliver(self, answers: list[tuple[RequestId, Answer]]) -> None:
         for request, answer in answers:
-            queue = self._queues.get(request)
-            if queue is not None:
-                queue.put_nowait(answer)
+            opened = self._open.get(request)
+            if opened is None:
+                continue
+            opened.left = opened.left - (answer.finish_reason is not None) if isinstance(answer, Delta) else 0
+            if opened.left == 0:
+                del self._open[request]
+            if opened.is_heard:
+                opened.queue.put_nowait(answer)
 
-    def _fail_all(self, error: EngineStopped) -> None:
-        for queue in self._queues.values():
-            queue.put_nowait(error)
+    def _fail_all(self, reason: str) -> None:
+        for opened in self._open.values():
+            opened.queue.put_nowait(EngineStopped(reason))
+        self._open.clear()

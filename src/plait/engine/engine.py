@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from plait.core.client import Delta, Health
+from plait.core.client import Health
 from plait.core.clock import Clock
 from plait.core.decision import Assign, Cancel, Decision, Resume, SeqUpdate, Submit, Suspend
 from plait.core.errors import InvariantError, RequestError
@@ -123,13 +123,7 @@ class Engine:
             raise RequestError("the engine is closing; send the request to another replica", status=503, code="closing")
         if request.id in self._live:
             raise RequestError(f"request id {request.id!r} is in use; choose another", param="request_id")
-        request.sampling.validate(self._config.vocab_size)
-        for token in request.prompt:
-            if not 0 <= token < self._config.vocab_size:
-                limit = self._config.vocab_size - 1
-                raise RequestError(
-                    f"the prompt holds token {token}; this model's ids go from 0 to {limit}", param="prompt"
-                )
+        request.validate(self._config.vocab_size)
         sequences = [self._sequence(request, choice, now) for choice in range(request.n)]
         admitted: list[Sequence] = []
         try:
@@ -179,12 +173,12 @@ class Engine:
         for update in updates:
             seq = self._sequences[update.seq]
             delta = self._answering.delta(seq, update)
-            if update.tokens:
-                self._emitted(seq, len(update.tokens), now)
+            if delta.tokens:
+                self._emitted(seq, len(delta.tokens), now)
             if delta.finish_reason is not None:
                 if update.finish_reason is None:
                     self._scheduler.abort(seq.id, now)  # a stop string: the scheduler cannot know
-                self._finish(seq, delta, now)
+                self._finish(seq, delta.finish_reason, len(update.tokens) - len(delta.tokens), now)
             self._outbox.put(seq.request.id, delta)
 
     def _emitted(self, seq: Sequence, num_tokens: int, now: float) -> None:
@@ -192,8 +186,8 @@ class Engine:
             seq.first_token_s = now
         self._events(Emitted(now, seq.id, num_tokens))
 
-    def _finish(self, seq: Sequence, delta: Delta, now: float) -> None:
-        seq.finish_reason = delta.finish_reason
+    def _finish(self, seq: Sequence, reason: FinishReason, num_overshoot: int, now: float) -> None:
+        seq.finish_reason = reason
         del self._sequences[seq.id]
         self._answering.close(seq)
         live = self._live[seq.request.id]
@@ -205,10 +199,10 @@ class Engine:
                 at_s=now,
                 request=seq.request.id,
                 seq=seq.id,
-                reason=delta.finish_reason or FinishReason.ERROR,
+                reason=reason,
                 num_prompt=seq.num_prompt,
                 num_cached=seq.num_cached,
-                num_output=seq.num_output,
+                num_output=seq.num_output - num_overshoot,
                 num_preemptions=seq.num_preemptions,
                 arrival_s=seq.arrival_s,
                 scheduled_s=seq.scheduled_s,
@@ -221,7 +215,8 @@ class Engine:
             case Submit(plan):
                 self._executor.submit(plan)
                 self._submitted_s[int(plan.step)] = now
-                self._events(Submitted(now, plan, self._scheduler.num_waiting, self._scheduler.num_running))
+                scheduler = self._scheduler
+                self._events(Submitted(now, plan, scheduler.num_waiting, scheduler.num_running, scheduler.blocked))
             case Cancel(step, seqs):
                 self._executor.cancel(step, seqs)
                 self._events(Cancelled(now, step, seqs))

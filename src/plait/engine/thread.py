@@ -9,7 +9,6 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from plait.core.errors import EngineStopped
 from plait.core.executor import Executor
 from plait.engine.client import AsyncClient
 from plait.engine.engine import Engine
@@ -46,4 +45,6 @@ class EngineThread:
         except Exception as fault:  # the engine's outermost loop: nothing may be lost silently
             reason = f"the engine stopped on a fault of its own: {type(fault).__name__}: {fault}"
             self._report(traceback.format_exc())
-        self._client.stopped(EngineStopped(reason))
+        finally:
+            # Also if the report could not be made: nobody may be left waiting.
+            self._client.stopped(reason)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plait.core.decision import Blocked
 from plait.core.events import (
     Collected,
     Emitted,
@@ -23,7 +24,7 @@ BUSY_ENOUGH = 0.8
 """Share of the time in steps above which the engine itself, and not its input, was the limit."""
 
 BLOCKED_ENOUGH = 0.2
-"""Share of the steps with waiting sequences and free rows above which memory was the limit."""
+"""Share of the steps that left sequences waiting for one thing above which that thing was the limit."""
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class Totals:
         """What kept the engine from being faster, as one sentence."""
         if self.num_steps == 0 or self.busy_s < BUSY_ENOUGH * self.elapsed_s:
             return "input: the engine waited for requests"
-        if self.num_preemptions or self.steps_short_of_memory > BLOCKED_ENOUGH * self.num_steps:
+        if self.steps_short_of_memory > BLOCKED_ENOUGH * self.num_steps:
             return "cache memory: requests waited for blocks; a larger --kv-cache-memory would help"
         if self.steps_short_of_rows > BLOCKED_ENOUGH * self.num_steps:
             return "compute, with more requests waiting than --max-num-seqs lets run at once"
@@ -85,8 +86,5 @@ class Totals:
     def _submitted(self, event: Submitted) -> None:
         self.num_steps += 1
         self.computed_tokens += event.plan.shape().num_tokens
-        if event.num_waiting:
-            if event.num_running >= self.max_rows:
-                self.steps_short_of_rows += 1
-            else:
-                self.steps_short_of_memory += 1
+        self.steps_short_of_rows += event.blocked is Blocked.BY_ROWS
+        self.steps_short_of_memory += event.blocked is Blocked.BY_MEMORY

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from plait.core.decision import Cancel, Decision, SeqUpdate, Submit
+from plait.core.decision import Blocked, Cancel, Decision, SeqUpdate, Submit
 from plait.core.errors import InvariantError, RequestError
 from plait.core.events import EventSink, Preempted, Scheduled
 from plait.core.ids import LaneId, SeqId, StepId
@@ -100,6 +100,7 @@ class ChunkedScheduler:
         self._cancels: list[Cancel] = []
         self._in_flight: dict[StepId, StepPlan] = {}
         self._next_step = 0
+        self._blocked: Blocked | None = None
 
     @property
     def num_waiting(self) -> int:
@@ -112,6 +113,10 @@ class ChunkedScheduler:
     @property
     def num_in_flight(self) -> int:
         return len(self._in_flight)
+
+    @property
+    def blocked(self) -> Blocked | None:
+        return self._blocked
 
     def admit(self, seq: Sequence, now: float) -> None:
         self._refuse_impossible(seq)
@@ -130,7 +135,7 @@ class ChunkedScheduler:
         updates = []
         for seq in self._waiting.expired(now):
             self._finish(seq, FinishReason.ERROR, now)
-            late_s = now - (seq.request.deadline_s or now)
+            late_s = 0.0 if seq.request.deadline_s is None else now - seq.request.deadline_s
             error = f"deadline_exceeded: still waiting {late_s:.3f} s after its deadline; send less work at once"
             updates.append(SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=error))
         return updates
@@ -176,28 +181,47 @@ class ChunkedScheduler:
         return next(seq for seq in reversed(self._running) if seq.id not in step.chunks)
 
     def _plan_waiting(self, step: _OpenStep, now: float) -> None:
-        for seq in list(self._waiting):
-            if step.budget <= 0 or not self._free_rows:
+        self._blocked = None
+        # Those that wait for a prefix are passed over, but only so many: looking through a long line would cost every
+        # step more than it could gain.
+        for seq in self._waiting.first(len(self._free_rows) + self._config.max_rows):
+            blocked = self._start(step, seq, now)
+            if blocked is not None:
+                self._blocked = blocked
+            if blocked not in (None, Blocked.BY_PREFIX):
                 return
-            root = self._root(seq)
-            hit = self._kv.lookup(seq.tokens, root) if self._uses_prefix(seq) else self._kv.no_hit()
-            if self._uses_prefix(seq) and self._holds.is_held(seq, root, hit.num_tokens):
-                continue
-            if self._running and not self._fits_with_growth(len(seq.tokens) - hit.num_tokens):
-                return
-            self._kv.open(seq.id, root, hit, now, publish=self._uses_prefix(seq))
-            grants = self._kv.reserve(seq.id, len(seq.tokens), now)
-            if grants is None:
-                self._kv.release(seq.id, now)
-                if not self._running:
-                    raise InvariantError(f"sequence {seq.id} does not fit into empty memory: {self._kv.explain()}")
-                return
-            self._join(step, seq, hit.num_tokens, now)
-            step.add(seq, grants)
-            if self._uses_prefix(seq):
-                self._holds.computing(seq, root, hit.num_tokens)
+
+    def _start(self, step: _OpenStep, seq: Sequence, now: float) -> Blocked | None:
+        """Give a waiting sequence a row, memory and its first chunk, or say what is short."""
+        if step.budget <= 0:
+            return Blocked.BY_BUDGET
+        if not self._free_rows:
+            return Blocked.BY_ROWS
+        root, uses_prefix = self._root(seq), self._uses_prefix(seq)
+        hit = self._kv.lookup(seq.tokens, root) if uses_prefix else self._kv.no_hit()
+        if uses_prefix and self._holds.is_held(seq, root, hit.num_tokens):
+            return Blocked.BY_PREFIX
+        num_missing = len(seq.tokens) - hit.num_tokens
+        if not self._fits_with_growth(num_missing):
+            return Blocked.BY_MEMORY
+        self._kv.open(seq.id, root, hit, now, publish=uses_prefix)
+        # Asked again: until they were opened, the hit's own blocks may have been evictable and so counted as room.
+        grants = self._kv.reserve(seq.id, len(seq.tokens), now) if self._fits_with_growth(num_missing) else None
+        if grants is None:
+            self._kv.release(seq.id, now)
+            if not self._running:
+                raise InvariantError(f"sequence {seq.id} does not fit into empty memory: {self._kv.explain()}")
+            return Blocked.BY_MEMORY
+        self._join(step, seq, hit.num_tokens, now)
+        step.add(seq, grants)
+        if uses_prefix:
+            self._holds.computing(seq, root, hit.num_tokens)
+        return None
 
     def _fits_with_growth(self, num_tokens: int) -> bool:
+        """Whether so many tokens fit beside one more block for everybody. Alone, a sequence needs no such reserve."""
+        if not self._running:
+            return True
         growth = (len(self._running) + 1) * self._tokens_per_block
         return num_tokens + growth <= self._kv.available_tokens
 
@@ -337,6 +361,13 @@ class ChunkedScheduler:
             raise RequestError("the prompt is empty; send at least one token", param="prompt")
         needed = len(request.prompt) + seq.max_output_tokens
         limit = self._config.max_model_tokens
+        if len(request.prompt) >= limit:
+            raise RequestError(
+                f"the prompt has {len(request.prompt)} tokens but this model holds {limit}, output included; shorten "
+                f"it to {limit - 1} tokens or less",
+                param="prompt",
+                code="context_length_exceeded",
+            )
         if needed > limit:
             raise RequestError(
                 f"the prompt has {len(request.prompt)} tokens and max_tokens is {seq.max_output_tokens}, together "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from plait.core.decision import Decision, SeqUpdate
+from plait.core.decision import Blocked, Decision, SeqUpdate
 from plait.core.ids import SeqId
 from plait.core.request import Sequence
 from plait.core.step import StepResult
@@ -27,6 +27,10 @@ class Scheduler(Protocol):
     @property
     def num_in_flight(self) -> int:
         """Submitted steps that are not committed yet."""
+
+    @property
+    def blocked(self) -> Blocked | None:
+        """Why the last `plan` left sequences waiting; None if it left none."""
 
     def admit(self, seq: Sequence, now: float) -> None:
         """Take a new sequence into the queue. `RequestError` if it could never be served; then nothing has changed."""

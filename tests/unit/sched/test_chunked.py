@@ -201,7 +201,9 @@ def test_a_request_that_can_never_fit_is_refused_with_both_numbers() -> None:
     with pytest.raises(RequestError, match=r"17 tokens but the cache holds 16") as caught:
         stage.arrive(range(10), max_tokens=7)
     assert caught.value.code == "context_length_exceeded"
-    with pytest.raises(RequestError, match=r"70 tokens and max_tokens is 4, together 74, but this model holds 64"):
+    with pytest.raises(RequestError, match=r"62 tokens and max_tokens is 4, together 66, but this model holds 64"):
+        stage.arrive(range(62))
+    with pytest.raises(RequestError, match=r"the prompt has 70 tokens but this model holds 64, output included"):
         stage.arrive(range(70))
     assert stage.scheduler.num_waiting == 0
 

@@ -53,8 +53,31 @@ def test_deadlines_are_found_and_the_earliest_is_known() -> None:
     assert line.expired(4.9) == []
     assert line.expired(5.0) == [soon]
     assert [int(seq.id) for seq in line.expired(99.0)] == [1, 2]
-    assert line.find(SeqId(2)) is later
-    assert line.find(SeqId(9)) is None
+    line.remove(soon)
+    assert line.earliest_deadline() == 8.0
+    line.remove(later)
+    assert line.earliest_deadline() is None
+    assert line.expired(99.0) == []
+
+
+def test_equal_deadlines_are_given_up_in_order_of_admission() -> None:
+    line = WaitingLine()
+    first, second = make_seq(1, deadline_s=5.0), make_seq(2, deadline_s=5.0, priority=-1)
+    line.add(second)
+    line.add(first)
+    assert line.expired(5.0) == [first, second]
+    line.remove(first)
+    assert line.expired(5.0) == [second]
+
+
+def test_the_first_ones_are_a_copy_so_that_taking_them_is_safe() -> None:
+    line = WaitingLine()
+    for number in range(5):
+        line.add(make_seq(number))
+    for seq in line.first(3):
+        line.remove(seq)
+    assert [int(seq.id) for seq in line.first(9)] == [3, 4]
+    assert line.first(0) == []
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 3), st.booleans()), max_size=30), st.data())
