@@ -24,6 +24,8 @@ def check_output(config: BatchConfig) -> None:
         raise UsageError(f"{output} is a directory; name a file in it")
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is no directory; make it first, or choose another output")
+    if not os.access(output.parent, os.W_OK):
+        raise UsageError(f"{output.parent} cannot be written to; choose an output in another folder")
     if os.path.exists(config.input) and output.exists() and os.path.samefile(config.input, output):
         raise UsageError(f"{output} is the input itself; choose another output")
     if output.exists() and not config.ledger.exists() and not config.restart:

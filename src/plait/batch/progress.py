@@ -34,7 +34,7 @@ class BatchProgress:
     elapsed_s: float
     output_tokens_per_s: float
     left_s: float | None
-    """Estimate; None while nothing has finished."""
+    """Estimate; None while nothing was answered in this run or before."""
 
     @property
     def lines_left(self) -> int:
@@ -85,8 +85,17 @@ class Tally:
             output_tokens=self._emitted,
             elapsed_s=elapsed_s,
             output_tokens_per_s=self._emitted / elapsed_s if elapsed_s > 0 else 0.0,
-            left_s=elapsed_s / finished * left if finished else None,
+            left_s=self._left_s(left, elapsed_s),
         )
+
+    def _left_s(self, lines_left: int, elapsed_s: float) -> float | None:
+        """Output tokens still to come, at the speed so far. Lines are no measure: faulty ones take no time at all."""
+        num_answered = self._before.done + self._done
+        if not num_answered or not self._emitted:
+            return 0.0 if not lines_left else None
+        tokens_per_line = (self._before.usage.output_tokens + self.usage.output_tokens) / num_answered
+        of_open_lines = self._emitted - self.usage.output_tokens
+        return max(0.0, lines_left * tokens_per_line - of_open_lines) * elapsed_s / self._emitted
 
     def report(self) -> None:
         """Report now, due or not: at the beginning and at the end."""

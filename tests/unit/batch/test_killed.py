@@ -74,6 +74,11 @@ def recorded(config: BatchConfig) -> dict[int, str]:
         return dict(zip(sorted(ledger.finished(job)), ledger.outputs(job), strict=True))
 
 
+def shown(config: BatchConfig) -> list[str]:
+    """Lines that a reader could see: what has come that far must never be taken back."""
+    return config.partial.read_text().split("\n")[:-1]
+
+
 def submitted(journal: Path) -> Counter[int]:
     """How often each line was submitted."""
     return Counter(int(words.removeprefix("say ")) for words in journal.read_text().split("\n") if words)
@@ -93,6 +98,7 @@ def test_killed_at_any_moment_nothing_is_lost_and_nothing_finished_runs_again(tm
         after = recorded(config)
         now = submitted(child.journal)
         assert {number: after[number] for number in before} == before
+        assert [line for line in shown(config) if line not in after.values()] == []
         assert [number for number in before if now[number] != submitted_before[number]] == []
         assert [number for number in after if not now[number]] == []
         assert not config.output.exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -57,6 +59,18 @@ def test_an_output_without_a_folder_or_that_is_one_is_refused(tmp_path: Path, co
         check_output(BatchConfig(input=config.input, output=Path(config.input) / "out.jsonl"))
     with pytest.raises(UsageError, match="is a directory"):
         check_output(BatchConfig(input=config.input, output=tmp_path))
+
+
+def test_a_folder_that_cannot_be_written_to_is_found_out_early(tmp_path: Path) -> None:
+    # Root may write anywhere, so the question is asked by a user with fewer rights.
+    question = (
+        "import os, sys; from pathlib import Path; from plait.batch.config import BatchConfig;"
+        "from plait.batch.output import check_output;"
+        "os.geteuid() or os.setuid(65534);"
+        "check_output(BatchConfig('-', Path('/usr/out.jsonl')))"
+    )
+    done = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, cwd="/")
+    assert "/usr cannot be written to; choose an output in another folder" in done.stderr
 
 
 def test_the_partial_file_grows_and_the_output_appears_whole(config: BatchConfig) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.batch import source as source_module
-from plait.batch.source import RawLine, open_source
+from plait.batch.source import RawLine, check_input, open_source
 from plait.core.errors import PlaitError, UsageError
 
 
@@ -108,3 +108,13 @@ def test_what_cannot_be_opened_is_one_clear_line(tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="cannot be read: Not a directory"), open_source("/etc/hostname/x"):
         pass
+
+
+def test_an_input_can_be_checked_without_taking_anything_from_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in ("-", str(pipe), __file__):
+        check_input(path)
+    for path in (str(tmp_path), str(tmp_path / "none.jsonl")):
+        with pytest.raises(UsageError):
+            check_input(path)

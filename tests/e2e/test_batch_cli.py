@@ -1,0 +1,195 @@
+"""`plait batch` as a user runs it: command, files, signals, exit codes. The engine is the real one, the model tiny."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.e2e.tiny_model import write_tiny_model
+
+from plait.api.bodies import JsonObject, JsonValue
+
+PLAIT = [sys.executable, "-c", "import sys; from plait.cli.main import main; sys.exit(main())"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+def completion_line(custom_id: str, prompt: JsonValue, **body: JsonValue) -> JsonObject:
+    full: JsonObject = {"model": "tiny", "prompt": prompt, "temperature": 0, "ignore_eos": True, **body}
+    return {"custom_id": custom_id, "method": "POST", "url": "/v1/completions", "body": full}
+
+
+def many_lines(count: int, max_tokens: int = 24) -> list[JsonObject]:
+    shared = "The same long beginning, so that later lines find it in the prefix index. "
+    return [completion_line(f"id-{n}", f"{shared}{n:04}", max_tokens=max_tokens) for n in range(count)]
+
+
+def write_lines(path: Path, lines: list[JsonObject]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def command(folder: Path, model: Path, *extra: str) -> list[str]:
+    names = ["-i", str(folder / "in.jsonl"), "-o", str(folder / "out.jsonl"), "-m", str(model)]
+    return [*PLAIT, "batch", *names, "--json", "--quiet", *extra]
+
+
+def batch(folder: Path, model: Path, *extra: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(folder, model, *extra), capture_output=True, text=True, timeout=100)
+
+
+@contextmanager
+def running_batch(folder: Path, model: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run that has at least one line on the disk and is not over."""
+    process = subprocess.Popen(command(folder, model, "--max-in-flight", "4"), stdout=-1, stderr=-1, text=True)
+    with process:
+        try:
+            partial = folder / "out.jsonl.partial"
+            give_up = time.monotonic() + 60
+            while not (partial.exists() and partial.stat().st_size) and time.monotonic() < give_up:
+                time.sleep(0.005)
+            assert process.poll() is None, process.communicate()
+            yield process
+        finally:
+            process.kill()
+
+
+def answers(folder: Path) -> dict[str, JsonValue]:
+    """What each line was answered, without what tells one run from another."""
+    found: dict[str, JsonValue] = {}
+    for line in (folder / "out.jsonl").read_text().splitlines():
+        output = json.loads(line)
+        assert output["custom_id"] not in found
+        body = output["response"]["body"]
+        found[output["custom_id"]] = [choice["text"] for choice in body["choices"]] if "choices" in body else body
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> dict[str, JsonValue]:
+    """The answers to `many_lines(60)` of a run that nothing disturbed, one line at a time."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    write_lines(folder / "in.jsonl", many_lines(60))
+    assert batch(folder, tiny, "--max-in-flight", "1").returncode == 0
+    found = answers(folder)
+    assert len({str(answer) for answer in found.values()}) > 30
+    return found
+
+
+def test_a_file_is_answered_and_summed_up(tmp_path: Path, tiny: Path) -> None:
+    chat: JsonObject = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "logprobs": True}
+    lines: list[JsonObject] = [
+        {"custom_id": "chat", "method": "POST", "url": "/v1/chat/completions", "body": chat},
+        completion_line("list", ["one", "two"], n=2, max_tokens=4, logprobs=2, return_token_ids=True),
+        completion_line("bad", "x", max_tokens=0),
+        completion_line("long", "x" * 300),
+    ]
+    write_lines(tmp_path / "in.jsonl", lines)
+    done = batch(tmp_path, tiny)
+    assert (done.returncode, done.stderr) == (0, "")
+    summary = json.loads(done.stdout)
+    assert summary["lines"] == {"total": 4, "completed": 2, "failed": 2, "resumed": 0}
+    outputs = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [output["response"]["status_code"] for output in outputs] == [200, 200, 400, 400]
+    chat_body, list_body = outputs[0]["response"]["body"], outputs[1]["response"]["body"]
+    assert chat_body["model"] == "tiny"
+    assert chat_body["system_fingerprint"] == summary["numerics_fingerprint"]
+    assert len(chat_body["choices"][0]["logprobs"]["content"]) == chat_body["usage"]["completion_tokens"]
+    assert [choice["index"] for choice in list_body["choices"]] == [0, 1, 2, 3]
+    assert list_body["usage"]["completion_tokens"] == 16
+    for choice in list_body["choices"]:
+        assert {len(values) for values in choice["logprobs"].values()} == {4}
+        assert len(choice["token_ids"]) == 4
+    assert outputs[3]["response"]["body"]["error"]["code"] == "context_length_exceeded"
+
+
+def test_many_at_once_answer_as_each_alone_and_find_the_common_beginning(
+    tmp_path: Path, tiny: Path, undisturbed: dict[str, JsonValue]
+) -> None:
+    write_lines(tmp_path / "in.jsonl", many_lines(60))
+    done = batch(tmp_path, tiny, "--max-in-flight", "60")
+    assert done.returncode == 0
+    assert answers(tmp_path) == undisturbed
+    assert json.loads(done.stdout)["run"]["prefix_hit_fraction"] > 0.5
+
+
+def test_kill_minus_nine_and_the_same_command_again(
+    tmp_path: Path, tiny: Path, undisturbed: dict[str, JsonValue]
+) -> None:
+    write_lines(tmp_path / "in.jsonl", many_lines(60))
+    with running_batch(tmp_path, tiny) as process:
+        process.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "out.jsonl").exists()
+    again = batch(tmp_path, tiny)
+    assert again.returncode == 0
+    lines = json.loads(again.stdout)["lines"]
+    assert lines["completed"] == 60
+    assert 0 < lines["resumed"] < 60
+    assert answers(tmp_path) == undisturbed
+    once_more = batch(tmp_path, tiny)
+    assert (once_more.returncode, json.loads(once_more.stdout)["lines"]["resumed"]) == (0, 60)
+
+
+def test_an_interrupt_stops_in_good_order_without_a_trace(
+    tmp_path: Path, tiny: Path, undisturbed: dict[str, JsonValue]
+) -> None:
+    write_lines(tmp_path / "in.jsonl", many_lines(60))
+    with running_batch(tmp_path, tiny) as process:
+        process.send_signal(signal.SIGINT)
+        printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    summary = json.loads(printed)
+    assert summary["interrupted_by"] == "SIGINT"
+    assert 0 < summary["lines"]["completed"] < 60
+    assert batch(tmp_path, tiny).returncode == 0
+    assert answers(tmp_path) == undisturbed
+
+
+def test_standard_input_is_an_input(tmp_path: Path, tiny: Path) -> None:
+    line = json.dumps(completion_line("a", "x", max_tokens=2))
+    arguments = [*PLAIT, "batch", "-i", "-", "-o", str(tmp_path / "out.jsonl"), "-m", str(tiny), "--quiet"]
+    done = subprocess.run(arguments, input=line, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(answers(tmp_path)) == 1
+
+
+def test_trouble_is_one_line_and_an_exit_code(tmp_path: Path, tiny: Path) -> None:
+    def trouble(*extra: str) -> tuple[int, str]:
+        done = batch(tmp_path, tiny, *extra)
+        assert done.stdout == ""
+        assert done.stderr.startswith("plait: ")
+        assert done.stderr.count("\n") == 1
+        return done.returncode, done.stderr
+
+    assert trouble()[0] == 2
+    write_lines(tmp_path / "in.jsonl", [completion_line("a", "x")])
+    code, message = trouble("-o", "/proc/out.jsonl")
+    assert (code, "cannot be created or opened" in message) == (1, True)
+    (tmp_path / "out.jsonl").write_text("precious")
+    code, message = trouble()
+    assert (code, "--restart" in message) == (2, True)
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(tiny.read_bytes()[:2000])
+    (tmp_path / "out.jsonl").unlink()
+    assert trouble("-m", str(damaged))[0] == 1
+    assert trouble("--frobnicate")[0] == 2
+
+
+def test_strict_fails_early_for_a_bad_line(tmp_path: Path, tiny: Path) -> None:
+    write_lines(tmp_path / "in.jsonl", [completion_line("a", "x"), completion_line("a", "y")])
+    done = batch(tmp_path, tiny, "--strict")
+    assert done.returncode == 2
+    assert "line 2: custom_id 'a' is already used on line 1" in done.stderr
+    assert os.listdir(tmp_path) == ["in.jsonl"]

@@ -1,0 +1,75 @@
+"""A made-up model small enough for whole commands in a second: two layers, bytes as tokens, random weights.
+
+Its answers mean nothing, but they are answers: long enough, different for different prompts, the same in every run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+from tests.unit.api.byte_text import BEGIN, CONTROL, END, TEMPLATE, VOCAB_SIZE
+
+from plait.text.alphabet import ALPHABET
+
+# The file format cannot hold an empty list of merges, so there is one that no test's text needs.
+TWO_NULS = ALPHABET[0] * 2
+LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, CONTEXT = 2, 32, 64, 4, 2, 256
+
+
+def write_tiny_model(path: Path) -> Path:
+    """Write the model as a GGUF file and return its path."""
+    writer = gguf.GGUFWriter(str(path), "llama")
+    _write_facts(writer)
+    _write_tokens(writer)
+    random = np.random.default_rng(5)
+    head_dim = HIDDEN // HEADS
+    shapes = {
+        "attn_q": (HIDDEN, HIDDEN),
+        "attn_k": (KV_HEADS * head_dim, HIDDEN),
+        "attn_v": (KV_HEADS * head_dim, HIDDEN),
+        "attn_output": (HIDDEN, HIDDEN),
+        "ffn_gate": (FFN, HIDDEN),
+        "ffn_up": (FFN, HIDDEN),
+        "ffn_down": (HIDDEN, FFN),
+    }
+
+    def add(name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
+        writer.add_tensor(f"{name}.weight", array.astype(np.float32))
+
+    # A wide spread, so that the most likely token is ahead of the second by more than rounding.
+    add("token_embd", random.normal(0, 1.0, (VOCAB_SIZE + 1, HIDDEN)))
+    add("output_norm", np.ones(HIDDEN))
+    for layer in range(LAYERS):
+        add(f"blk.{layer}.attn_norm", np.ones(HIDDEN))
+        add(f"blk.{layer}.ffn_norm", np.ones(HIDDEN))
+        for name, shape in shapes.items():
+            add(f"blk.{layer}.{name}", random.normal(0, 0.4, shape))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _write_facts(writer: gguf.GGUFWriter) -> None:
+    writer.add_block_count(LAYERS)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_feed_forward_length(FFN)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_context_length(CONTEXT)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(VOCAB_SIZE + 1)
+
+
+def _write_tokens(writer: gguf.GGUFWriter) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([*ALPHABET, *CONTROL, TWO_NULS])
+    writer.add_token_types([1] * 256 + [3] * len(CONTROL) + [1])
+    writer.add_token_merges([" ".join(TWO_NULS)])
+    writer.add_bos_token_id(BEGIN)
+    writer.add_eos_token_id(END)
+    writer.add_chat_template(TEMPLATE)
