@@ -17,6 +17,6 @@ class BatchOptions:
     output: Path | None = option(None, parse_path, "where the answers go (JSONL)", metavar="FILE", short="-o")
     max_in_flight: int = option(128, parse_positive, "lines handed to the engine at once at most", metavar="N")
     restart: bool = option(False, parse_flag, "forget an earlier run with the same output and begin anew")
-    strict: bool = option(False, parse_flag, "exit with 1 if any line failed")
+    strict: bool = option(False, parse_flag, "refuse a faulty file before any work, and exit with 1 if a line fails")
     json: bool = option(False, parse_flag, "print the closing summary as one JSON object")
     quiet: bool = option(False, parse_flag, "no progress bar and no start-up report")
