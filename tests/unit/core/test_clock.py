@@ -1,0 +1,177 @@
+"""Clocks: waiting ends when it should and never later; simulated time jumps, and says so when it cannot.
+
+Every wait on a real clock runs in a thread that the test gives up on, so a lost wake-up fails and does not hang.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from plait.core.clock import Clock, RealClock, SimClock, WaitSource
+from plait.core.errors import InvariantError
+
+PATIENCE_S = 30.0
+"""How long a test waits for something that should happen at once."""
+
+
+@dataclass(slots=True)
+class Bell:
+    """A source that is rung by hand. `at_s`: when it rings by itself on a simulated clock."""
+
+    rung: bool = False
+    at_s: float | None = None
+    wakes: list[Callable[[], None]] = field(default_factory=list)
+    looks: int = 0
+
+    def ready(self) -> bool:
+        self.looks += 1
+        return self.rung
+
+    def subscribe(self, wake: Callable[[], None]) -> None:
+        self.wakes.append(wake)
+
+    def next_s(self) -> float | None:
+        return self.at_s
+
+    def ring(self) -> None:
+        self.rung = True
+        for wake in self.wakes:
+            wake()
+
+
+class LateBell(Bell):
+    """Rings, from another thread, after it was looked at and before the answer arrives: the moment at which a careless
+    clock would sleep for ever.
+    """
+
+    def ready(self) -> bool:
+        was_rung = self.rung
+        if not was_rung:
+            ringer = threading.Thread(target=self.ring)
+            ringer.start()
+            ringer.join(PATIENCE_S)
+        return was_rung
+
+
+class FalseAlarm(Bell):
+    """Wakes twice for nothing before it rings."""
+
+    def ready(self) -> bool:
+        self.looks += 1
+        if self.looks <= 2:
+            threading.Thread(target=self.wakes[0]).start()
+        elif self.looks == 3:
+            threading.Thread(target=self.ring).start()
+        return self.rung
+
+
+def wait_in_thread(clock: Clock, *sources: WaitSource, until: float | None = None) -> Callable[[], bool]:
+    """Begin to wait; the result says whether the wait has ended, giving it time to."""
+    thread = threading.Thread(target=lambda: clock.wait(*sources, until=until), daemon=True)
+    thread.start()
+
+    def has_ended() -> bool:
+        thread.join(PATIENCE_S)
+        return not thread.is_alive()
+
+    return has_ended
+
+
+def test_real_time_never_goes_back() -> None:
+    clock = RealClock()
+    times = [clock.now() for _ in range(1000)]
+    assert times == sorted(times)
+
+
+def test_a_source_that_is_ready_ends_the_wait_at_once() -> None:
+    assert wait_in_thread(RealClock(), Bell(), Bell(rung=True))()
+
+
+def test_a_source_made_ready_by_another_thread_ends_the_wait() -> None:
+    clock, bell, quiet = RealClock(), Bell(), Bell()
+    has_ended = wait_in_thread(clock, quiet, bell)
+    bell.ring()
+    assert has_ended()
+
+
+@pytest.mark.parametrize("until", [None, math.inf])
+def test_a_source_that_rings_between_the_look_and_the_sleep_is_not_missed(until: float | None) -> None:
+    assert wait_in_thread(RealClock(), LateBell(), until=until)()
+
+
+def test_waking_for_nothing_is_not_the_end_of_a_wait() -> None:
+    bell = FalseAlarm()
+    assert wait_in_thread(RealClock(), bell)()
+    assert bell.rung
+    assert bell.looks >= 3
+
+
+def test_a_source_is_subscribed_to_once() -> None:
+    clock, bell = RealClock(), Bell(rung=True)
+    for _ in range(3):
+        clock.wait(bell)
+    assert len(bell.wakes) == 1
+
+
+def test_two_threads_that_wait_for_each_other_in_turns_never_lose_one() -> None:
+    rounds = 500
+    bells = (Bell(), Bell())
+    clocks = (RealClock(), RealClock())
+
+    def play(own: int) -> None:
+        for _ in range(rounds):
+            clocks[own].wait(bells[own])
+            bells[own].rung = False
+            bells[1 - own].ring()
+
+    players = [threading.Thread(target=play, args=(own,), daemon=True) for own in (0, 1)]
+    for player in players:
+        player.start()
+    bells[0].ring()
+    for player in players:
+        player.join(PATIENCE_S)
+        assert not player.is_alive()
+
+
+def test_a_moment_in_the_past_ends_the_wait_at_once() -> None:
+    clock = RealClock()
+    assert wait_in_thread(clock, Bell(), until=clock.now() - 1.0)()
+
+
+def test_a_moment_in_the_future_is_waited_for() -> None:
+    clock = RealClock()
+    until = clock.now() + 0.02
+    assert wait_in_thread(clock, Bell(), until=until)()
+    assert clock.now() >= until
+
+
+def test_simulated_time_stands_still_while_something_is_ready() -> None:
+    clock = SimClock(5.0)
+    clock.wait(Bell(at_s=9.0), Bell(rung=True), until=7.0)
+    assert clock.now() == 5.0
+
+
+def test_simulated_time_jumps_to_whatever_comes_first() -> None:
+    clock = SimClock()
+    clock.wait(Bell(at_s=9.0), Bell(), Bell(at_s=4.0), until=6.0)
+    assert clock.now() == 4.0
+    clock.wait(Bell(at_s=9.0), until=6.0)
+    assert clock.now() == 6.0
+    clock.wait(until=8.5)
+    assert clock.now() == 8.5
+
+
+def test_simulated_time_never_goes_back() -> None:
+    clock = SimClock(5.0)
+    clock.wait(Bell(at_s=3.0), until=4.0)
+    assert clock.now() == 5.0
+
+
+def test_simulated_time_that_nothing_can_move_is_our_bug() -> None:
+    with pytest.raises(InvariantError, match="no source will ever become ready"):
+        SimClock().wait(Bell(), Bell())

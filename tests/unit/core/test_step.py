@@ -1,0 +1,168 @@
+"""Plans: what contradicts itself is found, equal plans have equal digests, and a shape keeps what prices need."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import fields, replace
+
+import pytest
+
+from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
+from plait.core.sampling import SamplingParams
+from plait.core.step import (
+    FROM_DEVICE,
+    BlockGrant,
+    Chunk,
+    ChunkShape,
+    Drafts,
+    Join,
+    Leave,
+    Move,
+    OutputKind,
+    Outputs,
+    RowMask,
+    Snapshot,
+    StepPlan,
+    StepShape,
+    plan_fault,
+    plan_hash,
+)
+
+SAMPLE = Outputs(3, 1, OutputKind.SAMPLE)
+CHUNK = Chunk(SeqId(1), 8, 4, (5, 6, 7, 8), outputs=(SAMPLE,))
+
+
+def plan(*chunks: Chunk) -> StepPlan:
+    return StepPlan(StepId(9), LaneId(0), (), (), (), chunks)
+
+
+def fault(**changes: object) -> str | None:
+    return plan_fault(plan(replace(CHUNK, **changes)))  # type: ignore[arg-type]
+
+
+def test_a_plan_has_the_eight_fields_of_the_contract() -> None:
+    names = [field.name for field in fields(StepPlan)]
+    assert names == ["step", "lane", "roster", "blocks", "moves", "chunks", "encodes", "sampling"]
+
+
+def test_sound_plans_have_no_fault() -> None:
+    decode = Chunk(SeqId(2), 30, 1, FROM_DEVICE, outputs=(Outputs(0, 1, OutputKind.SAMPLE),))
+    verify = Chunk(SeqId(3), 7, 4, (9,), Drafts((1, 2, 3), (-1, 0, 0)), (Outputs(0, 4, OutputKind.SAMPLE),))
+    scored = Chunk(SeqId(4), 0, 2, (1, 2), outputs=(Outputs(0, 2, OutputKind.LOGPROBS, targets=(2, 3)),))
+    placed = replace(CHUNK, positions=(8, 9, 9, 9), snapshots=(Snapshot(0, GroupId(0), BlockId(1)),))
+    assert plan_fault(plan()) is None
+    assert plan_fault(plan(placed, decode, verify, scored)) is None
+
+
+def test_a_sequence_has_one_chunk_in_a_step() -> None:
+    assert plan_fault(plan(CHUNK, replace(CHUNK, start=12))) == "sequence 1 has two chunks in step 9"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"num_tokens": 5}, "4 known and 0 draft tokens but num_tokens 5"),
+        ({"num_tokens": 3}, "4 known and 0 draft tokens but num_tokens 3"),
+        ({"num_tokens": 0, "tokens": (), "outputs": ()}, "0 known and 0 draft tokens but num_tokens 0"),
+        ({"tokens": FROM_DEVICE}, "1 known and 0 draft tokens but num_tokens 4"),
+        ({"tokens": (), "drafts": Drafts((1, 2, 3, 4), (-1, 0, 1, 2))}, "0 known and 4 draft tokens"),
+        ({"start": -1}, "start -1 is negative"),
+        ({"positions": (1, 2, 3)}, "3 positions for 4 tokens"),
+        ({"positions": ()}, "0 positions for 4 tokens"),
+        ({"outputs": (Outputs(4, 1, OutputKind.SAMPLE),)}, "output rows [4, 5) lie outside 4 tokens"),
+        ({"outputs": (Outputs(-1, 1, OutputKind.SAMPLE),)}, "output rows [-1, 0) lie outside 4 tokens"),
+        ({"outputs": (Outputs(0, 0, OutputKind.POOL),)}, "output rows [0, 0) lie outside 4 tokens"),
+        ({"outputs": (SAMPLE, Outputs(1, 2, OutputKind.LOGPROBS, (7,)))}, "1 targets for 2 scored rows"),
+        ({"snapshots": (Snapshot(4, GroupId(0), BlockId(0)),)}, "a snapshot behind token 4 of 4 tokens"),
+        ({"snapshots": (Snapshot(-1, GroupId(0), BlockId(0)),)}, "a snapshot behind token -1 of 4 tokens"),
+    ],
+)
+def test_a_chunk_that_contradicts_itself_is_named(changes: dict[str, object], expected: str) -> None:
+    found = fault(**changes)
+    assert found is not None
+    assert found.startswith("chunk of sequence 1 in step 9: ")
+    assert expected in found
+
+
+@pytest.mark.parametrize(
+    ("parents", "expected"),
+    [
+        ((-1, 0), "2 parents for 3 drafts"),
+        ((-1, 1, 0), "draft 1 has parent 1"),
+        ((-1, 2, 0), "draft 1 has parent 2"),
+        ((-2, 0, 1), "draft 0 has parent -2"),
+    ],
+)
+def test_a_draft_tree_grows_from_the_known_token_down(parents: tuple[int, ...], expected: str) -> None:
+    found = fault(tokens=(5,), drafts=Drafts((6, 7, 8), parents))
+    assert found is not None
+    assert expected in found
+
+
+def test_only_a_line_of_drafts_is_a_chain() -> None:
+    assert Drafts((), ()).is_chain
+    assert Drafts((4, 5, 6), (-1, 0, 1)).is_chain
+    assert not Drafts((4, 5, 6), (-1, 0, 0)).is_chain
+    assert not Drafts((4, 5), (-1, -1)).is_chain
+
+
+def test_a_chunk_knows_its_end_and_its_output_rows() -> None:
+    chunk = replace(CHUNK, outputs=(Outputs(0, 3, OutputKind.POOL), SAMPLE))
+    assert chunk.end == 12
+    assert chunk.num_outputs == 4
+
+
+def test_a_shape_keeps_start_tokens_and_outputs_of_every_chunk() -> None:
+    shape = plan(CHUNK, Chunk(SeqId(2), 0, 2, (1, 2))).shape()
+    assert shape == StepShape((ChunkShape(8, 4, 1), ChunkShape(0, 2, 0)))
+    assert (shape.num_tokens, shape.num_outputs) == (6, 1)
+    assert StepShape(()).num_tokens == 0
+
+
+def full_plan() -> StepPlan:
+    join = Join(SeqId(1), 0, SamplingParams(temperature=0.5, stop=("ä",)), 2**64 - 1, 1, 8, (1, 2), "style", (0,))
+    return StepPlan(
+        step=StepId(3),
+        lane=LaneId(1),
+        roster=(Leave(SeqId(0)), join),
+        blocks=(BlockGrant(SeqId(1), GroupId(0), 0, (BlockId(4), BlockId(2))),),
+        moves=(Move(GroupId(0), BlockId(1), 0, BlockId(2), 0, 3),),
+        chunks=(CHUNK, Chunk(SeqId(2), 0, 1, FROM_DEVICE)),
+        sampling=(RowMask(SeqId(1), 3, b"\xff\x01"),),
+    )
+
+
+def test_equal_plans_have_equal_digests_and_any_difference_shows() -> None:
+    base = full_plan()
+    assert plan_hash([base]) == plan_hash([full_plan()])
+    others = [
+        replace(base, step=StepId(4)),
+        replace(base, lane=LaneId(0)),
+        replace(base, roster=()),
+        replace(base, moves=()),
+        replace(base, sampling=()),
+        replace(base, blocks=(BlockGrant(SeqId(1), GroupId(0), 0, (BlockId(2), BlockId(4))),)),
+        replace(base, chunks=(replace(CHUNK, tokens=(5, 6, 7, 9)), base.chunks[1])),
+    ]
+    assert len({plan_hash([one]) for one in [base, *others]}) == len(others) + 1
+
+
+def test_the_order_and_the_number_of_plans_count() -> None:
+    first, second = full_plan(), replace(full_plan(), step=StepId(4))
+    assert plan_hash([first, second]) != plan_hash([second, first])
+    assert plan_hash([first]) != plan_hash([first, first])
+    assert plan_hash([]) == plan_hash(iter(()))
+
+
+def test_the_digest_is_the_same_in_another_process_with_another_hash_seed() -> None:
+    code = (
+        "from plait.core.step import *; from plait.core.ids import *;"
+        "c = Chunk(SeqId(1), 8, 4, (5, 6, 7, 8), outputs=(Outputs(3, 1, OutputKind.SAMPLE),));"
+        "print(plan_hash([StepPlan(StepId(9), LaneId(0), (), (), (), (c,))]))"
+    )
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout.strip() == plan_hash([plan(CHUNK)])
