@@ -7,6 +7,10 @@ character.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
 
 def _spell_bytes() -> str:
     """A printable Latin-1 byte is its own character; the others take the characters from U+0100 on, in order."""
@@ -18,13 +22,18 @@ def _spell_bytes() -> str:
 
 
 ALPHABET = _spell_bytes()
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _TO_LATIN_1 = {ord(letter): byte for byte, letter in enumerate(ALPHABET)}
 _LETTERS = frozenset(ALPHABET)
 
 
-def spell(raw: bytes) -> str:
-    """The bytes as a byte-level vocabulary writes them."""
-    return "".join([ALPHABET[byte] for byte in raw])
+def unspell_all(texts: Sequence[str]) -> list[bytes]:
+    """`unspell` for a whole vocabulary: translated in one piece and cut again, which is several times faster."""
+    joined = "".join(texts)
+    if not _LETTERS.issuperset(joined):
+        return [unspell(text) for text in texts]
+    raw = joined.translate(_TO_LATIN_1).encode("latin-1")
+    return [raw[start:end] for start, end in pairwise(accumulate(map(len, texts), initial=0))]
 
 
 def unspell(text: str) -> bytes:
@@ -32,3 +41,9 @@ def unspell(text: str) -> bytes:
     if not _LETTERS.issuperset(text):
         return text.encode()
     return text.translate(_TO_LATIN_1).encode("latin-1")
+
+
+def lone_surrogate(text: str) -> str | None:
+    """Half of a character's UTF-16 form, which JSON can spell but no bytes can carry; None in sound text."""
+    found = None if text.isascii() else _SURROGATE.search(text)
+    return f"U+{ord(found[0]):04X}" if found else None

@@ -6,8 +6,9 @@ Owns the pre-tokenizers (how text is cut before merging) and the check of the me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
@@ -102,35 +103,35 @@ def _pre_tokenizer(metadata: Mapping[str, object]) -> tuple[PreTokenizer, tuple[
 
 
 def _backend(vocabulary: Vocabulary, merges: tuple[str, ...], pre: PreTokenizer) -> Backend:
-    hidden = {**vocabulary.control, **vocabulary.unused}
-    reachable = {text: token for token, text in enumerate(vocabulary.texts) if text not in hidden}
-    names = reachable | {_UNREACHABLE + text: token for text, token in hidden.items()}
-    pairs = _checked_merges(merges, reachable, hidden)
-    backend = Backend(models.BPE(names, pairs, ignore_merges=pre.whole_words))
+    names = {text: token for token, text in enumerate(vocabulary.texts)}
+    for text in (*vocabulary.control, *vocabulary.unused):
+        names[_UNREACHABLE + text] = names.pop(text)
+    backend = Backend(models.BPE(names, _pairs(merges, names), ignore_merges=pre.whole_words))
     if pre.nfc:
         backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = pre.cuts()
     return backend
 
 
-def _checked_merges(
-    merges: tuple[str, ...], reachable: Mapping[str, int], hidden: Mapping[str, int]
-) -> list[tuple[str, str]]:
-    """The merges as pairs, without those that would lead through a control token."""
-    pairs: list[tuple[str, str]] = []
-    for rank, merge in enumerate(merges):
-        left, _, right = merge.partition(" ")
-        if left in reachable and right in reachable and left + right in reachable:
-            pairs.append((left, right))
-            continue
-        if not left or not right or " " in right:
+def _pairs(merges: Sequence[str], names: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The merges as pairs, without those that lead through a control token; one that makes no sense is named."""
+    pairs = [(left, right) for left, _, right in [merge.partition(" ") for merge in merges]]
+    if names.keys() >= {*chain.from_iterable(pairs), *map("".join, pairs)} and "" not in names:
+        return pairs
+    return [pair for rank, pair in enumerate(pairs) if _is_reachable(rank, merges[rank], names)]
+
+
+def _is_reachable(rank: int, merge: str, names: Mapping[str, int]) -> bool:
+    left, _, right = merge.partition(" ")
+    if not left or not right or " " in right:
+        raise ModelError(
+            f"tokenizer.ggml.merges entry {rank} is {merge!r:.60}, not two parts; the file is corrupt, get it again"
+        )
+    texts = (left, right, left + right)
+    for text in texts:
+        if text not in names and _UNREACHABLE + text not in names:
             raise ModelError(
-                f"tokenizer.ggml.merges entry {rank} is {merge!r:.60}, not two parts; the file is corrupt, get it again"
+                f"tokenizer.ggml.merges entry {rank} needs {text!r:.60}, which is not a token; "
+                "the file is corrupt, get it again"
             )
-        for part in (left, right, left + right):
-            if part not in reachable and part not in hidden:
-                raise ModelError(
-                    f"tokenizer.ggml.merges entry {rank} needs {part!r:.60}, which is not a token; "
-                    "the file is corrupt, get it again"
-                )
-    return pairs
+    return all(text in names for text in texts)

@@ -13,7 +13,7 @@ from datetime import datetime
 from jinja2.exceptions import TemplateError
 
 from plait.core.errors import ModelError, RequestError
-from plait.text.messages import Reading, plain_copy, texts_in
+from plait.text.messages import Reading, joined_path, plain_copy, texts_in
 from plait.text.sandbox import BUDGET, Budget, Sandbox
 
 _MAX_SOURCE_CHARS = 1_000_000
@@ -76,7 +76,7 @@ class ChatTemplate:
         if not messages:
             raise RequestError("messages is empty; send at least one message", param="messages")
         names: dict[str, object] = {"documents": None, **self._named_tokens}
-        names |= {key: plain_copy(value, key) for key, value in (variables or {}).items()}
+        names |= {key: plain_copy(value, joined_path("variables", key)) for key, value in (variables or {}).items()}
         names["messages"] = [_as_read(message, place) for place, message in enumerate(messages)]
         names["tools"] = plain_copy(tools, "tools")
         names["add_generation_prompt"] = add_generation_prompt
@@ -117,12 +117,11 @@ def chat_template_from_gguf(
 
 
 def _as_read(message: Mapping[str, object], place: int) -> dict[str, object]:
-    """A message as `transformers` shows it.
-
-    Absent instead of null, and reasoning under the names that templates use.
-    """
+    """A message as `transformers` shows it: nothing null, and reasoning under the names that templates use."""
     given = {
-        str(key): plain_copy(value, f"messages.{place}.{key}") for key, value in message.items() if value is not None
+        str(key): plain_copy(value, joined_path(f"messages.{place}", key))
+        for key, value in message.items()
+        if value is not None
     }
     reasoning = next((given[key] for key in _REASONING if key in given), None)
     return given if reasoning is None else {"thinking": reasoning, **given, "reasoning_content": reasoning}

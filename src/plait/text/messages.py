@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plait.core.errors import RequestError
+from plait.text.alphabet import lone_surrogate
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _MAX_DEPTH = 100
@@ -43,7 +44,9 @@ def fit_messages(messages: object, reading: Reading) -> list[Message]:
             raise RequestError(
                 f"{path} is a {type(message).__name__} but must be an object with role and content", param=path
             )
-        own = {str(key): plain_copy(value, f"{path}.{key}") for key, value in message.items() if value is not None}
+        own = {
+            str(key): plain_copy(value, joined_path(path, key)) for key, value in message.items() if value is not None
+        }
         role = _role(own.get("role"), f"{path}.role")
         own["content"] = _content(own.get("content"), reading, f"{path}.content")
         if own["content"] is None:
@@ -117,8 +120,16 @@ def _append_system(fitted: list[Message], developer: Message) -> None:
         before["content"] = [*one, *other]
 
 
+def joined_path(path: str, key: object) -> str:
+    """The dotted path of a field; a client may call its fields anything, an error must stay one short line."""
+    name = str(key)
+    return f"{path}.{name}" if name.isidentifier() and len(name) <= 40 else f"{path}.{name!r:.40}"
+
+
 def plain_copy(value: object, path: str, depth: int = 0) -> object:
     """A copy made of nothing but JSON values, so that a template meets no object with methods of its own."""
+    if isinstance(value, str) and (lone := lone_surrogate(value)):
+        raise RequestError(f"{path} contains the lone surrogate {lone}, which is no character; remove it", param=path)
     if value is None or type(value) in (str, int, float, bool):
         return value
     if depth == _MAX_DEPTH:

@@ -34,8 +34,7 @@ def encode_chat(
     tools: Sequence[Mapping[str, object]] | None = None,
     variables: Mapping[str, object] | None = None,
 ) -> list[int]:
-    """The ids that the model should continue: those of `transformers`' `apply_chat_template` unless a client spells
-    control tokens.
+    """The ids that the model should continue; those of `transformers` unless a client spells control tokens.
 
     What clients sent is searched first. Only where something in it could be taken for a control token is it rendered
     with marks: each control token's spelling becomes one private character, and a border goes after text that a

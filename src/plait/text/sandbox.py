@@ -29,7 +29,8 @@ _GLUE = "glued text"
 
 _LEFT_OUT = ("pprint", "random", "urlize", "wordwrap", "xmlattr")
 """Filters of jinja that no chat template needs and that are unbounded or not repeatable."""
-_REFUSED_METHODS = frozenset({"expandtabs", "maketrans", "translate"})
+_REFUSED_METHODS = frozenset({"encode", "expandtabs", "maketrans", "translate"})
+"""Methods of strings that expand them by a table or a width, or lead to bytes, which are not measured."""
 _CHARS_PER_STEP = 256
 
 
@@ -105,7 +106,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call(__context, __obj, *args, **kwargs)
 
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
-        return not (isinstance(obj, str) and attr in _REFUSED_METHODS) and super().is_safe_attribute(obj, attr, value)
+        if isinstance(obj, int | float) or (isinstance(obj, str) and attr in _REFUSED_METHODS):
+            return False
+        return super().is_safe_attribute(obj, attr, value)
 
 
 class _Generation(Extension):

@@ -57,8 +57,6 @@ class TextStream:
 
     def finish(self) -> TextDelta:
         """The sequence has ended for another reason than a stop string: nothing is held back any longer."""
-        if self._stops.matched is not None:
-            return TextDelta("", True, self._stops.matched, 0, ())
         last = self._stops.push(self._detokenizer.finish())
         rest = self._stops.finish()
         return TextDelta(last.text + rest.text, rest.matched is not None, rest.matched, 0, ())

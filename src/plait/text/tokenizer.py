@@ -6,18 +6,15 @@ came from. Invariant: with `parse_special=False` no control token is ever produc
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from tokenizers import Encoding
 from tokenizers import Tokenizer as Backend
 
 from plait.core.errors import RequestError
-from plait.text.alphabet import ALPHABET
+from plait.text.alphabet import ALPHABET, lone_surrogate
 from plait.text.literals import Literals
 from plait.text.vocabulary import Vocabulary
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Tokenizer:
@@ -130,10 +127,8 @@ class Tokenizer:
 
     def _merge(self, plain: list[str]) -> list[Encoding]:
         for text in plain:
-            if not text.isascii() and (lone := _SURROGATE.search(text)):
-                raise RequestError(
-                    f"the text contains the lone surrogate U+{ord(lone[0]):04X}, which no encoding can carry; remove it"
-                )
+            if lone := lone_surrogate(text):
+                raise RequestError(f"the text contains the lone surrogate {lone}, which is no character; remove it")
         # The batch call releases the interpreter lock, the call for a single text does not; "fast" leaves out offsets.
         return self._backend.encode_batch_fast(plain, add_special_tokens=False) if plain else []
 

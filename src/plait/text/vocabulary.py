@@ -6,14 +6,12 @@ Invariant: all token texts differ, and every id that the metadata names is a tok
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeGuard
 
 from plait.core.errors import ModelError
-from plait.text.alphabet import ALPHABET, unspell
+from plait.text.alphabet import ALPHABET, lone_surrogate, unspell_all
 
 
 class TokenKind(IntEnum):
@@ -26,6 +24,9 @@ class TokenKind(IntEnum):
     UNUSED = 5
     BYTE = 6
 
+
+_KINDS = frozenset(int(kind) for kind in TokenKind)
+_ORDINARY = (int(TokenKind.NORMAL), int(TokenKind.BYTE))
 
 # Control tokens by which chat models end a turn or a document. A GGUF names one of them as end of sequence, but
 # models also stop by the others (a chat model that falls back to plain text ends with <|endoftext|>).
@@ -40,7 +41,6 @@ END_TEXTS = (
     "<end_of_turn>",
     "<EOT>",
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _NAMED = {
     "bos_token": "bos_token_id",
@@ -80,15 +80,14 @@ def read_vocabulary(metadata: Mapping[str, object], *, add_bos: bool) -> Vocabul
     texts = string_list(metadata, "tokenizer.ggml.tokens")
     if not texts:
         raise ModelError("tokenizer.ggml.tokens is empty: the file has no vocabulary; get a complete GGUF file")
-    ids = _unique_ids(texts)
+    _check_unique(texts)
     warnings: list[str] = []
     kinds = _kinds(metadata, len(texts), warnings)
     named_ids = {key: _token_id(metadata, key, len(texts)) for key in (*_NAMED.values(), *_END_KEYS)}
     bos_id = named_ids["bos_token_id"]
     _force_control(kinds, texts, [bos_id, *(named_ids[key] for key in _END_KEYS)])
-    control = {
-        text: token for token, text in enumerate(texts) if kinds[token] in (TokenKind.CONTROL, TokenKind.UNKNOWN)
-    }
+    special = {token: kind for token, kind in enumerate(kinds) if kind not in _ORDINARY}
+    control = {texts[token]: token for token, kind in special.items() if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN)}
     declared = [token for key in _END_KEYS if (token := named_ids[key]) is not None]
     spelled = [control[text] for text in END_TEXTS if text in control]
     add_bos = flag(metadata, "tokenizer.ggml.add_bos_token", add_bos)
@@ -101,12 +100,10 @@ def read_vocabulary(metadata: Mapping[str, object], *, add_bos: bool) -> Vocabul
             )
     return Vocabulary(
         texts=texts,
-        pieces=tuple([_piece(text, kind) for text, kind in zip(texts, kinds, strict=True)]),
+        pieces=_pieces(texts, special),
         control=control,
-        user_defined={
-            text: ids[text] for text, kind in zip(texts, kinds, strict=True) if kind == TokenKind.USER_DEFINED
-        },
-        unused={text: ids[text] for text, kind in zip(texts, kinds, strict=True) if kind == TokenKind.UNUSED},
+        user_defined={texts[token]: token for token, kind in special.items() if kind == TokenKind.USER_DEFINED},
+        unused={texts[token]: token for token, kind in special.items() if kind == TokenKind.UNUSED},
         named={name: texts[token] for name, key in _NAMED.items() if (token := named_ids[key]) is not None},
         bos_id=bos_id,
         eos_ids=tuple(dict.fromkeys([*declared, *sorted(spelled)])),
@@ -124,7 +121,7 @@ def string_list(metadata: Mapping[str, object], key: str) -> tuple[str, ...]:
     if len(strings) != len(values):
         wrong = next(value for value in values if not isinstance(value, str))
         raise ModelError(f"{key} holds a {type(wrong).__name__} among its strings; the file is corrupt, get it again")
-    if _SURROGATE.search("".join(strings)):
+    if lone_surrogate("".join(strings)):
         raise ModelError(f"{key} holds a string that is not valid Unicode; the file is corrupt, get it again")
     return tuple(strings)
 
@@ -143,15 +140,15 @@ def _list(metadata: Mapping[str, object], key: str) -> Sequence[object] | None:
     return value
 
 
-def _unique_ids(texts: Sequence[str]) -> dict[str, int]:
-    ids = {text: token for token, text in enumerate(texts)}
-    if len(ids) != len(texts):
-        first = next(token for token, text in enumerate(texts) if ids[text] != token)
-        raise ModelError(
-            f"tokenizer.ggml.tokens spells tokens {first} and {ids[texts[first]]} both as {texts[first]!r:.60}; "
-            "convert the model again"
-        )
-    return ids
+def _check_unique(texts: Sequence[str]) -> None:
+    if len(set(texts)) == len(texts):
+        return
+    last = {text: token for token, text in enumerate(texts)}
+    first = next(token for token, text in enumerate(texts) if last[text] != token)
+    raise ModelError(
+        f"tokenizer.ggml.tokens spells tokens {first} and {last[texts[first]]} both as {texts[first]!r:.60}; "
+        "convert the model again"
+    )
 
 
 def _kinds(metadata: Mapping[str, object], num_tokens: int, warnings: list[str]) -> list[int]:
@@ -164,17 +161,13 @@ def _kinds(metadata: Mapping[str, object], num_tokens: int, warnings: list[str])
         return [int(TokenKind.NORMAL)] * num_tokens
     if len(values) != num_tokens:
         raise ModelError(f"{key} has {len(values)} entries for {num_tokens} tokens; the file is corrupt, get it again")
-    kinds = [value for value in values if _is_kind(value)]
-    if len(kinds) != num_tokens:
-        wrong = next(token for token, value in enumerate(values) if not _is_kind(value))
+    kinds = [value for value in values if isinstance(value, int)]
+    if len(kinds) != num_tokens or not _KINDS.issuperset(kinds):
+        wrong = next(token for token, value in enumerate(values) if not isinstance(value, int) or value not in _KINDS)
         raise ModelError(
             f"{key} of token {wrong} is {values[wrong]!r:.40} but must be 1 to 6; the file is corrupt, get it again"
         )
     return kinds
-
-
-def _is_kind(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and TokenKind.NORMAL <= value <= TokenKind.BYTE
 
 
 def _token_id(metadata: Mapping[str, object], name: str, num_tokens: int) -> int | None:
@@ -199,7 +192,11 @@ def _force_control(kinds: list[int], texts: Sequence[str], tokens: Sequence[int 
             kinds[token] = TokenKind.CONTROL
 
 
-def _piece(text: str, kind: int) -> bytes:
-    if kind in (TokenKind.NORMAL, TokenKind.BYTE):
-        return unspell(text)
-    return b"" if kind == TokenKind.UNUSED else text.encode()
+def _pieces(texts: Sequence[str], special: Mapping[int, int]) -> tuple[bytes, ...]:
+    spelled = list(texts)
+    for token in special:
+        spelled[token] = ""
+    pieces = unspell_all(spelled)
+    for token, kind in special.items():
+        pieces[token] = b"" if kind == TokenKind.UNUSED else texts[token].encode()
+    return tuple(pieces)

@@ -6,10 +6,10 @@ import unicodedata
 
 import pytest
 from tests.unit.text.goldens import lines
-from tests.unit.text.vocabularies import ids_of, metadata, small_tokenizer
+from tests.unit.text.vocabularies import ids_of, metadata, small_tokenizer, spell
 
 from plait.core.errors import ModelError
-from plait.text.alphabet import ALPHABET, spell
+from plait.text.alphabet import ALPHABET
 from plait.text.bpe import FALLBACK, PRE_TOKENIZERS, tokenizer_from_gguf
 from plait.text.tokenizer import Tokenizer
 

@@ -143,7 +143,7 @@ def test_variables_reach_the_template_and_override_names_but_not_the_conversatio
 
 
 def test_a_template_sees_only_plain_values() -> None:
-    with pytest.raises(RequestError, match="clock holds a type; send only JSON values"):
+    with pytest.raises(RequestError, match=r"variables.clock holds a type; send only JSON values"):
         make("{{ clock.now() }}").render(HI, add_generation_prompt=True, variables={"clock": datetime})
 
 

@@ -95,6 +95,8 @@ def test_what_the_client_sent_is_not_changed() -> None:
         ([user([part("a"), {"type": "image_url"}])], "messages.0.content.1.type", "is 'image_url'; this model reads"),
         ([user([{"text": "a"}])], "messages.0.content.0.type", "is None; this model reads only text"),
         ([user([{"type": "text"}])], "messages.0.content.0.text", "is a NoneType but must be a string"),
+        ([{**user("a"), "a\nb": {1}}], r"messages.0.'a\nb'", "messages.0.'a\\nb' holds a set; send only JSON values"),
+        ([user("a\ud800")], "messages.0.content", "contains the lone surrogate U+D800, which is no character"),
         ([{**user("a"), "name": {1, 2}}], "messages.0.name", "messages.0.name holds a set; send only JSON values"),
     ],
 )

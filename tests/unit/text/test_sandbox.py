@@ -69,6 +69,9 @@ def test_reading_through_something_undefined_is_an_error() -> None:
         "{{ ('{0.__class__.__mro__}').format('') }}",
         "{{ ('{a.__class__.__mro__}').format_map({'a': 1}) }}",
         "{{ ''.translate({}) }}",
+        "{{ ''.encode().ljust(10 ** 9) }}",
+        "{{ (5).to_bytes(10 ** 9, 'big') }}",
+        "{{ 2.5.hex() }}",
     ],
 )
 def test_a_template_cannot_reach_python_or_change_its_input(source: str) -> None:
@@ -82,6 +85,16 @@ def test_a_template_cannot_reach_python_or_change_its_input(source: str) -> None
 def test_a_template_cannot_load_another(source: str) -> None:
     with pytest.raises(TypeError, match="no loader"):
         render(source)
+
+
+def test_there_is_no_random_text() -> None:
+    with pytest.raises(UndefinedError):
+        render("{{ lipsum() }}")
+
+
+def test_all_output_together_is_bounded_whatever_the_budget() -> None:
+    with pytest.raises(SecurityError, match="more than 4,000,000 characters"):
+        render("{% for i in range(5000) %}{{ x }}{% endfor %}", steps=10**9, x="x" * 1_000)
 
 
 @pytest.mark.parametrize("name", ["pprint", "random", "urlize", "wordwrap", "xmlattr"])
@@ -105,7 +118,7 @@ def test_filters_that_are_unbounded_or_not_repeatable_are_left_out(name: str) ->
 )
 def test_endless_work_is_stopped_by_the_count_of_steps(source: str) -> None:
     with pytest.raises((SecurityError, RecursionError)):
-        render(source, big="x" * 100_000)
+        render(source, steps=500_000, big="x" * 100_000)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,11 @@ CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|im_end|>x", "<file>
 USER_DEFINED = ("<think>", "</think>", "  \n")
 
 
+def spell(raw: bytes) -> str:
+    """The bytes as a byte-level vocabulary writes them."""
+    return "".join([ALPHABET[byte] for byte in raw])
+
+
 def metadata(**changes: object) -> dict[str, object]:
     """The metadata; `changes` replaces `tokenizer.ggml.<name>`, and None leaves it out."""
     words = ["".join(merge.split(" ")) for merge in MERGES]
