@@ -1,1 +1,1 @@
-"""Memory: one pool of pages for every kind of cache, blocks of the cache groups, and the prefix index. Others import `plait.kv.cache`."""
+"""Memory: one pool of pages for every kind of cache, its blocks and the prefix index. Others see `plait.kv.cache`."""

@@ -1,7 +1,7 @@
 """Audit: are the parts of the memory consistent with each other?
 
-Owns no state. Recomputes from tables, flights and index what every block's state and every node's references must be, and has each part
-compare itself with that. Slow on purpose: nothing incremental is trusted.
+Owns no state. Recomputes from tables, flights and index what every block's state and every node's references must be,
+and has each part compare itself with that. Slow on purpose: nothing incremental is trusted.
 Invariants: see `audit`; each is named in the error it raises.
 """
 
@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, SeqId, StepId
 from plait.kv.blocks import BlockPool, BlockState
+from plait.kv.flights import Flight
 from plait.kv.index import Node, PrefixIndex
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
-from plait.kv.tables import Flight, SeqTable
+from plait.kv.tables import SeqTable
 
 
 def audit(
@@ -27,13 +28,13 @@ def audit(
     quarantined: Iterable[SeqTable],
     flights: Mapping[StepId, Flight],
 ) -> None:
-    """Raise `InvariantError` naming the first broken one of:
+    """Raise `InvariantError` naming the first broken one of these.
 
     pages    free + lent == all; a lent page has one borrower and holds something
     blocks   a block is in one table unless published; used exactly if referenced; every count follows from the states
     index    references are those of the users; children are evicted before parents; no two nodes own one block
     tables   lengths of table, committed and planned slots agree; a table begins with its hit's blocks
-    flights  a sequence in flight is on one lane, its steps are consecutive, and they write private blocks only (H6, H7)
+    flights  a sequence in flight is on one lane, its steps are consecutive, and none writes a shared block (H6, H7)
     planned  an announced block belongs to a step in flight of a live sequence
     """
     everyone = [*tables.values(), *quarantined]
@@ -43,7 +44,7 @@ def audit(
         pool.check(_expected_states(g, pool, index, tables.values(), quarantined))
     for table in everyone:
         _check_table(table, pools[0].layout.tokens_per_block)
-        _check_writing(table, pools, flights)
+        _check_writing(table, pools[0].layout.tokens_per_block, flights)
     _check_flights(everyone, flights)
     _check_planned(planned, tables, pools[0].layout.tokens_per_block)
 
@@ -67,8 +68,6 @@ def _expected_states(
     published: dict[BlockId, Node] = {}
     for node in index.nodes():
         block = node.blocks[g]
-        if block in published:
-            raise InvariantError(f"index: nodes {published[block].id} and {node.id} own block {block} of group {pool.group}")
         published[block] = node
         states[block] = BlockState.SHARED if node.num_refs else BlockState.EVICTABLE
     for tables, state in ((live, BlockState.PRIVATE), (quarantined, BlockState.QUARANTINED)):
@@ -77,12 +76,15 @@ def _expected_states(
             for place, block in enumerate(table.blocks[g]):
                 if block in published:
                     if place >= len(chain) or chain[place] is not published[block]:
-                        raise InvariantError(f"tables: sequence {table.seq} holds published block {block} out of its place {place}")
+                        raise InvariantError(
+                            f"tables: sequence {table.seq} holds published block {block} out of its place {place}"
+                        )
                     continue
+                name = f"blocks of group {pool.group}: block {block}"
                 if states[block] != BlockState.FREE:
-                    raise InvariantError(f"blocks of group {pool.group}: private block {block} is in two tables")
+                    raise InvariantError(f"{name} is private but stands in two tables or twice in one")
                 if pool.holder(block) != table.seq:
-                    raise InvariantError(f"blocks of group {pool.group}: block {block} is held by {pool.holder(block)}")
+                    raise InvariantError(f"{name} of sequence {table.seq} is held by {pool.holder(block)}")
                 states[block] = state
     return states
 
@@ -96,10 +98,9 @@ def _check_table(table: SeqTable, tokens_per_block: int) -> None:
     for place, node in enumerate(chain[: table.num_hit_blocks]):
         if tuple(blocks[place] for blocks in table.blocks) != node.blocks:
             raise InvariantError(f"{name} does not begin with the blocks of its hit")
-    if not table.node.length <= table.num_committed <= table.planned_end <= table.num_slots:
-        raise InvariantError(
-            f"{name}: {table.node.length} published, {table.num_committed} committed, {table.planned_end} planned, {table.num_slots} slots"
-        )
+    marks = (table.node.length, table.num_committed, table.planned_end, table.num_slots)
+    if sorted(marks) != list(marks):
+        raise InvariantError(f"{name}: published, committed, planned and granted slots do not ascend: {marks}")
     if len(chain) < table.num_hit_blocks or not 0 <= table.num_granted <= len(table.blocks[0]):
         raise InvariantError(f"{name} lost part of its hit or granted more than it holds")
     if table.publishes and len(table.tail) != table.num_committed - table.node.length:
@@ -108,7 +109,7 @@ def _check_table(table: SeqTable, tokens_per_block: int) -> None:
         raise InvariantError(f"{name} has a full block that is not published")
 
 
-def _check_writing(table: SeqTable, pools: Sequence[BlockPool], flights: Mapping[StepId, Flight]) -> None:
+def _check_writing(table: SeqTable, tokens_per_block: int, flights: Mapping[StepId, Flight]) -> None:
     name = f"flights: sequence {table.seq}"
     end = None
     for step, writing in table.writing.items():
@@ -117,15 +118,13 @@ def _check_writing(table: SeqTable, pools: Sequence[BlockPool], flights: Mapping
             raise InvariantError(f"{name} counts on step {step}, which is not in flight with it")
         if flight.lane != table.lane:
             raise InvariantError(f"{name} of lane {table.lane} is in step {step} of lane {flight.lane} (H7)")
+        if writing.start < table.num_hit_blocks * tokens_per_block:
+            raise InvariantError(f"{name}: step {step} writes slot {writing.start}, which belongs to the hit (H6)")
         if end is not None and writing.start != end:
             raise InvariantError(f"{name}: step {step} starts at slot {writing.start}, the step before ends at {end}")
         end = writing.end
-        tokens_per_block = pools[0].layout.tokens_per_block
-        first = max(writing.start, table.num_committed) // tokens_per_block
-        for pool, blocks in zip(pools, table.blocks, strict=True):
-            for block in blocks[first : -(-writing.end // tokens_per_block)]:
-                if pool.state(block) not in (BlockState.PRIVATE, BlockState.QUARANTINED):
-                    raise InvariantError(f"{name}: step {step} writes block {block}, which is {pool.state(block).name} (H6)")
+    if end is not None and table.planned_end not in (end, table.num_committed):
+        raise InvariantError(f"{name} is planned up to slot {table.planned_end}, but its steps end at {end}")
 
 
 def _check_flights(tables: Sequence[SeqTable], flights: Mapping[StepId, Flight]) -> None:
@@ -133,12 +132,16 @@ def _check_flights(tables: Sequence[SeqTable], flights: Mapping[StepId, Flight])
     for step, flight in flights.items():
         for table in flight.writers:
             if step not in table.writing or table not in tables:
-                raise InvariantError(f"flights: step {step} writes sequence {table.seq}, which does not know or is gone (H1)")
+                raise InvariantError(
+                    f"flights: step {step} writes sequence {table.seq}, which does not know or is gone (H1)"
+                )
         for table in flight.readers:
             readers[table] = readers.get(table, 0) + 1
     for table in [*tables, *readers]:
         if table.num_readers != readers.get(table, 0) or table not in tables:
-            raise InvariantError(f"flights: sequence {table.seq} is named by {readers.get(table, 0)} steps, not {table.num_readers}")
+            raise InvariantError(
+                f"flights: sequence {table.seq} is named by {readers.get(table, 0)} steps, not {table.num_readers}"
+            )
         if table.released_s is not None and not table.is_in_flight:
             raise InvariantError(f"flights: sequence {table.seq} is in quarantine but no step in flight names it")
 
@@ -147,9 +150,10 @@ def _check_planned(planned: PlannedBlocks, tables: Mapping[SeqId, SeqTable], tok
     known = {seq: table.planned for seq, table in tables.items() if table.planned is not None}
     if planned.entries() != known:
         raise InvariantError(f"planned: entries {planned.entries()} but the tables know {known}")
-    for seq, block in known.items():
-        if tables[seq].next_planned(tokens_per_block) != block:
-            raise InvariantError(f"planned: sequence {seq} announces {block}, not {tables[seq].next_planned(tokens_per_block)}")
+    for seq, table in tables.items():
+        block = table.next_planned(tokens_per_block) if table.publishes else None
+        if table.planned != block:
+            raise InvariantError(f"planned: sequence {seq} announces {table.planned}, not {block}")
 
 
 def _chain(table: SeqTable) -> list[Node]:

@@ -1,6 +1,7 @@
 """Blocks: level 2 of the memory, one `BlockPool` per cache group.
 
-Owns the state of every block of its group, and which owner each borrowed page serves. Knows nothing about tokens or sequences' tables.
+Owns the state of every block of its group, and which owner each borrowed page serves. Knows nothing about tokens or
+sequences' tables.
 Invariant: a lent page holds at least one block that is not free; a page without one goes back to the page pool at once.
 
     FREE --grant--> PRIVATE --publish--> SHARED <--reference/unreference--> EVICTABLE
@@ -19,7 +20,8 @@ from plait.kv.pages import PagePool
 from plait.model.cache_layout import GroupLayout
 
 Owner = SeqId
-"""A page's owner is a lifetime: what shares a page dies together. So far the only lifetime is the tail of one sequence."""
+"""A page's owner is a lifetime: what shares a page dies together. So far the only lifetime is the tail of one sequence.
+"""
 
 
 class BlockState(IntEnum):
@@ -36,8 +38,6 @@ class BlockState(IntEnum):
 
 
 _PRIVATE = int(BlockState.PRIVATE)
-PINNED = (BlockState.PRIVATE, BlockState.SHARED, BlockState.QUARANTINED)
-"""States that no eviction can change: a page with such a block stays with its group."""
 
 
 class BlockPool:
@@ -45,12 +45,12 @@ class BlockPool:
 
     def __init__(self, layout: GroupLayout, page_bytes: int, pages: PagePool) -> None:
         self.layout = layout
-        self.group = layout.group
+        self.group = layout.group.id
         self.blocks_per_page = page_bytes // layout.block_bytes
         self.counts = [0] * len(BlockState)
         """Blocks by state; free ones on lent pages only."""
         self.num_unpinned_pages = 0
-        """Lent pages whose blocks are all free or evictable: eviction alone can give them back."""
+        """Lent pages without a pinned (private, shared or quarantined) block: eviction can give them back."""
         self._pages = pages
         self._states = bytearray(layout.num_blocks)
         self._holders: list[SeqId | None] = [None] * layout.num_blocks
@@ -67,7 +67,9 @@ class BlockPool:
 
     @property
     def num_obtainable(self) -> int:
-        """Blocks this group could have after evicting everything evictable, without borrowing one of the then free pages."""
+        """Blocks this group could have after evicting everything evictable, without borrowing one of the then free
+        pages.
+        """
         loose = self.num_unpinned_pages * self.blocks_per_page
         return self.counts[BlockState.FREE] + self.counts[BlockState.EVICTABLE] - loose
 
@@ -84,8 +86,8 @@ class BlockPool:
     def grant(self, owner: Owner, count: int, frugal: bool) -> list[BlockId]:
         """`count` private blocks for the sequence `owner`; the caller has made sure that they exist.
 
-        Where from, in this order (Jenga's, adapted: a cached block is never evicted while a free one will do, so making room comes
-        before, in the facade, and none of these steps loses anything):
+        Where from, in this order (Jenga's, adapted: a cached block is never evicted while a free one will do, so making
+        room comes before, in the facade, and none of these steps loses anything):
           1. free blocks of the owner's own pages: they will be freed together;
           2. a fresh page, cut up for this owner;
           3. pages whose owner has ended: such a page is adopted whole;
@@ -162,32 +164,31 @@ class BlockPool:
         """Raise `InvariantError` unless the states are `expected` and every count and list follows from them."""
         name = f"blocks of group {self.group}"
         if expected != self._states:
-            block = next(b for b, state in enumerate(expected) if state != self._states[b])
-            raise InvariantError(
-                f"{name}: block {block} is {self.state(BlockId(block)).name}, but its users make it {BlockState(expected[block]).name}"
-            )
-        counts, num_unpinned, free_pages = [0] * len(BlockState), 0, {}
+            block = BlockId(next(b for b, state in enumerate(expected) if state != self._states[b]))
+            right = BlockState(expected[block])
+            raise InvariantError(f"{name}: block {block} is {self.state(block).name}; its users make it {right.name}")
+        counts = [self._states.count(state) for state in range(len(BlockState))]
+        num_unpinned, free_pages = 0, {}
         k = self.blocks_per_page
         for page in range(self._pages.num_pages):
             states = self._states[page * k : (page + 1) * k]
+            num_free = states.count(BlockState.FREE)
             if self._pages.borrower(PageId(page)) != self.group:
-                if any(states):
+                counts[BlockState.FREE] -= k
+                if num_free != k:
                     raise InvariantError(f"{name}: page {page} is not lent to the group but holds its blocks")
                 continue
-            by_state = [states.count(state) for state in range(len(BlockState))]
-            counts = [total + more for total, more in zip(counts, by_state, strict=True)]
-            pinned = sum(by_state[state] for state in PINNED)
-            if by_state[BlockState.FREE] == k:
+            if num_free == k:
                 raise InvariantError(f"{name}: page {page} is lent but all its blocks are free")
+            pinned = k - num_free - states.count(BlockState.EVICTABLE)
             if pinned != self._num_pinned[page]:
                 raise InvariantError(f"{name}: page {page} has {pinned} pinned blocks, not {self._num_pinned[page]}")
             num_unpinned += pinned == 0
-            if by_state[BlockState.FREE]:
+            if num_free:
                 free_pages[page] = [page * k + i for i, state in enumerate(states) if state == BlockState.FREE]
         if counts != self.counts or num_unpinned != self.num_unpinned_pages:
-            raise InvariantError(
-                f"{name}: {counts} by state and {num_unpinned} unpinned pages, not {self.counts} and {self.num_unpinned_pages}"
-            )
+            kept = f"{self.counts} and {self.num_unpinned_pages}"
+            raise InvariantError(f"{name}: {counts} by state and {num_unpinned} unpinned pages, not {kept}")
         self._check_open(name, free_pages)
 
     def _check_open(self, name: str, free_pages: dict[int, list[int]]) -> None:
@@ -250,9 +251,8 @@ class BlockPool:
 
     def _turn(self, block: BlockId, before: BlockState, after: BlockState) -> None:
         if self._states[block] != before:
-            raise InvariantError(
-                f"block {block} of group {self.group} is {self.state(block).name}; to become {after.name} it must be {before.name}"
-            )
+            found = f"block {block} of group {self.group} is {self.state(block).name}"
+            raise InvariantError(f"{found}; to become {after.name} it must be {before.name}")
         self._states[block] = after
         self.counts[before] -= 1
         self.counts[after] += 1

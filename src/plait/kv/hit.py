@@ -1,7 +1,8 @@
 """Hits: what a prompt finds in the prefix index, as values.
 
 Owns `Root`, the key under which prefixes may be shared, and `Hit`. Knows nothing about where blocks come from.
-Invariant: two sequences share KV only if their roots are equal; a hit holds no references, so it is stale after the next eviction.
+Invariant: two sequences share KV only if their roots are equal; a hit holds no references, so it is stale after the
+next eviction.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A published block (one per group) whose first `num_tokens` tokens, fewer than it holds or than may be used, match too.
+    """A published block (one per group) whose first `num_tokens` tokens, fewer than it holds or than may be used, match
+    too.
 
-    It cannot enter a table as it is, because the rest of it will differ: those slots are copied into a private block by a `Move`.
+    It cannot enter a table as it is, because the rest of it will differ: those slots are copied into a private block by
+    a `Move`.
     """
 
     blocks: tuple[BlockId, ...]

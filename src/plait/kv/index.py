@@ -1,23 +1,28 @@
 """Prefix index: which published blocks hold which tokens, and in which order the unused ones are evicted.
 
-Owns the nodes, their references and the eviction order; the states of their blocks are the block pools'. A hit compares token ids, never
-hashes alone, so neither a collision nor another tenant can leak in.
-Invariant: a user of a node references every node on the way to the root; so an unreferenced node has only unreferenced descendants.
+Owns the nodes, their references and the eviction order, and turns the nodes' blocks in the pools: SHARED while
+referenced, else EVICTABLE. A hit compares token ids, never hashes alone, so neither a collision nor another tenant can
+leak in.
+Invariant: a user of a node references every node on the way to the root; so an unreferenced node has only unreferenced
+descendants.
 
-Eviction order: smallest (last access, -prefix length) first, ties by age of the node. Releasing stamps the whole way to the root, so a
-node's stamp is never older than an unreferenced child's, and at equal stamps the child's prefix is longer: children always go first. That
-is why only leaves need to be in the heap; a parent enters it when its last child has gone.
+Eviction order: smallest (last access, -prefix length) first, ties by age of the node. Releasing stamps the whole way to
+the root, so a node's stamp is never older than an unreferenced child's, and at equal stamps the child's prefix is
+longer: children always go first. That is why only leaves need to be in the heap; a parent enters it when its last child
+has gone.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 from plait.core.errors import InvariantError
-from plait.core.ids import BlockId
+from plait.core.ids import BlockId, GroupId
+from plait.kv.blocks import BlockPool
 from plait.kv.hit import Root
 
 Tokens = tuple[int, ...]
@@ -25,7 +30,9 @@ Tokens = tuple[int, ...]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One published block of every group: `tokens` behind the parent's prefix. A root has no parent, no tokens and no blocks."""
+    """One published block of every group: `tokens` behind the parent's prefix. A root has no parent, no tokens and no
+    blocks.
+    """
 
     id: int
     root: Root
@@ -38,20 +45,26 @@ class Node:
     num_refs: int = 0
     children: dict[Tokens, Node] = field(default_factory=dict)
     order: list[Tokens] = field(default_factory=list)
-    """Keys of `children`, ascending: the child that shares most with any tokens stands next to where these would be inserted."""
+    """Keys of `children`, ascending: the child that shares most with any tokens stands next to where these would be
+    inserted.
+    """
 
 
 class PrefixIndex:
     """A tree of nodes per root. O(log n) per node referenced, inserted or evicted."""
 
-    def __init__(self) -> None:
+    def __init__(self, pools: Sequence[BlockPool]) -> None:
         self.num_evictions = 0
         self.num_evictable = 0
+        self._pools = tuple(pools)
+        self._owners: dict[tuple[GroupId, BlockId], Node] = {}
         self._roots: dict[Root, Node] = {}
         self._nodes: dict[int, Node] = {}
         self._ids = count(1)
         self._heap: list[tuple[float, int, int]] = []
-        """(last access, -prefix length, node id) of unreferenced leaves; entries that no longer fit their node are skipped."""
+        """(last access, -prefix length, node id) of unreferenced leaves; entries that no longer fit their node are
+        skipped.
+        """
 
     @property
     def num_nodes(self) -> int:
@@ -74,28 +87,27 @@ class PrefixIndex:
             found = self._roots[root] = Node(next(self._ids), root, None, (), (), 0, 0.0)
         return found
 
-    def acquire(self, node: Node) -> list[Node]:
-        """Reference `node` and every node above it; returns those that nobody referenced before."""
-        woken = []
+    def owner(self, group: GroupId, block: BlockId) -> Node | None:
+        """The node that a published block belongs to."""
+        return self._owners.get((group, block))
+
+    def acquire(self, node: Node) -> None:
+        """Reference `node` and every node above it."""
         at: Node | None = node
         while at is not None:
-            if at.num_refs == 0 and at.parent is not None:
-                woken.append(at)
-            at.num_refs += 1
+            self.extend(at)
             at = at.parent
-        self.num_evictable -= len(woken)
-        return woken
 
-    def extend(self, child: Node) -> list[Node]:
-        """Reference `child` for a user who references its parent already."""
-        woken = [] if child.num_refs else [child]
-        child.num_refs += 1
-        self.num_evictable -= len(woken)
-        return woken
+    def extend(self, node: Node) -> None:
+        """Reference `node` for a user who references its parent already."""
+        if node.num_refs == 0 and node.parent is not None:
+            self.num_evictable -= 1
+            for pool, block in zip(self._pools, node.blocks, strict=True):
+                pool.reference(block)
+        node.num_refs += 1
 
-    def release(self, node: Node, at_s: float) -> list[Node]:
-        """Take one reference back from `node` and every node above it, and stamp them; returns those that are evictable now."""
-        idle = []
+    def release(self, node: Node, at_s: float) -> None:
+        """Take one reference back from `node` and every node above it, and stamp them."""
         at: Node | None = node
         while at is not None:
             parent = at.parent
@@ -103,15 +115,20 @@ class PrefixIndex:
             at.last_access_s = max(at.last_access_s, at_s)
             if at.num_refs == 0:
                 if parent is not None:
-                    idle.append(at)
+                    self.num_evictable += 1
+                    for pool, block in zip(self._pools, at.blocks, strict=True):
+                        pool.unreference(block)
                 self._settle(at)
             at = parent
-        self.num_evictable += len(idle)
-        return idle
 
     def insert(self, parent: Node, tokens: Tokens, blocks: tuple[BlockId, ...], at_s: float) -> Node:
-        """Publish blocks behind `parent`; the new node starts with one reference, its publisher's, who references `parent` already."""
+        """Publish private blocks behind `parent`, whom their holder references; the new node starts with the holder's
+        reference.
+        """
         node = Node(next(self._ids), parent.root, parent, tokens, blocks, parent.length + len(tokens), at_s, num_refs=1)
+        for pool, block in zip(self._pools, blocks, strict=True):
+            pool.publish(block)
+            self._owners[pool.group, block] = node
         self._nodes[node.id] = node
         parent.children[tokens] = node
         insort(parent.order, tokens)
@@ -128,14 +145,12 @@ class PrefixIndex:
         return best
 
     def evict(self) -> Node | None:
-        """Remove the first node in eviction order and return it; None if every node is referenced."""
+        """Free the blocks of the first node in eviction order and forget it; None if every node is referenced."""
         while self._heap:
             last_access_s, _, node_id = heapq.heappop(self._heap)
             node = self._nodes.get(node_id)
             if node is not None and self._is_victim(node) and node.last_access_s == last_access_s:
                 self._remove(node)
-                self.num_evictions += 1
-                self.num_evictable -= 1
                 return node
         return None
 
@@ -149,10 +164,15 @@ class PrefixIndex:
     def check(self, num_refs: dict[Node, int]) -> None:
         """Raise `InvariantError` unless references are `num_refs` and the tree, the order and the heap agree."""
         entries = dict.fromkeys(self._heap)
+        owners = {(pool.group, n.blocks[g]): n for g, pool in enumerate(self._pools) for n in self._nodes.values()}
+        if owners != self._owners or len(owners) != len(self._nodes) * len(self._pools):
+            raise InvariantError("index: a published block belongs to no node, to two, or to another than noted")
         num_evictable = 0
         for node in [*self._roots.values(), *self._nodes.values()]:
             if node.num_refs != num_refs.get(node, 0):
-                raise InvariantError(f"index: node {node.id} has {node.num_refs} references, its users make {num_refs.get(node, 0)}")
+                raise InvariantError(
+                    f"index: node {node.id} has {node.num_refs} references, its users make {num_refs.get(node, 0)}"
+                )
             if node.order != sorted(node.children):
                 raise InvariantError(f"index: node {node.id} lists its children out of order")
             parent = node.parent
@@ -198,6 +218,11 @@ class PrefixIndex:
         parent = node.parent
         if parent is None or node.children or node.num_refs:
             raise InvariantError(f"index: node {node.id} is evicted while it is a root, used or has children")
+        self.num_evictions += 1
+        self.num_evictable -= 1
+        for pool, block in zip(self._pools, node.blocks, strict=True):
+            pool.free(block)
+            del self._owners[pool.group, block]
         del self._nodes[node.id]
         del parent.children[node.tokens]
         del parent.order[bisect_left(parent.order, node.tokens)]

@@ -11,7 +11,9 @@ from plait.core.ids import GroupId, PageId
 
 
 class PagePool:
-    """Lends whole pages. The page that came back last is lent first, then ascending ids: the order depends on the calls alone."""
+    """Lends whole pages. The page that came back last is lent first, then ascending ids: the order depends on the calls
+    alone.
+    """
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
@@ -49,4 +51,6 @@ class PagePool:
             seen[page] = 1
         for number, borrower in enumerate(self._borrower):
             if bool(seen[number]) == (borrower is not None):
-                raise InvariantError(f"pages: page {number} is {'' if seen[number] else 'not '}free but lent to {borrower}")
+                raise InvariantError(
+                    f"pages: page {number} is {'' if seen[number] else 'not '}free but lent to {borrower}"
+                )

@@ -1,7 +1,7 @@
 """Planned blocks: full blocks that steps in flight will publish.
 
-Owns the entries; a sequence has at most one, its first unpublished block. Lookups ask for it behind what they hit, so that a common prefix
-can be computed once. Nothing here can be shared: the KV does not exist yet.
+Owns the entries; a sequence has at most one, its first unpublished block. Lookups ask for it behind what they hit, so
+that a common prefix can be computed once. Nothing here can be shared: the KV does not exist yet.
 Invariant: an entry's step is in flight and names the entry's sequence, which is not released.
 """
 

@@ -1,7 +1,9 @@
-"""Tables: what one sequence holds, and what one step in flight names.
+"""Tables: what one sequence holds.
 
-Owns the per-sequence bookkeeping as plain records; `plait.kv.cache` alone changes them.
-Invariant: node.length <= num_committed <= planned_end <= num_slots, and the first `num_hit_blocks` entries are those of the hit's nodes.
+Owns the per-sequence bookkeeping as a record that `plait.kv.cache` and `plait.kv.flights` change. Knows nothing of
+other sequences.
+Invariant: node.length <= num_committed <= planned_end <= num_slots, and the first `num_hit_blocks` entries are those of
+the hit's nodes.
 
     slots    0 ...... node.length ...... num_committed ...... planned_end ...... num_slots
              | published prefix | `tail`: ids of a   | written by     | granted, no
@@ -45,6 +47,8 @@ class SeqTable:
     tail: list[int] = field(default_factory=list)
     writing: dict[StepId, Writing] = field(default_factory=dict)
     """Steps in flight with a chunk of this sequence, oldest first."""
+    committed_step: int = -1
+    """The newest step whose result was committed; it may still be waiting to be collected."""
     num_readers: int = 0
     """Steps in flight that name blocks of this sequence without a chunk of it."""
     lane: LaneId | None = None
@@ -60,8 +64,8 @@ class SeqTable:
         known = list(self.tail)
         end = self.num_committed
         for step, writing in self.writing.items():
-            if writing.end <= end:
-                continue  # committed already, but not collected
+            if step <= self.committed_step:
+                continue
             if writing.start != end:
                 return None  # an earlier step of this sequence was cancelled: these slots will not be accepted
             known += writing.tokens
@@ -71,13 +75,3 @@ class SeqTable:
                 return None
             end = writing.end
         return None
-
-
-@dataclass(slots=True)
-class Flight:
-    """A step between submitted and collected: whose blocks it writes, whose it only names, and the published blocks it copies from."""
-
-    lane: LaneId
-    writers: list[SeqTable] = field(default_factory=list)
-    readers: list[SeqTable] = field(default_factory=list)
-    sources: list[Node] = field(default_factory=list)

@@ -1,0 +1,156 @@
+"""Flights: steps between submitted and collected, and what each of them names.
+
+Owns the rules for running ahead (docs/concepts/memory.md): H4 a plan references every block it names, H5 copies read
+committed slots only, H6 a block has at most one writing sequence and a published block none, H7 a sequence is on one
+lane and its steps are consecutive. References are held per sequence and step, never per block: a decode step costs the
+same at any length.
+Invariant: a table's `writing` and `num_readers` agree with the flights that name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from plait.core.errors import InvariantError
+from plait.core.ids import BlockId, LaneId, SeqId, StepId
+from plait.core.step import BlockGrant, Chunk, FromDevice, Move, StepPlan
+from plait.kv.blocks import BlockPool
+from plait.kv.index import Node, PrefixIndex
+from plait.kv.tables import SeqTable, Writing
+
+
+@dataclass(slots=True)
+class Flight:
+    """Whose blocks a step writes, whose it only names, and the published blocks it copies from."""
+
+    step: StepId
+    lane: LaneId
+    writers: list[SeqTable] = field(default_factory=list)
+    readers: list[SeqTable] = field(default_factory=list)
+    sources: list[Node] = field(default_factory=list)
+
+
+class Flights:
+    """All steps in flight. Submitting raises `InvariantError` for a plan that reads or writes what it must not."""
+
+    def __init__(self, pools: Sequence[BlockPool], index: PrefixIndex, tables: Mapping[SeqId, SeqTable]) -> None:
+        self._pools = tuple(pools)
+        self._index = index
+        self._tables = tables
+        self._tokens_per_block = self._pools[0].layout.tokens_per_block
+        self._by_step: dict[StepId, Flight] = {}
+        self._newest = StepId(-1)
+
+    def __len__(self) -> int:
+        return len(self._by_step)
+
+    def by_step(self) -> Mapping[StepId, Flight]:
+        return self._by_step
+
+    def submit(self, plan: StepPlan) -> Flight:
+        if plan.step <= self._newest:
+            raise InvariantError(f"step {plan.step} is submitted after step {self._newest}; steps ascend")
+        if plan.encodes:
+            raise InvariantError(f"step {plan.step} encodes images, but the model has no group for them")
+        self._newest = plan.step
+        flight = self._by_step[plan.step] = Flight(plan.step, plan.lane)
+        moved: dict[SeqId, list[int]] = {}
+        for move in plan.moves:
+            self._move(move, flight, moved)
+        for chunk in plan.chunks:
+            self._write(chunk, flight, _num_moved(moved.pop(chunk.seq, [0])))
+        if moved:
+            raise InvariantError(f"step {plan.step} copies into sequence {next(iter(moved))} but has no chunk of it")
+        for grant in plan.blocks:
+            self._name(grant, flight)
+        return flight
+
+    def collect(self, step: StepId) -> Flight:
+        """The step is over. Its tables do not count on it any more; its sources are still referenced."""
+        flight = self._by_step.pop(step, None)
+        if flight is None:
+            raise InvariantError(f"step {step} is collected but not in flight")
+        for table in flight.writers:
+            del table.writing[step]
+        for table in flight.readers:
+            table.num_readers -= 1
+        return flight
+
+    def _write(self, chunk: Chunk, flight: Flight, num_moved: int) -> None:
+        table = self._tables.get(chunk.seq)
+        if table is None:
+            raise InvariantError(f"step {flight.step} has a chunk of sequence {chunk.seq}, which has no table")
+        start, end = table.planned_end, chunk.start + chunk.num_tokens
+        if chunk.start != start + num_moved or end > table.num_slots:
+            raise InvariantError(
+                f"step {flight.step} writes slots [{chunk.start}, {end}) of sequence {chunk.seq}, which goes on at "
+                f"{start + num_moved} and has {table.num_slots} slots"
+            )
+        if table.writing and table.lane != flight.lane:
+            there = f"lane {table.lane}, step {flight.step} is on lane {flight.lane}"
+            raise InvariantError(f"sequence {chunk.seq} is in flight on {there} (H7)")
+        first, last = start // self._tokens_per_block, (end - 1) // self._tokens_per_block
+        for pool, blocks in zip(self._pools, table.blocks, strict=True):
+            for block in blocks[first : last + 1]:
+                if not pool.is_private(block):
+                    raise InvariantError(f"step {flight.step} writes {_described(pool, block)} (H6)")
+        known: Sequence[int] = () if num_moved or isinstance(chunk.tokens, FromDevice) else chunk.tokens
+        table.lane = flight.lane
+        table.writing[flight.step] = Writing(start, end, known)
+        table.planned_end = end
+        flight.writers.append(table)
+
+    def _name(self, grant: BlockGrant, flight: Flight) -> None:
+        table = self._tables.get(grant.seq)
+        held = table.blocks[grant.group][grant.first : grant.first + len(grant.blocks)] if table else []
+        if table is None or tuple(held) != grant.blocks:
+            raise InvariantError(f"step {flight.step} names {grant}, but the sequence holds {held} there")
+        if flight.step not in table.writing:
+            _read(table, flight)
+
+    def _move(self, move: Move, flight: Flight, moved: dict[SeqId, list[int]]) -> None:
+        """A copy reads committed slots, and writes exactly behind what its target has committed or planned."""
+        pool = self._pools[move.group]
+        readable = self._tokens_per_block
+        node = self._index.owner(move.group, move.src_block)
+        if node is not None:
+            self._index.acquire(node)
+            flight.sources.append(node)
+        else:
+            source, first = self._holder(pool, move.src_block, flight)
+            readable = min(readable, source.num_committed - first)
+            _read(source, flight)
+        if move.num_tokens < 1 or not 0 <= move.src_slot <= readable - move.num_tokens:
+            raise InvariantError(f"step {flight.step} copies slots that are not committed: {move} (H5)")
+        target, first = self._holder(pool, move.dst_block, flight)
+        done = moved.setdefault(target.seq, [0] * len(self._pools))
+        goes_on = target.planned_end + done[move.group]
+        if first + move.dst_slot != goes_on or move.dst_slot + move.num_tokens > self._tokens_per_block:
+            raise InvariantError(
+                f"step {flight.step} copies into sequence {target.seq}, which goes on at slot {goes_on}: {move} (H6)"
+            )
+        done[move.group] += move.num_tokens
+
+    def _holder(self, pool: BlockPool, block: BlockId, flight: Flight) -> tuple[SeqTable, int]:
+        """The live sequence whose private block this is, and the slot at which the block begins."""
+        seq = pool.holder(block)
+        table = self._tables.get(seq) if seq is not None and pool.is_private(block) else None
+        if table is None:
+            raise InvariantError(f"step {flight.step} copies {_described(pool, block)} (H5, H6)")
+        return table, table.blocks[pool.group].index(block) * self._tokens_per_block
+
+
+def _described(pool: BlockPool, block: BlockId) -> str:
+    return f"block {block} of group {pool.group}, which is {pool.state(block).name}"
+
+
+def _read(table: SeqTable, flight: Flight) -> None:
+    table.num_readers += 1
+    flight.readers.append(table)
+
+
+def _num_moved(by_group: list[int]) -> int:
+    if any(count != by_group[0] for count in by_group):
+        raise InvariantError(f"copies bring {by_group} tokens, group by group; they must be equal")
+    return by_group[0]
