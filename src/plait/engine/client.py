@@ -9,7 +9,7 @@ engine has given its last answer, so an answer never reaches a later request wit
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -54,7 +54,7 @@ class AsyncClient:
         """Give the client its engine's health; called once, when both exist."""
         self._health = health
 
-    async def submit(self, request: Request) -> AsyncIterator[Delta]:
+    async def submit(self, request: Request) -> AsyncGenerator[Delta, None]:
         opened = self._register(request)
         left = request.n
         try:
