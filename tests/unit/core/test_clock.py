@@ -44,6 +44,18 @@ class Bell:
             wake()
 
 
+class LookedAt(Bell):
+    """Says when it has been looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked_at = threading.Event()
+
+    def ready(self) -> bool:
+        self.looked_at.set()
+        return self.rung
+
+
 class LateBell(Bell):
     """Rings, from another thread, after it was looked at and before the answer arrives: the moment at which a careless
     clock would sleep for ever.
@@ -59,27 +71,27 @@ class LateBell(Bell):
 
 
 class FalseAlarm(Bell):
-    """Wakes twice for nothing before it rings."""
+    """Wakes twice for nothing, and rings a while after it was looked at for the third time."""
 
     def ready(self) -> bool:
         self.looks += 1
         if self.looks <= 2:
             threading.Thread(target=self.wakes[0]).start()
         elif self.looks == 3:
-            threading.Thread(target=self.ring).start()
+            threading.Timer(0.02, self.ring).start()
         return self.rung
 
 
 def wait_in_thread(clock: Clock, *sources: WaitSource, until: float | None = None) -> Callable[[], bool]:
     """Begin to wait; the result says whether the wait has ended, giving it time to."""
-    thread = threading.Thread(target=lambda: clock.wait(*sources, until=until), daemon=True)
-    thread.start()
+    ended = threading.Event()
 
-    def has_ended() -> bool:
-        thread.join(PATIENCE_S)
-        return not thread.is_alive()
+    def wait() -> None:
+        clock.wait(*sources, until=until)
+        ended.set()
 
-    return has_ended
+    threading.Thread(target=wait, daemon=True).start()
+    return lambda: ended.wait(PATIENCE_S)
 
 
 def test_real_time_never_goes_back() -> None:
@@ -92,23 +104,24 @@ def test_a_source_that_is_ready_ends_the_wait_at_once() -> None:
     assert wait_in_thread(RealClock(), Bell(), Bell(rung=True))()
 
 
-def test_a_source_made_ready_by_another_thread_ends_the_wait() -> None:
-    clock, bell, quiet = RealClock(), Bell(), Bell()
-    has_ended = wait_in_thread(clock, quiet, bell)
+@pytest.mark.parametrize("until", [None, math.inf, 1e300])
+def test_a_source_made_ready_by_another_thread_ends_the_wait(until: float | None) -> None:
+    clock, bell, quiet = RealClock(), LookedAt(), Bell()
+    has_ended = wait_in_thread(clock, quiet, bell, until=until)
+    assert bell.looked_at.wait(PATIENCE_S)
     bell.ring()
     assert has_ended()
 
 
-@pytest.mark.parametrize("until", [None, math.inf])
-def test_a_source_that_rings_between_the_look_and_the_sleep_is_not_missed(until: float | None) -> None:
-    assert wait_in_thread(RealClock(), LateBell(), until=until)()
+def test_a_source_that_rings_between_the_look_and_the_sleep_is_not_missed() -> None:
+    assert wait_in_thread(RealClock(), LateBell())()
 
 
-def test_waking_for_nothing_is_not_the_end_of_a_wait() -> None:
+def test_waking_for_nothing_is_neither_the_end_of_a_wait_nor_the_beginning_of_a_spin() -> None:
     bell = FalseAlarm()
     assert wait_in_thread(RealClock(), bell)()
     assert bell.rung
-    assert bell.looks >= 3
+    assert bell.looks <= 4, "one look at the start, and one for each of three wakes"
 
 
 def test_a_source_is_subscribed_to_once() -> None:

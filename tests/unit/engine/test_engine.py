@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -13,10 +14,11 @@ from plait.core.client import Delta
 from plait.core.errors import InvariantError, RequestError
 from plait.core.events import Arrived, Cancelled, Emitted, Finished, Refused, Scheduled, Submitted
 from plait.core.ids import RequestId
-from plait.core.request import FinishReason, Request, Task
+from plait.core.request import FinishReason, Request, Sequence, Task
 from plait.core.sampling import SamplingParams
 from plait.core.step import Join
 from plait.engine.inbox import Arrive, Close
+from plait.text.stream import TextStream
 
 STOPPING = SamplingParams(stop=("gh",))
 
@@ -154,6 +156,23 @@ def test_a_refusal_of_one_choice_refuses_the_request_and_leaves_nothing_behind()
     assert stage.scheduler.num_waiting == 0
 
 
+def test_a_choice_that_is_refused_takes_back_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    admit = stage.scheduler.admit
+
+    def admit_two(seq: Sequence, now: float) -> None:
+        if stage.scheduler.num_waiting == 2:
+            raise RequestError("the queue is full; come back later", code="queue_full", status=429)
+        admit(seq, now)
+
+    monkeypatch.setattr(stage.scheduler, "admit", admit_two)
+    stage.arrive(ask("r", n=3), ask("s", n=2))
+    stage.run()
+    assert stage.answers.refusal("r").code == "queue_full"
+    assert stage.answers.text("s", 1) == "defg"
+    assert [event.request for event in stage.of(Arrived)] == ["s", "s"]
+
+
 # Choices and seeds
 
 
@@ -196,7 +215,7 @@ def test_a_drawn_seed_depends_on_the_request_id_and_the_engines_seed_alone() -> 
     assert drawn("r") == drawn("r", "x", "y")
     assert drawn("r") != drawn("s")
     assert drawn("r") != drawn("r", seed=1)
-    assert 0 <= drawn("r") < 2**63
+    assert all(0 <= drawn(f"r{number}") < 2**63 for number in range(10)), "what a request could have asked for"
 
 
 @pytest.mark.parametrize(("seed", "key"), [(7, 7), (-1, 2**64 - 1), (-(2**63), 2**63), (2**63 - 1, 2**63 - 1)])
@@ -409,6 +428,21 @@ def test_health_counts_who_waits_and_who_runs() -> None:
     stage.tick()
     health = stage.engine.health()
     assert (health.ok, health.num_running, health.num_waiting) == (True, 1, 2)
+
+
+def test_what_has_ended_leaves_nothing_behind() -> None:
+    def num_alive() -> int:
+        gc.collect()
+        return sum(isinstance(found, Sequence | TextStream) for found in gc.get_objects())
+
+    before = num_alive()
+    stage = Stage(num_blocks=8, edit=failing(3))
+    for number in range(8):
+        stage.arrive(ask(f"r{number}", "abcde", max_tokens=6, n=2), at_s=2.0 * number)
+    stage.abort("r5", at_s=20.0)
+    stage.run()
+    assert len(stage.of(Finished)) == 16
+    assert num_alive() == before
 
 
 # The event stream
