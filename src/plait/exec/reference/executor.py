@@ -4,7 +4,7 @@ Owns lanes, their queues and the thread that works through them. Between two ops
 cancels, so every control verb takes effect at the next op. Runnable lanes take turns, op by op. Until the first
 `assign` the first lane has every share unit and the others rest.
 Invariant: steps of one lane run one after another in order of submission; a lane without a share unit, or suspended,
-does not move.
+does not move, except that a step without live chunks ends.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class _Lane:
 
     @property
     def runnable(self) -> bool:
-        return bool(self.units) and not self.suspended and bool(self.queue)
+        """A dead step ends on a resting lane too: who cancels a parked step wants its memory back."""
+        works = bool(self.units) and not self.suspended
+        return bool(self.queue) and (works or self.queue[0].run.is_dead)
 
 
 class ReferenceExecutor:
@@ -182,6 +184,7 @@ class ReferenceExecutor:
                 for job in lane.queue:
                     if job.run.plan.step == step:
                         job.run.cancelled.update(seqs)
+            self._changed.notify_all()
 
     def collect(self) -> list[StepResult]:
         with self._changed:

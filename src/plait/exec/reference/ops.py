@@ -32,11 +32,11 @@ def padded(num_rows: int) -> int:
 
 
 def norm(op: Norm, x: Floats, weights: Mapping[str, Floats]) -> Floats:
-    parts = x.reshape(len(x), op.parts, -1)
+    parts = x.reshape(len(x), op.parts, x.shape[1] // op.parts)
     if op.kind is NormKind.LAYER:
         parts = parts - parts.mean(axis=2, keepdims=True)
     mean_square = np.square(parts).mean(axis=2, keepdims=True)
-    y: Floats = (parts / np.sqrt(mean_square + np.float32(op.eps))).reshape(len(x), -1)
+    y: Floats = (parts / np.sqrt(mean_square + np.float32(op.eps))).reshape(x.shape)
     if op.weight is not None:
         y = y * _per_column(np.float32(op.offset) + weights[op.weight], y.shape[1])
     if op.bias is not None:
