@@ -61,7 +61,7 @@ def run_batch_command(sources: OptionSources) -> int:
     check_output(config)
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
         model = load_model(engine_options, progress, datetime.now)
-    totals = Totals(engine_options.max_num_seqs)
+    totals = Totals()
     engine = start_engine(engine_options, model, totals, say)
     try:
         if not options.quiet:

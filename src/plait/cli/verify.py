@@ -90,7 +90,7 @@ def run_verify(sources: OptionSources) -> int:
     prompts = _read_prompts(verify.prompts)[: verify.num_prompts]
     with download_progress(options.model, quiet=verify.quiet) as progress:
         model = load_model(options, progress, datetime.now)
-    engine = start_engine(options, model, Totals(options.max_num_seqs), say)
+    engine = start_engine(options, model, Totals(), say)
     try:
         if not verify.quiet:
             for line in start_report(engine):

@@ -1,24 +1,36 @@
 """Machine: what this process may use of the machine it runs on.
 
-Owns the reading of memory limits, control groups included: a container's limit is the limit, whatever the host has.
+Owns the reading of memory limits, control groups included: a container's limit is the limit, whatever the host has, and
+so is that of every group around it.
 """
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
-_CGROUP_LIMIT = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
-_CGROUP_USED = ("sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory/memory.usage_in_bytes")
+_CGROUP_ROOT = "sys/fs/cgroup"
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupFiles:
+    """How one version of control groups names its files; `reclaimable` is a line of memory.stat."""
+
+    limit: str
+    used: str
+    reclaimable: str
+
+
+_V2 = _GroupFiles("memory.max", "memory.current", "inactive_file")
+_V1 = _GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int:
     """Bytes that can be allocated now without swapping; `root` is where /proc and /sys lie."""
-    available = _proc_available(root)
-    limit, used = _first_number(root, _CGROUP_LIMIT), _first_number(root, _CGROUP_USED)
-    if limit is None or used is None:
-        return available
-    return max(0, min(available, limit - used))
+    left = [_left_in_group(folder, files) for folder, files in _groups(root)]
+    return max(0, min([_proc_available(root), *(size for size in left if size is not None)]))
 
 
 def num_cores() -> int:
@@ -27,19 +39,42 @@ def num_cores() -> int:
 
 
 def _proc_available(root: Path) -> int:
+    sizes = _numbers(root / "proc/meminfo")
+    for name in ("MemAvailable", "MemFree"):
+        if name in sizes:
+            return sizes[name] * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _groups(root: Path) -> Iterator[tuple[Path, _GroupFiles]]:
+    """The control groups of this process, from its own outwards. A container often sees its own as the outermost."""
+    lines = _text(root / "proc/self/cgroup").splitlines()
+    for files, base, marker in ((_V2, root / _CGROUP_ROOT, "0::"), (_V1, root / _CGROUP_ROOT / "memory", ":memory:")):
+        paths = [PurePosixPath(line.partition(marker)[2]) for line in lines if marker in line]
+        inside = paths[0] if paths and ".." not in paths[0].parts else PurePosixPath("/")
+        for group in (inside, *inside.parents):
+            yield base / group.relative_to("/"), files
+
+
+def _left_in_group(folder: Path, files: _GroupFiles) -> int | None:
+    """What the group may still allocate; None: it sets no limit."""
+    limit, used = _text(folder / files.limit).strip(), _text(folder / files.used).strip()
+    if not (limit.isdigit() and used.isdigit()):
+        return None  # not there, or "max"
+    # Pages of files that nobody has read lately count as used, but the kernel drops them before it refuses anything.
+    reclaimable = _numbers(folder / "memory.stat").get(files.reclaimable, 0)
+    return int(limit) - max(0, int(used) - reclaimable)
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """The lines `name value` or `name: value kB` of a file."""
+    fields = [line.replace(":", " ").split() for line in _text(path).splitlines()]
+    return {one[0]: int(one[1]) for one in fields if len(one) > 1 and one[1].isdigit()}
+
+
+def _text(path: Path) -> str:
+    """What a file says; nothing if it cannot be read."""
     try:
-        lines = (root / "proc/meminfo").read_text().splitlines()
-    except OSError:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines) if rest}
-    return sizes.get("MemAvailable", sizes.get("MemFree", 0))
-
-
-def _first_number(root: Path, names: tuple[str, ...]) -> int | None:
-    for name in names:
-        try:
-            text = (root / name).read_text().strip()
-        except OSError:
-            continue
-        return int(text) if text.isdigit() else None  # "max" means no limit
-    return None
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""

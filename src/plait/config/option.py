@@ -1,9 +1,10 @@
 """Options: a frozen dataclass is a set of options, one field each.
 
-Owns the reading of fields as options and the order in which sources win: command line, environment (PLAIT_<FLAG>),
-YAML file, default. This is the only file that reads the environment. Invariant: a value that reaches a config object
-has passed its field's parser, whatever source it came from, and an unknown name in any source is an error with the
-nearest known one.
+Owns the reading of fields as options and the order in which sources win: command line, environment (PLAIT_<FIELD>),
+YAML file, default. This is the only file that reads the environment.
+Invariant: a value that reaches a config object has passed its field's parser, whatever source it came from. An unknown
+name in a YAML file is an error with the nearest known one; in the environment it is none, because orchestrators set
+variables of their own there (a service called plait gives PLAIT_PORT and others to its neighbours).
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class OptionSources:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean X?)` for the closest known name, or nothing."""
+    """`; did you mean X?` for the closest known name, or nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -128,7 +129,8 @@ def _read_yaml(path: Path, specs: Sequence[OptionSpec]) -> dict[str, str]:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--config {path} cannot be read: {error.strerror}; give an existing YAML file") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # ValueError: not UTF-8, or a date that does not exist. RecursionError: brackets in brackets without end.
         reason = " ".join(str(error).split())
         raise UsageError(f"--config {path} is not YAML: {reason}; write lines such as `max-model-len: 4096`") from None
     if document is None:

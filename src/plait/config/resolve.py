@@ -14,6 +14,9 @@ from plait.core.errors import UsageError
 FREE_SHARE = 4
 """A quarter of the free memory goes to the KV cache unless the user says otherwise."""
 
+MAX_SEQS = 65_536
+"""More rows than this cost memory and time even if nobody takes them."""
+
 KEY_TILE = 256
 """Attention's key tile: a block must divide it (docs/concepts/numerics.md)."""
 
@@ -39,6 +42,8 @@ class Sizes:
 def resolve_sizes(options: EngineOptions, facts: ModelFacts, available_bytes: int) -> Sizes:
     """Choose memory and context length; `UsageError` where the user's numbers contradict each other or the model."""
     _check_block_size(options.block_size)
+    if options.max_num_seqs > MAX_SEQS:
+        raise UsageError(f"--max-num-seqs is {options.max_num_seqs}; give at most {MAX_SEQS}")
     wanted = options.max_model_len or facts.max_positions
     if wanted > facts.max_positions:
         raise UsageError(
@@ -48,7 +53,11 @@ def resolve_sizes(options: EngineOptions, facts: ModelFacts, available_bytes: in
     block_bytes = facts.cache_bytes_per_token * options.block_size
     capacity = memory // block_bytes * options.block_size
     if capacity < options.block_size:
-        raise UsageError(f"--kv-cache-memory is {memory} bytes but one block takes {block_bytes}; give at least that")
+        whose = "--kv-cache-memory is" if options.kv_cache_memory is not None else "the share of free memory is"
+        raise UsageError(
+            f"{whose} {memory} bytes but one block of the KV cache takes {block_bytes}; give at least that with "
+            "--kv-cache-memory"
+        )
     reasons = [reason]
     if capacity < wanted:
         needed = -(-wanted // options.block_size) * block_bytes

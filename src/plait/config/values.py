@@ -6,10 +6,12 @@ Owns the parsers and their messages. A parser gets a string and raises `ValueErr
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from pathlib import Path
 
-_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtT]i?)?[bB]?")
-_COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kKmM])?")
+_NUMBER = r"([0-9]{1,18}(?:\.[0-9]{1,18})?)"
+_BYTES = re.compile(_NUMBER + r"\s*([kKmMgGtT]i?)?[bB]?")
+_COUNT = re.compile(_NUMBER + r"\s*([kKmM])?")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
@@ -22,9 +24,9 @@ def parse_bytes(text: str) -> int:
         raise ValueError("a size such as 1GiB, 512MiB or 2000000000 is expected")
     number, unit = found.groups()
     if unit is None:
-        return int(float(number))
+        return int(Fraction(number))
     base = 1024 if unit.endswith("i") else 1000
-    return int(float(number) * base ** _POWERS[unit[0].lower()])
+    return int(Fraction(number) * base ** _POWERS[unit[0].lower()])
 
 
 def parse_count(text: str) -> int:
@@ -34,8 +36,8 @@ def parse_count(text: str) -> int:
         raise ValueError("a whole number such as 4096, 32k (32,000) or 32K (32,768) is expected")
     number, unit = found.groups()
     factor = 1 if unit is None else (1000 if unit.islower() else 1024) ** _POWERS[unit.lower()]
-    value = float(number) * factor
-    if value != int(value):
+    value = Fraction(number) * factor
+    if value.denominator != 1:
         raise ValueError("a whole number is expected")
     return int(value)
 
@@ -71,4 +73,9 @@ def parse_text(text: str) -> str:
 
 
 def parse_path(text: str) -> Path:
-    return Path(parse_text(text)).expanduser()
+    if "\0" in text:
+        raise ValueError("a path cannot hold the character NUL")
+    try:
+        return Path(parse_text(text)).expanduser()
+    except RuntimeError:
+        raise ValueError("there is no such user; write the whole path") from None

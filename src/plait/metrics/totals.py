@@ -29,9 +29,8 @@ BLOCKED_ENOUGH = 0.2
 
 @dataclass(slots=True)
 class Totals:
-    """An `EventSink`. `max_rows`: how many sequences may run at once."""
+    """An `EventSink`."""
 
-    max_rows: int
     first_s: float | None = None
     last_s: float = 0.0
     num_steps: int = 0

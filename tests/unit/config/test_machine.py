@@ -1,0 +1,120 @@
+"""Memory that may be used, read from made-up /proc and /sys trees: the tightest limit around the process counts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from plait.config.machine import available_memory_bytes, num_cores
+
+GIB = 2**30
+MEMINFO = f"""\
+MemTotal:       {64 * 2**20} kB
+MemFree:        {2 * 2**20} kB
+MemAvailable:   {40 * 2**20} kB
+Buffers:            1234 kB
+HugePages_Total:       0
+"""
+
+
+def machine(root: Path, files: dict[str, str], meminfo: str | None = MEMINFO) -> Path:
+    """A root with these files; control groups are written relative to sys/fs/cgroup."""
+    if meminfo is not None:
+        files = {"/proc/meminfo": meminfo, **files}
+    for name, text in files.items():
+        path = root / name.lstrip("/") if name.startswith("/") else root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_without_groups_it_is_what_the_kernel_says_is_available(tmp_path: Path) -> None:
+    assert available_memory_bytes(machine(tmp_path, {})) == 40 * GIB
+
+
+def test_old_kernels_say_what_is_free(tmp_path: Path) -> None:
+    old = "\n".join(line for line in MEMINFO.splitlines() if not line.startswith("MemAvailable"))
+    assert available_memory_bytes(machine(tmp_path, {}, old)) == 2 * GIB
+
+
+@pytest.mark.parametrize("meminfo", [None, "", "nonsense\nMemAvailable: much kB\n"])
+def test_a_system_that_says_nothing_gives_half_of_its_memory(meminfo: str | None, tmp_path: Path) -> None:
+    half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    assert available_memory_bytes(machine(tmp_path, {}, meminfo)) == half
+
+
+def test_a_containers_limit_is_the_limit(tmp_path: Path) -> None:
+    files = {"memory.max": f"{8 * GIB}\n", "memory.current": f"{3 * GIB}\n"}
+    assert available_memory_bytes(machine(tmp_path, files)) == 5 * GIB
+
+
+def test_files_in_the_page_cache_do_not_count_as_used(tmp_path: Path) -> None:
+    stat = f"anon {GIB}\nfile {6 * GIB}\ninactive_file {4 * GIB}\nactive_file {2 * GIB}\n"
+    files = {"memory.max": f"{8 * GIB}", "memory.current": f"{7 * GIB}", "memory.stat": stat}
+    assert available_memory_bytes(machine(tmp_path, files)) == 5 * GIB
+
+
+def test_old_control_groups_are_read_too(tmp_path: Path) -> None:
+    files = {
+        "memory/memory.limit_in_bytes": f"{8 * GIB}",
+        "memory/memory.usage_in_bytes": f"{7 * GIB}",
+        "memory/memory.stat": f"inactive_file 1\ntotal_inactive_file {2 * GIB}\n",
+    }
+    assert available_memory_bytes(machine(tmp_path, files)) == 3 * GIB
+
+
+@pytest.mark.parametrize("limit", ["max", "9223372036854771712", ""])
+def test_no_limit_is_no_limit(limit: str, tmp_path: Path) -> None:
+    files = {
+        "memory.max": limit,
+        "memory.current": "5",
+        "memory/memory.limit_in_bytes": limit,
+        "memory/memory.usage_in_bytes": "5",
+    }
+    assert available_memory_bytes(machine(tmp_path, files)) == 40 * GIB
+
+
+def test_the_host_may_have_less_than_the_limit_allows(tmp_path: Path) -> None:
+    files = {"memory.max": f"{100 * GIB}", "memory.current": "0"}
+    assert available_memory_bytes(machine(tmp_path, files)) == 40 * GIB
+
+
+def test_a_group_that_is_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
+    files = {"memory.max": f"{GIB}", "memory.current": f"{2 * GIB}"}
+    assert available_memory_bytes(machine(tmp_path, files)) == 0
+
+
+@pytest.mark.parametrize("tightest", ["user.slice/run.scope", "user.slice", ""])
+def test_the_tightest_group_around_the_process_counts(tightest: str, tmp_path: Path) -> None:
+    files = {"/proc/self/cgroup": "0::/user.slice/run.scope\n"}
+    for group in ("user.slice/run.scope", "user.slice", ""):
+        files[f"{group}/memory.max" if group else "memory.max"] = f"{(4 if group == tightest else 16) * GIB}"
+        files[f"{group}/memory.current" if group else "memory.current"] = f"{GIB}"
+    assert available_memory_bytes(machine(tmp_path, files)) == 3 * GIB
+
+
+def test_a_group_elsewhere_does_not_count(tmp_path: Path) -> None:
+    files = {"/proc/self/cgroup": "0::/mine\n", "other/memory.max": "1", "other/memory.current": "0"}
+    assert available_memory_bytes(machine(tmp_path, files)) == 40 * GIB
+
+
+def test_old_groups_are_found_by_their_controller(tmp_path: Path) -> None:
+    files = {
+        "/proc/self/cgroup": "12:cpu,cpuacct:/elsewhere\n5:memory:/docker/abc\n0::/unified\n",
+        "memory/docker/abc/memory.limit_in_bytes": f"{6 * GIB}",
+        "memory/docker/abc/memory.usage_in_bytes": f"{GIB}",
+    }
+    assert available_memory_bytes(machine(tmp_path, files)) == 5 * GIB
+
+
+@pytest.mark.parametrize("line", ["0::/../../host\n", "0::/gone/away\n", "rubbish", "\xff"])
+def test_a_path_that_leads_nowhere_leaves_the_groups_that_are_seen(line: str, tmp_path: Path) -> None:
+    files = {"/proc/self/cgroup": line, "memory.max": f"{8 * GIB}", "memory.current": f"{3 * GIB}"}
+    assert available_memory_bytes(machine(tmp_path, files)) == 5 * GIB
+
+
+def test_this_machine_has_memory_and_cores() -> None:
+    assert available_memory_bytes() > 2**20
+    assert 1 <= num_cores() <= (os.cpu_count() or 1)
