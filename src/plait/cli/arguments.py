@@ -39,6 +39,9 @@ class _OneLineParser(argparse.ArgumentParser):
     known: tuple[str, ...] = ()
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub(
+            r"^argument (\S+): ignored explicit argument (.*)$", r"\1 takes no value, but \2 was given", message
+        )
         unknown = re.search(r"invalid choice: '([\w-]+)'", message)
         close = nearest(unknown.group(1), self.known) if unknown else ""
         raise UsageError(f"{message}{close or f'; see {self.prog} --help'}")
@@ -59,9 +62,7 @@ def parse_arguments(argv: Sequence[str], commands: Sequence[Command], version: s
         raise UsageError(f"no command was given; choose one of {', '.join(parser.known)}")
     command = next(one for one in commands if one.name == name)
     if unknown:
-        flags = [f"--{spec.flag}" for spec in _specs_of(command)]
-        hint = nearest(unknown[0].split("=")[0], flags) or f"; see plait {name} --help"
-        raise UsageError(f"{unknown[0]!r} is not an option of plait {name}{hint}")
+        raise UsageError(_unknown(unknown[0], command))
     yaml_file = given.pop("config")
     bare = given.pop("bare", None)
     typed = {field: text for field, text in given.items() if text is not None}
@@ -71,6 +72,19 @@ def parse_arguments(argv: Sequence[str], commands: Sequence[Command], version: s
         typed[command.positional] = bare
     specs = _specs_of(command)
     return Invocation(name, OptionSources(specs, typed, None if yaml_file is None else Path(yaml_file)))
+
+
+def _unknown(argument: str, command: Command) -> str:
+    see = f"; see plait {command.name} --help"
+    if not argument.startswith("-"):
+        return f"{argument!r} is one argument too many for plait {command.name}{see}"
+    specs = _specs_of(command)
+    flags = [
+        "--config",
+        *(f"--{spec.flag}" for spec in specs),
+        *(f"--no-{spec.flag}" for spec in specs if spec.is_switch),
+    ]
+    return f"{argument!r} is not an option of plait {command.name}{nearest(argument.split('=')[0], flags) or see}"
 
 
 def _specs_of(command: Command) -> list[OptionSpec]:

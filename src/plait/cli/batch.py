@@ -18,7 +18,7 @@ from plait.batch.progress import BatchProgress
 from plait.batch.runner import BatchPorts, run_batch
 from plait.batch.source import check_input
 from plait.build import LocalEngine, load_model, start_engine
-from plait.cli.terminal import download_progress, say, start_report
+from plait.cli.terminal import download_progress, say, show, start_report
 from plait.config.batch_options import BatchOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
@@ -82,9 +82,9 @@ def _run(config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals
         bar.close()
     summary = replace(summary, limited_by=totals.limit())
     if options.json:
-        print(orjson.dumps(summary.json_object()).decode())
+        show(orjson.dumps(summary.json_object()).decode())
     else:
-        print(summary.text())
+        show(summary.text())
     return summary.exit_code
 
 

@@ -27,6 +27,7 @@ COMMANDS = (
 RUN: dict[str, Callable[[OptionSources], int]] = {"batch": run_batch_command, "verify": run_verify}
 
 INTERRUPTED = 130
+NOBODY_READS = 141
 OUR_FAULT = 70
 
 
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PlaitError as error:
         print(f"plait: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        return NOBODY_READS
     except KeyboardInterrupt:
         print("plait: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -1,10 +1,11 @@
 """Terminal: what commands show while they work. Results go to stdout, everything else to stderr.
 
-Owns the start-up report and the download bar. Knows no command.
+Owns both streams, the start-up report and the download bar. Knows no command.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from tqdm import tqdm
 
 from plait.build import LocalEngine
+from plait.core.errors import PlaitError
 
 MIB = 1024 * 1024
 
@@ -19,6 +21,18 @@ MIB = 1024 * 1024
 def say(text: str) -> None:
     """One line for a person."""
     print(text, file=sys.stderr, flush=True)
+
+
+def show(text: str) -> None:
+    """A result, written out at once: if it cannot be, that is the last moment to say so in one line."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # Python flushes once more at exit; what is left in its buffer may then go where nobody minds.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise PlaitError(f"standard output cannot be written: {error.strerror}; send it to another place") from None
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,11 +21,12 @@ import orjson
 from tqdm import tqdm
 
 from plait.build import LocalEngine, load_model, start_engine
-from plait.cli.terminal import download_progress, say, start_report
+from plait.cli.terminal import download_progress, say, show, start_report
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.config.verify_options import VerifyOptions
 from plait.core.errors import RequestError, UsageError
+from plait.core.executor import ExecutorInfo
 from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
@@ -87,7 +89,7 @@ class Verdict:
 
 def run_verify(sources: OptionSources) -> int:
     options, verify = sources.read(EngineOptions), sources.read(VerifyOptions)
-    prompts = _read_prompts(verify.prompts)[: verify.num_prompts]
+    prompts = read_prompts(verify.prompts)[: verify.num_prompts]
     with download_progress(options.model, quiet=verify.quiet) as progress:
         model = load_model(options, progress, datetime.now)
     engine = start_engine(options, model, Totals(), say)
@@ -99,11 +101,11 @@ def run_verify(sources: OptionSources) -> int:
     finally:
         engine.close()
     if verify.json:
-        print(json.dumps({**asdict(verdict), "kept": verdict.kept}))
+        show(json.dumps({**asdict(verdict), "kept": verdict.kept}))
     else:
-        print(verdict.sentence())
+        show(verdict.sentence())
         for name in verdict.different:
-            print(f"different: {name}")
+            show(f"different: {name}")
     return 0 if verdict.kept else 1
 
 
@@ -124,7 +126,7 @@ async def _check(engine: LocalEngine, prompts: Sequence[Prompt], verify: VerifyO
                 *(_answer(engine, requests[place], f"mix-{mix}-{place}", True, bar.update) for place in order)
             )
             mixed.append([answers[order.index(place)] for place in range(len(requests))])
-    return _judge(engine, requests, alone, mixed)
+    return judge(engine.executor, requests, alone, mixed)
 
 
 def _request(engine: LocalEngine, prompt: Prompt, place: int, max_tokens: int) -> Request:
@@ -150,18 +152,22 @@ async def _answer(
     tokens: list[int] = []
     logprobs: list[float] = []
     named = replace(request, id=RequestId(name), cache_prefix=cache_prefix)
-    async for delta in engine.client.submit(named):
-        tokens += delta.tokens
-        logprobs += [one.logprob for one in delta.logprobs]
-        if delta.error is not None:
-            raise RequestError(f"prompt {request.id}: {delta.error}")
+    try:
+        async for delta in engine.client.submit(named):
+            tokens += delta.tokens
+            logprobs += [one.logprob for one in delta.logprobs]
+            if delta.error is not None:
+                raise RequestError(delta.error)
+    except RequestError as error:
+        raise RequestError(f"prompt {request.id}: {error}") from None
     done()
     return Answer(tuple(tokens), tuple(logprobs))
 
 
-def _judge(
-    engine: LocalEngine, requests: Sequence[Request], alone: Sequence[Answer], mixed: Sequence[Sequence[Answer]]
+def judge(
+    executor: ExecutorInfo, requests: Sequence[Request], alone: Sequence[Answer], mixed: Sequence[Sequence[Answer]]
 ) -> Verdict:
+    """Compare the answers of every mix, in the order of `requests`, with those that were given alone."""
     identical = bit_equal = 0
     difference = 0.0
     different: dict[str, None] = {}
@@ -173,21 +179,29 @@ def _judge(
             identical += 1
             bit_equal += first == other
             pairs = zip(first.logprobs, other.logprobs, strict=True)
-            difference = max([difference, *(abs(one - another) for one, another in pairs)])
+            difference = max([difference, *(_distance(one, another) for one, another in pairs)])
     return Verdict(
         num_answers=len(mixed) * len(requests),
         num_identical=identical,
         num_bit_equal=bit_equal,
         max_logprob_difference=difference,
-        promises_bits=engine.executor.bit_exact,
-        fingerprint=engine.executor.fingerprint,
+        promises_bits=executor.bit_exact,
+        fingerprint=executor.fingerprint,
         num_prompts=len(requests),
         num_mixes=len(mixed),
         different=tuple(different),
     )
 
 
-def _read_prompts(path: Path | None) -> list[Prompt]:
+def _distance(one: float, another: float) -> float:
+    """Infinite if only one of them is a number, which no tolerance may forgive."""
+    if one == another:
+        return 0.0
+    distance = abs(one - another)
+    return math.inf if math.isnan(distance) else distance
+
+
+def read_prompts(path: Path | None) -> list[Prompt]:
     """The built-in prompts, or those of a file: lines with `messages` or `prompt`, or OpenAI Batch lines."""
     if path is None:
         raw = resources.files("plait").joinpath("resources/verify_prompts.jsonl").read_bytes()
