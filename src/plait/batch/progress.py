@@ -44,6 +44,14 @@ class BatchProgress:
 ProgressSink = Callable[[BatchProgress], None]
 
 
+@dataclass(slots=True, eq=False)
+class OpenLine:
+    """A line that is being answered: output tokens so far, and at most."""
+
+    limit_tokens: int
+    emitted_tokens: int = 0
+
+
 class Tally:
     """Counts one run, and reports at most every `REPORT_EVERY_S`."""
 
@@ -56,13 +64,31 @@ class Tally:
         self._done = 0
         self._failed = 0
         self._emitted = 0
+        self._open: dict[OpenLine, None] = {}
+        self._num_closed = 0
+        self._closed_tokens = 0
+        self._closed_limits = 0
         self.usage = Usage()
         """Tokens of the lines recorded in this run."""
 
-    def emitted(self, num_tokens: int) -> None:
-        """Output tokens reached us; their line is not finished yet."""
+    def opened(self, limit_tokens: int) -> OpenLine:
+        """A line goes to the engine; it will have at most `limit_tokens` output tokens."""
+        line = OpenLine(max(1, limit_tokens))
+        self._open[line] = None
+        return line
+
+    def emitted(self, line: OpenLine, num_tokens: int) -> None:
+        """Output tokens of an open line reached us."""
+        line.emitted_tokens += num_tokens
         self._emitted += num_tokens
         self._report_if_due()
+
+    def closed(self, line: OpenLine) -> None:
+        """The line has its answer, whether or not it is on the disk yet."""
+        del self._open[line]
+        self._num_closed += 1
+        self._closed_tokens += line.emitted_tokens
+        self._closed_limits += line.limit_tokens
 
     def recorded(self, outcomes: Sequence[LineOutcome]) -> None:
         for outcome in outcomes:
@@ -89,13 +115,21 @@ class Tally:
         )
 
     def _left_s(self, lines_left: int, elapsed_s: float) -> float | None:
-        """Output tokens still to come, at the speed so far. Lines are no measure: faulty ones take no time at all."""
-        num_answered = self._before.done + self._done
-        if not num_answered or not self._emitted:
-            return 0.0 if not lines_left else None
-        tokens_per_line = (self._before.usage.output_tokens + self.usage.output_tokens) / num_answered
-        of_open_lines = self._emitted - self.usage.output_tokens
-        return max(0.0, lines_left * tokens_per_line - of_open_lines) * elapsed_s / self._emitted
+        """Output tokens still to come, at the speed so far.
+
+        Open lines are judged by their own limits and by how much of theirs the answered ones used: short answers come
+        first, so that their mean alone would promise too early an end.
+        """
+        if not lines_left:
+            return 0.0
+        if not self._emitted:
+            return None
+        used = self._closed_tokens / self._closed_limits if self._closed_limits else 1.0
+        of_open = sum(max(1.0, used * line.limit_tokens - line.emitted_tokens) for line in self._open)
+        num_seen = self._num_closed + len(self._open)
+        per_line = (self._emitted + of_open) / num_seen if num_seen else 0.0
+        unread = max(0, lines_left - len(self._open))
+        return (of_open + unread * per_line) * elapsed_s / self._emitted
 
     def report(self) -> None:
         """Report now, due or not: at the beginning and at the end."""

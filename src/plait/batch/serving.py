@@ -17,7 +17,7 @@ from plait.api.errors import engine_failure
 from plait.batch.lines import BatchLine, LineFault
 from plait.batch.outcomes import LineOutcome, answered, never_run, refused
 from plait.batch.preparing import Preparer
-from plait.batch.progress import Tally
+from plait.batch.progress import OpenLine, Tally
 from plait.batch.recorder import Recorder
 from plait.core.client import EngineClient
 from plait.core.errors import EngineStopped, RequestError
@@ -88,28 +88,37 @@ class LineServer:
     async def _answer(self, work: Prepared) -> LineOutcome:
         line, call = work.line, work.call
         answer = Answer(call, self._tokenizer, self._unix_now())
+        open_line = self._tally.opened(sum(self._limit(request) for request in call.requests))
+        parts = [self._collect(answer, open_line, place, request) for place, request in enumerate(call.requests)]
         try:
-            await _together([self._collect(answer, place, request) for place, request in enumerate(call.requests)])
+            await _together(parts)
         except RequestError as error:
             if error.status in _NOT_NOW:
                 raise EngineStopped(f"the engine takes no more work: {error.message}") from error
             return self._refused(line, error)
+        finally:
+            self._tally.closed(open_line)
         if answer.is_aborted:
             raise EngineStopped(f"the engine closed before line {line.number} was answered")
         if answer.failure is not None:
             return self._refused(line, engine_failure(answer.failure))
         return answered(self._preparer.key(line.number), line.number, line.custom_id, answer.body(), answer.usage())
 
-    async def _collect(self, answer: Answer, place: int, request: Request) -> None:
+    async def _collect(self, answer: Answer, open_line: OpenLine, place: int, request: Request) -> None:
         is_whole = False
         try:
             async for delta in self._client.submit(request):
                 answer.add(place, delta)
-                self._tally.emitted(len(delta.tokens))
+                self._tally.emitted(open_line, len(delta.tokens))
             is_whole = True
         finally:
             if not is_whole:
                 await self._client.abort(request.id)
+
+    def _limit(self, request: Request) -> int:
+        """Output tokens that a request may have, all its choices together."""
+        room = self._client.model.max_model_tokens - len(request.prompt)
+        return request.n * (room if request.sampling.max_tokens is None else request.sampling.max_tokens)
 
     def _refused(self, line: BatchLine, error: RequestError) -> LineOutcome:
         return refused(self._preparer.key(line.number), line.number, line.custom_id, error)

@@ -19,6 +19,13 @@ class Watched:
         self.reports: list[BatchProgress] = []
         self.tally = Tally(total, before, self.clock.now, self.reports.append)
 
+    def answer(self, num_tokens: int, limit: int = 20) -> None:
+        """A line is answered with so many tokens and is on the disk."""
+        line = self.tally.opened(limit)
+        self.tally.emitted(line, num_tokens)
+        self.tally.closed(line)
+        self.tally.recorded([outcome()])
+
     def pass_time(self, seconds: float) -> None:
         self.clock.wait(until=self.clock.now() + seconds)
 
@@ -27,20 +34,20 @@ def outcome(*, failed: bool = False) -> LineOutcome:
     return LineOutcome(1, "a", "{}", failed, Usage() if failed else Usage(10, 5, 20))
 
 
-def test_nothing_is_estimated_before_the_first_answer() -> None:
+def test_nothing_is_estimated_before_the_first_token() -> None:
     watched = Watched(10)
     watched.pass_time(2)
-    watched.tally.emitted(8)
+    watched.tally.opened(20)
     watched.tally.recorded([outcome(failed=True)] * 2)
     now = watched.tally.progress()
-    assert (now.lines_left, now.left_s, now.output_tokens, now.output_tokens_per_s) == (8, None, 8, 4.0)
+    assert (now.lines_left, now.left_s, now.output_tokens) == (8, None, 0)
 
 
 def test_lines_tokens_speed_and_time_left_are_counted() -> None:
     watched = Watched(10)
-    watched.pass_time(4)
-    watched.tally.emitted(40)
-    watched.tally.recorded([outcome(), outcome(failed=True)])
+    watched.pass_time(2)
+    watched.answer(20)
+    watched.tally.recorded([outcome(failed=True)])
     assert watched.tally.progress() == BatchProgress(
         lines_total=10,
         lines_done=1,
@@ -48,34 +55,49 @@ def test_lines_tokens_speed_and_time_left_are_counted() -> None:
         lines_resumed=0,
         prompt_tokens=10,
         cached_tokens=5,
-        output_tokens=40,
-        elapsed_s=4.0,
+        output_tokens=20,
+        elapsed_s=2.0,
         output_tokens_per_s=10.0,
-        left_s=14.0,
+        left_s=16.0,  # eight more lines of 20 tokens
     )
 
 
 def test_lines_of_earlier_runs_count_as_lines_and_not_as_speed() -> None:
     watched = Watched(10, before=Counts(done=4, failed=2, usage=Usage(1, 1, 30)))
     watched.pass_time(1)
-    watched.tally.emitted(20)
-    watched.tally.recorded([outcome()])
+    watched.answer(20)
     now = watched.tally.progress()
     assert (now.lines_done, now.lines_failed, now.lines_resumed, now.lines_left) == (5, 2, 6, 3)
-    assert (now.output_tokens_per_s, now.left_s) == (20.0, 1.5)
+    assert (now.output_tokens_per_s, now.left_s) == (20.0, 3.0)
     assert watched.tally.usage == Usage(10, 5, 20)
 
 
-def test_what_open_lines_have_already_said_is_not_waited_for_again() -> None:
-    watched = Watched(3)
+def test_an_open_line_is_judged_by_its_own_limit_and_by_what_others_used_of_theirs() -> None:
+    watched = Watched(2)
     watched.pass_time(1)
-    watched.tally.emitted(20)
-    watched.tally.recorded([outcome()])
+    watched.answer(10, limit=20)
+    long = watched.tally.opened(80)
+    assert watched.tally.progress().left_s == 4.0  # half of 80, at ten tokens a second
     watched.pass_time(1)
-    watched.tally.emitted(20)
-    assert watched.tally.progress().left_s == 1.0
-    watched.tally.emitted(100)
-    assert watched.tally.progress().left_s == 0.0
+    watched.tally.emitted(long, 30)
+    assert watched.tally.progress().left_s == 0.5
+    watched.tally.emitted(long, 40)
+    left_s = watched.tally.progress().left_s
+    assert left_s is not None
+    assert 0 < left_s < 0.1, "longer than expected, and still not finished"
+
+
+def test_short_answers_first_do_not_promise_an_early_end() -> None:
+    watched = Watched(8)
+    opened = [watched.tally.opened(100) for _ in range(4)]
+    watched.pass_time(1)
+    for line in opened:
+        watched.tally.emitted(line, 4)
+    for _ in range(4):
+        watched.answer(4, limit=4)
+    left_s = watched.tally.progress().left_s
+    assert left_s is not None
+    assert left_s > 10
 
 
 def test_a_finished_job_has_no_time_left() -> None:
@@ -85,9 +107,10 @@ def test_a_finished_job_has_no_time_left() -> None:
 
 def test_reports_come_at_most_ten_times_a_second_and_on_demand() -> None:
     watched = Watched(10)
+    line = watched.tally.opened(100)
     for _ in range(100):
         watched.pass_time(0.01)
-        watched.tally.emitted(1)
+        watched.tally.emitted(line, 1)
     assert 8 <= len(watched.reports) <= 10
     told = [report.output_tokens for report in watched.reports]
     assert told == sorted(told)
