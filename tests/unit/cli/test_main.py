@@ -1,0 +1,108 @@
+"""Main: every way in which a command can end has its exit code and its words, and only our own faults show a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+
+import pytest
+
+from plait.cli.main import COMMANDS, RUN, main
+from plait.config.batch_options import BatchOptions
+from plait.config.engine_options import EngineOptions
+from plait.config.option import OptionSources
+from plait.core.errors import EngineStopped, InvariantError, ModelError, PlaitError, UsageError
+
+
+@pytest.fixture
+def ends_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | BaseException], int]:
+    """Run `plait verify`, whose work is replaced by an end."""
+
+    def run(end: int | BaseException) -> int:
+        def work(sources: OptionSources) -> int:
+            if isinstance(end, BaseException):
+                raise end
+            return end
+
+        monkeypatch.setitem(RUN, "verify", work)
+        return main(["verify"])
+
+    return run
+
+
+Ends = Callable[[int | BaseException], int]
+Capture = pytest.CaptureFixture[str]
+
+
+def test_the_commands_exit_code_is_passed_on(ends_with: Ends) -> None:
+    assert (ends_with(0), ends_with(1)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (PlaitError("no space left"), 1),
+        (ModelError("tiny.gguf is cut short"), 1),
+        (EngineStopped("the engine was closed"), 1),
+        (UsageError("--seed is 'x'; a whole number is expected"), 2),
+    ],
+)
+def test_expected_trouble_is_one_line(error: PlaitError, exit_code: int, ends_with: Ends, capsys: Capture) -> None:
+    assert ends_with(error) == exit_code
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"plait: {error}\n")
+
+
+def test_an_interrupt_is_no_error_of_anybody(ends_with: Ends, capsys: Capture) -> None:
+    assert ends_with(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == "plait: interrupted\n"
+
+
+def test_nobody_reading_on_is_not_worth_a_word(ends_with: Ends, capsys: Capture) -> None:
+    assert ends_with(BrokenPipeError()) == 141
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("fault", [InvariantError("block 3 freed twice"), ZeroDivisionError("division by zero")])
+def test_a_fault_of_ours_is_shown_whole(fault: Exception, ends_with: Ends, capsys: Capture) -> None:
+    assert ends_with(fault) == 70
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Traceback")
+    name = type(fault).__name__
+    assert lines[-1] == f"plait: internal error ({name}); please report it with the lines above"
+
+
+def test_a_mistyped_command_line_ends_with_two(capsys: Capture) -> None:
+    assert main(["verfy"]) == 2
+    assert main([]) == 2
+    assert main(["batch", "--outptu", "x"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert "did you mean verify?" in lines[0]
+    assert "did you mean --output?" in lines[2]
+
+
+def test_without_arguments_those_of_the_process_count(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("sys.argv", ["plait", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"plait {version('plait')}\n"
+
+
+def test_every_command_has_its_work_and_reads_the_engines_options() -> None:
+    assert [command.name for command in COMMANDS] == list(RUN)
+    assert all(EngineOptions in command.configs for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["batch"], "no input was given; name a JSONL file with -i FILE, or - for standard input"),
+        (["batch", "-i", "x.jsonl"], "no output was given; name the file for the answers with -o FILE"),
+    ],
+)
+def test_a_batch_needs_an_input_and_an_output(argv: list[str], message: str, capsys: Capture) -> None:
+    assert BatchOptions().input is None
+    assert main(argv) == 2
+    assert capsys.readouterr().err == f"plait: {message}\n"
