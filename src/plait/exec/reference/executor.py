@@ -12,10 +12,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from plait.core.errors import InvariantError
 from plait.core.executor import ExecutorInfo, StepForm
@@ -37,6 +39,10 @@ LANES = (LaneId(0), LaneId(1))
 SHARE_UNITS = 2
 """What `assign` hands out. More of them make no lane faster here: lanes take turns on one thread."""
 QUEUE_DEPTH = 2
+BLAS_THREADS = 1
+"""A BLAS's threads spin for each other at the end of every product: alone on the machine two are a little faster than
+one, beside anything else that runs they are four times slower (docs/lab/2026-11-29-first-light.md).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,7 @@ class ReferenceExecutor:
         self._closed = False
         self._fault: Exception | None = None
         self._thread: threading.Thread | None = None
+        self._until_closed = ExitStack()
 
     def load(self, programs: Mapping[str, Program], weights: WeightTable, layout: CacheLayout) -> None:
         """Take the program "step", its weights as float32, and cache memory. `ModelError` for what cannot be
@@ -116,6 +123,8 @@ class ReferenceExecutor:
             poison=self._config.poison,
             observe_logits=self._config.observe_logits,
         )
+        # For the whole process, because that is what a BLAS offers; undone by `close`.
+        self._until_closed.enter_context(threadpool_limits(BLAS_THREADS, user_api="blas"))
         if self._config.threaded:
             self._thread = threading.Thread(target=self._work, name="plait-reference", daemon=True)
             self._thread.start()
@@ -210,6 +219,7 @@ class ReferenceExecutor:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+        self._until_closed.close()
 
     def advance(self) -> bool:
         """Carry out one op of the lane whose turn it is; False if no lane can move. Only without a thread."""
