@@ -42,7 +42,7 @@ def of(*values: float) -> Logits:
 
 def likely(*probabilities: float) -> Logits:
     """Logits of given probabilities, shifted as a model might."""
-    return (np.log(np.asarray(probabilities)) + 3.0).astype(np.float32)
+    return np.asarray(np.log(probabilities) + 3.0, np.float32)
 
 
 def drawn(logits: Logits, params: SamplingParams, count: int = 400) -> set[int | None]:
