@@ -121,9 +121,9 @@ def test_text_and_paths_are_not_empty() -> None:
             parse("")
 
 
-def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
-    assert parse_path("~/models/a.gguf") == Path("/home/me/models/a.gguf")
+def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert parse_path("~/models/a.gguf") == tmp_path / "models/a.gguf"
     assert parse_path("-") == Path("-")
 
 
