@@ -173,7 +173,7 @@ def test_a_step_whose_last_chunk_is_cancelled_ends_with_the_next_turn(num_done: 
 
 def test_a_cancelled_chunk_is_computed_again_with_the_same_penalties() -> None:
     """Its tokens were seen once already; they count once."""
-    params = SamplingParams(temperature=0.0, frequency_penalty=1.5, logprobs=0)
+    params = SamplingParams(temperature=0.0, frequency_penalty=-2.0)
     calm, stopped = rig(), rig()
     for one in (calm, stopped):
         one.submit(prompt(1), joins=[1], params=params)
@@ -184,9 +184,10 @@ def test_a_cancelled_chunk_is_computed_again_with_the_same_penalties() -> None:
             stopped.executor.advance()
         stopped.executor.cancel(step, [SeqId(1)])
         assert stopped.run().status is StepStatus.CANCELLED
-    calm.submit(behind(1))
-    stopped.submit(behind(1))
-    assert stopped.run().seqs == calm.run().seqs
+    for start in range(len(PROMPT), len(PROMPT) + 6):
+        calm.submit(behind(1, start))
+        stopped.submit(behind(1, start))
+        assert stopped.run().seqs == calm.run().seqs
 
 
 # Numbers that are none
