@@ -155,6 +155,21 @@ class ChunkedScheduler:
             decisions.append(Submit(self._submitted(step)))
         return decisions
 
+    def check(self) -> None:
+        """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
+        rows = sorted([*self._free_rows, *(seq.row for seq in self._running if seq.row is not None)])
+        if rows != list(range(self._config.max_rows)):
+            raise InvariantError(f"rows {rows} are free or taken; there are {self._config.max_rows}, each once")
+        if self._running != sorted(self._running, key=order_key):
+            raise InvariantError(f"running sequences {[seq.id for seq in self._running]} are out of order")
+        everyone = {seq.id: seq for seq in (*self._running, *self._waiting)}
+        if everyone != self._by_id or len(everyone) != self.num_running + self.num_waiting:
+            raise InvariantError(f"sequences {sorted(self._by_id)} are known but {sorted(everyone)} run or wait")
+        for seq in self._waiting:
+            if seq.row is not None or seq.num_computed or seq.num_scheduled:
+                raise InvariantError(f"sequence {seq.id} waits but has row {seq.row} or something computed")
+        self._holds.check([seq.id for seq in self._running], everyone)
+
     def _plan_running(self, step: _OpenStep, now: float) -> None:
         # Decode first: one token each, so that a long prompt in the same step cannot take their place in the budget.
         order = sorted(self._running, key=lambda seq: seq.num_uncomputed > 1)

@@ -12,8 +12,9 @@ compare token ids.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
+from plait.core.errors import InvariantError
 from plait.core.ids import SeqId
 from plait.core.request import Sequence
 
@@ -59,6 +60,15 @@ class PrefixHolds:
     def forget(self, seq: Sequence) -> None:
         """`seq` ended or was preempted: what it had not computed yet is free for others."""
         self._drop(seq.id, self._keys.pop(seq.id, []))
+
+    def check(self, running: Collection[SeqId], known: Collection[SeqId]) -> None:
+        """Raise `InvariantError` if somebody who does not run holds a block, or something of a stranger is kept."""
+        idle = [seq_id for seq_id in self._owner.values() if seq_id not in running]
+        if idle:
+            raise InvariantError(f"holds: sequences {idle} hold others back but do not run")
+        strangers = [seq_id for seq_id in self._keys if seq_id not in known]
+        if strangers:
+            raise InvariantError(f"holds: keys of sequences {strangers} are kept, which have ended")
 
     def _drop(self, seq_id: SeqId, keys: list[int]) -> None:
         for key in keys:

@@ -298,6 +298,7 @@ class Stage:
 
     def wait(self, *sources: WaitSource, until: float | None = None) -> None:
         self.kv.check()
+        self.scheduler.check()
         if not (self.is_idle and self.script.next_s() is None):
             self.sim_clock.wait(*sources, self.script, until=until)
         self.script.deliver()
