@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.sched.kit import EOS, Stage, chunks
 
+from plait.core.decision import Blocked
 from plait.core.errors import InvariantError, RequestError
 from plait.core.events import Preempted
 from plait.core.ids import RequestId, SeqId
@@ -12,6 +13,7 @@ from plait.core.request import FinishReason, Request, SeqState, ServiceClass, Ta
 from plait.core.request import Sequence as Seq
 from plait.core.sampling import SamplingParams
 from plait.core.step import Join, Leave, StepResult, StepStatus, plan_hash
+from plait.kv.cache import Hit, Root
 
 
 def test_a_prompt_is_cut_to_the_token_budget_and_its_last_chunk_samples() -> None:
@@ -317,3 +319,52 @@ def test_equal_arrivals_give_equal_plans() -> None:
         stage.run()
         digests.append(plan_hash(stage.plans))
     assert digests[0] == digests[1]
+
+
+def test_a_long_line_behind_one_prefix_is_not_walked_through_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(max_step_tokens=8, max_rows=4)
+    for number in range(500):
+        stage.arrive([*range(20), number])
+    asked: list[object] = []
+    lookup = stage.kv.lookup
+
+    def counting(tokens: list[int], root: Root) -> Hit:
+        asked.append(tokens)
+        return lookup(tokens, root)
+
+    monkeypatch.setattr(stage.kv, "lookup", counting)
+    assert chunks(stage.step()) == [(0, 0, 8)]
+    stage.step()
+    stage.step()
+    assert stage.scheduler.blocked is Blocked.BY_PREFIX
+    assert 0 < len(asked) <= 3 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"row": None}, "are free or taken; there are 4, each once"),
+        ({"row": 1}, "are free or taken"),
+        ({"arrival_s": 99.0}, "are out of order"),
+    ],
+)
+def test_a_running_sequence_that_somebody_else_changed_is_found(changes: dict[str, object], message: str) -> None:
+    stage = Stage()
+    first, _ = stage.arrive([1, 2]), stage.arrive([3, 4])
+    stage.step()
+    stage.scheduler.check()
+    for name, value in changes.items():
+        setattr(first, name, value)
+    with pytest.raises(InvariantError, match=message):
+        stage.scheduler.check()
+
+
+def test_a_waiting_sequence_that_has_something_is_found() -> None:
+    stage = Stage(max_rows=1)
+    stage.arrive([1, 2])
+    waiting = stage.arrive([3, 4])
+    stage.step()
+    stage.scheduler.check()
+    waiting.num_computed = 1
+    with pytest.raises(InvariantError, match="sequence 1 waits but has row None or something computed"):
+        stage.scheduler.check()

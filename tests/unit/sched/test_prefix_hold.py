@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from plait.core.errors import InvariantError
 from plait.core.ids import RequestId, SeqId
 from plait.core.request import Request, Sequence
 from plait.sched.prefix_hold import PrefixHolds
@@ -76,3 +79,15 @@ def test_blocks_found_in_the_index_are_not_computed_again() -> None:
     computing(holds, 0, list(range(12)), num_hit=8)
     assert not holds.is_held(make_seq(1, list(range(12))), ROOT, 0)
     assert holds.is_held(make_seq(2, list(range(13))), ROOT, 8)
+
+
+def test_what_an_idle_sequence_holds_and_what_a_stranger_left_is_found() -> None:
+    holds = PrefixHolds(tokens_per_block=4)
+    owner = computing(holds, 0, list(range(12)))
+    holds.check(running=[owner.id], known=[owner.id])
+    with pytest.raises(InvariantError, match=r"sequences \[0, 0, 0\] hold others back but do not run"):
+        holds.check(running=[], known=[owner.id])
+    holds.forget(owner)
+    holds.is_held(make_seq(1, list(range(12))), ROOT, 0)
+    with pytest.raises(InvariantError, match=r"keys of sequences \[1\] are kept"):
+        holds.check(running=[], known=[])
