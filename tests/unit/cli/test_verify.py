@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -198,3 +201,21 @@ def test_a_model_that_is_none_is_one_line(tmp_path: Path, prompts: Path, capsys:
     broken.write_bytes(b"GGUF" + b"\0" * 20)
     assert verify(broken, prompts) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_interrupt_ends_it_in_one_line(tiny: Path, prompts: Path) -> None:
+    code = "import sys; from plait.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "verify", str(tiny), "--prompts", str(prompts), "--mixes", "100000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = ""
+        while not line.startswith("numerics"):
+            line = process.stderr.readline()
+            assert line, "it ended by itself"
+        process.stderr.read(1)  # the bar has begun, and so has the work
+        process.send_signal(signal.SIGINT)
+        printed, words = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert printed == ""
+    assert "Traceback" not in words
+    assert words.splitlines()[-1] == "plait: interrupted"

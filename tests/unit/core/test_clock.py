@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plait.core.clock import Clock, RealClock, SimClock, WaitSource
 from plait.core.errors import InvariantError
@@ -188,3 +190,13 @@ def test_simulated_time_never_goes_back() -> None:
 def test_simulated_time_that_nothing_can_move_is_our_bug() -> None:
     with pytest.raises(InvariantError, match="no source will ever become ready"):
         SimClock().wait(Bell(), Bell())
+
+
+@given(st.lists(st.tuples(st.lists(st.none() | st.floats(0, 100), max_size=3), st.floats(0, 100)), max_size=20))
+def test_simulated_time_is_always_the_earliest_moment_ahead(waits: list[tuple[list[float | None], float]]) -> None:
+    clock = SimClock()
+    for moments, until in waits:
+        before = clock.now()
+        clock.wait(*[Bell(at_s=moment) for moment in moments], until=until)
+        ahead = [moment for moment in [*moments, until] if moment is not None]
+        assert clock.now() == max(before, min(ahead))

@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plait.core.errors import RequestError
 from plait.core.sampling import GREEDY_BELOW, MAX_LOGPROBS, MAX_STOPS, SEED_LIMIT, SamplingParams
@@ -125,3 +127,37 @@ def test_tiny_temperatures_are_greedy() -> None:
 def test_any_penalty_needs_the_history(name: str, value: float) -> None:
     assert not PLAIN.has_penalties
     assert params(name, value).has_penalties
+
+
+NUMBERS = st.one_of(st.floats(), st.integers(-(10**30), 10**30), st.sampled_from([HUGE, -HUGE, 0, 1, -0.0]))
+COUNTS = st.one_of(st.integers(-3, 30), st.sampled_from([HUGE, -HUGE, 2**63, -(2**63)]))
+TOKENS = st.one_of(st.integers(-2, VOCAB + 2), st.just(HUGE))
+
+
+@given(
+    temperature=NUMBERS,
+    top_p=NUMBERS,
+    frequency_penalty=NUMBERS,
+    top_k=COUNTS,
+    max_tokens=st.none() | COUNTS,
+    min_tokens=COUNTS,
+    seed=st.none() | COUNTS,
+    logprobs=st.none() | COUNTS,
+    stop=st.lists(st.sampled_from(["", "a", "ä"]), max_size=18).map(tuple),
+    stop_token_ids=st.lists(TOKENS, max_size=3).map(tuple),
+    logit_bias=st.lists(st.tuples(TOKENS, NUMBERS), max_size=3).map(tuple),
+)
+def test_whatever_comes_is_valid_or_refused_in_one_line(**fields: object) -> None:
+    given_params = SamplingParams(**fields)  # type: ignore[arg-type]
+    try:
+        given_params.validate(VOCAB)
+    except RequestError as error:
+        refused = error
+    else:
+        assert 0 <= given_params.temperature <= 2
+        assert 0 < given_params.top_p <= 1
+        assert given_params.max_tokens is None or given_params.max_tokens >= 1
+        assert all(0 <= token < VOCAB for token in given_params.stop_token_ids)
+        return
+    assert refused.param is not None
+    assert "\n" not in refused.message

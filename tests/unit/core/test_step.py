@@ -8,6 +8,8 @@ import sys
 from dataclasses import fields, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.sampling import SamplingParams
@@ -17,6 +19,7 @@ from plait.core.step import (
     Chunk,
     ChunkShape,
     Drafts,
+    FromDevice,
     Join,
     Leave,
     Move,
@@ -166,3 +169,53 @@ def test_the_digest_is_the_same_in_another_process_with_another_hash_seed() -> N
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
         assert done.stdout.strip() == plan_hash([plan(CHUNK)])
+
+
+@st.composite
+def sound_chunks(draw: st.DrawFn, seq: int) -> Chunk:
+    """Chunks as schedulers may make them: known or unknown tokens, a tree of drafts, outputs and snapshots inside."""
+    from_device = draw(st.booleans())
+    tokens = FROM_DEVICE if from_device else tuple(draw(st.lists(st.integers(0, 99), min_size=1, max_size=6)))
+    parents = [draw(st.integers(-1, place - 1)) for place in range(draw(st.integers(0, 4)))]
+    drafts = Drafts(tuple(range(len(parents))), tuple(parents)) if parents else None
+    num_tokens = (1 if isinstance(tokens, FromDevice) else len(tokens)) + len(parents)
+    first = draw(st.integers(0, num_tokens - 1))
+    num_rows = draw(st.integers(1, num_tokens - first))
+    kind = draw(st.sampled_from(OutputKind))
+    targets = (5,) * num_rows if kind is OutputKind.LOGPROBS else ()
+    return Chunk(
+        seq=SeqId(seq),
+        start=draw(st.integers(0, 1000)),
+        num_tokens=num_tokens,
+        tokens=tokens,
+        drafts=drafts,
+        outputs=(Outputs(first, num_rows, kind, targets),),
+        snapshots=(Snapshot(draw(st.integers(0, num_tokens - 1)), GroupId(0), BlockId(0)),),
+        positions=draw(st.none() | st.just(tuple(range(num_tokens)))),
+    )
+
+
+@given(st.data(), st.integers(0, 4))
+def test_plans_of_sound_chunks_are_sound(data: st.DataObject, count: int) -> None:
+    made = plan(*[data.draw(sound_chunks(seq)) for seq in range(count)])
+    assert plan_fault(made) is None
+    shape = made.shape()
+    assert shape.num_tokens == sum(chunk.end - chunk.start for chunk in made.chunks)
+    assert [one.num_outputs for one in shape.chunks] == [chunk.num_outputs for chunk in made.chunks]
+    assert plan_hash([made]) == plan_hash([replace(made)])
+
+
+@given(sound_chunks(1), st.sampled_from(["num_tokens", "start", "positions", "outputs", "twice"]))
+def test_one_wrong_number_anywhere_is_found(chunk: Chunk, what: str) -> None:
+    beyond = (Outputs(chunk.num_tokens, 1, OutputKind.SAMPLE),)
+    broken = {
+        "num_tokens": plan(replace(chunk, num_tokens=chunk.num_tokens + 1, positions=None)),
+        "start": plan(replace(chunk, start=-1 - chunk.start)),
+        "positions": plan(replace(chunk, positions=(0,) * (chunk.num_tokens + 1))),
+        "outputs": plan(replace(chunk, outputs=(*chunk.outputs, *beyond))),
+        "twice": plan(chunk, chunk),
+    }[what]
+    found = plan_fault(broken)
+    assert found is not None
+    assert "sequence 1" in found
+    assert "step 9" in found
