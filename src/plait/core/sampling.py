@@ -17,6 +17,12 @@ MAX_LOGPROBS = 20
 """Largest number of alternatives reported beside a token, as in the OpenAI API."""
 
 MAX_STOPS = 16
+MAX_STOP_CHARS = 4096
+"""All stop strings of a request together; every sequence keeps a state for each of their characters."""
+
+MAX_STOP_TOKEN_IDS = 1024
+"""Every token is looked up among them."""
+
 GREEDY_BELOW = 1e-5
 """Temperatures up to this are greedy: dividing by them would overflow and could change nothing but ties."""
 
@@ -89,6 +95,11 @@ class SamplingParams:
         if self.seed is not None and not -SEED_LIMIT <= self.seed < SEED_LIMIT:
             raise RequestError(f"seed is {self.seed}; it must lie between -2^63 and 2^63-1", param="seed")
         self._validate_stops()
+        if len(self.stop_token_ids) > MAX_STOP_TOKEN_IDS:
+            raise RequestError(
+                f"stop_token_ids has {len(self.stop_token_ids)} ids; at most {MAX_STOP_TOKEN_IDS} are allowed",
+                param="stop_token_ids",
+            )
         _check_token_ids("stop_token_ids", self.stop_token_ids, vocab_size)
         _check_token_ids("logit_bias", [token for token, _ in self.logit_bias], vocab_size)
         for _, bias in self.logit_bias:
@@ -105,6 +116,12 @@ class SamplingParams:
             raise RequestError(f"stop has {len(self.stop)} strings; at most {MAX_STOPS} are allowed", param="stop")
         if "" in self.stop:
             raise RequestError("stop holds an empty string, which every output contains; leave it out", param="stop")
+        num_chars = sum(map(len, self.stop))
+        if num_chars > MAX_STOP_CHARS:
+            raise RequestError(
+                f"the stop strings have {num_chars} characters together; at most {MAX_STOP_CHARS} are allowed",
+                param="stop",
+            )
 
 
 def _check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:

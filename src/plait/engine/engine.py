@@ -124,18 +124,18 @@ class Engine:
         if request.id in self._live:
             raise RequestError(f"request id {request.id!r} is in use; choose another", param="request_id")
         request.validate(self._config.vocab_size)
-        sequences = [self._sequence(request, choice, now) for choice in range(request.n)]
         admitted: list[Sequence] = []
         try:
-            for seq in sequences:
+            for choice in range(request.n):
+                seq = self._sequence(request, choice, now)
                 self._scheduler.admit(seq, now)
                 admitted.append(seq)
         except RequestError:
             for seq in admitted:
                 self._scheduler.abort(seq.id, now)
             raise
-        self._live[request.id] = LiveRequest(request.id, sequences)
-        for seq in sequences:
+        self._live[request.id] = LiveRequest(request.id, admitted)
+        for seq in admitted:
             self._sequences[seq.id] = seq
             self._answering.open(seq)
             self._events(Arrived(now, request.id, seq.id, request.service_class, seq.num_prompt))

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.core.errors import RequestError
-from plait.core.sampling import GREEDY_BELOW, MAX_LOGPROBS, MAX_STOPS, SEED_LIMIT, SamplingParams
+from plait.core.sampling import (
+    GREEDY_BELOW,
+    MAX_LOGPROBS,
+    MAX_STOP_TOKEN_IDS,
+    MAX_STOPS,
+    SEED_LIMIT,
+    SamplingParams,
+)
 
 VOCAB = 100
 PLAIN = SamplingParams()
@@ -90,6 +97,14 @@ def test_stop_strings_are_few_and_not_empty() -> None:
     replace(PLAIN, stop=("x",) * MAX_STOPS).validate(VOCAB)
     assert refusal(replace(PLAIN, stop=("x",) * (MAX_STOPS + 1))).message.startswith("stop has 17 strings; at most 16")
     assert "an empty string" in refusal(replace(PLAIN, stop=("a", ""))).message
+
+
+def test_what_every_token_is_compared_with_is_limited() -> None:
+    replace(PLAIN, stop=("x" * 4000, "y" * 96), stop_token_ids=(1,) * MAX_STOP_TOKEN_IDS).validate(VOCAB)
+    long = refusal(replace(PLAIN, stop=("x" * 4000, "y" * 97)))
+    assert long.message == "the stop strings have 4097 characters together; at most 4096 are allowed"
+    many = refusal(replace(PLAIN, stop_token_ids=(1,) * (MAX_STOP_TOKEN_IDS + 1)))
+    assert many.message == "stop_token_ids has 1025 ids; at most 1024 are allowed"
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import AsyncIterator, Callable
 
@@ -13,7 +14,7 @@ from tests.unit.engine.live import PATIENCE_S, Live, live, within_patience
 
 from plait.core.client import Delta, EngineClient
 from plait.core.errors import EngineStopped, InvariantError, RequestError
-from plait.core.events import Event, Finished
+from plait.core.events import Arrived, Event, Finished
 from plait.core.executor import Executor
 from plait.core.ids import RequestId
 from plait.core.request import FinishReason, Request
@@ -259,6 +260,37 @@ def test_a_loop_that_is_gone_is_no_fault_of_the_engine() -> None:
         running.wait_for_end()
         running.close()
         assert running.client.health().reason == "the engine was closed"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clients_that_come_and_go_as_they_please_leave_nothing_behind(seed: int) -> None:
+    rng = random.Random(seed)
+
+    async def visit(running: Live, number: int, patience: int) -> str:
+        """Listen to at most so many deltas, then leave; sometimes somebody else aborts meanwhile."""
+        deltas = running.client.submit(ask(f"r{number}", "abcdefghi"[: 1 + number % 9], max_tokens=20))
+        said = ""
+        async for delta in deltas:
+            said += delta.text
+            patience -= 1
+            if patience == 0:
+                break
+            if number % 7 == 0:
+                await running.client.abort(RequestId(f"r{number}"))
+        await deltas.aclose()
+        return said
+
+    async def everybody(running: Live) -> list[str]:
+        return await asyncio.gather(*(visit(running, number, rng.randint(1, 30)) for number in range(150)))
+
+    with live() as running:
+        said = within_patience(everybody(running))
+        running.wait_for_end(150)
+    alphabet = "abcdefghijklmnopqrstuvwxyz" * 2
+    assert all(alphabet[1 + number % 9 :].startswith(text) for number, text in enumerate(said))
+    assert [event.seq for event in running.events if isinstance(event, Arrived)] == list(range(150))
+    running.scheduler.check()
+    assert (running.scheduler.num_running, running.scheduler.num_waiting) == (0, 0)
 
 
 def test_health_says_what_is_going_on() -> None:
