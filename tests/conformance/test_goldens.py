@@ -1,0 +1,239 @@
+"""The reference executor on the real model against what the model's original implementation computed.
+
+The goldens come from `scripts/make_goldens.py`: logits behind every token of some prompts, and how each goes on.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
+from plait.core.sampling import SamplingParams
+from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, OutputKind, Outputs, StepPlan, StepResult
+from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
+from plait.model.cache_layout import plan_layout
+from plait.model.config import config_from_gguf
+from plait.model.families import build_program
+from plait.model.program import expected_weights
+from plait.weights.gguf import read_gguf
+from plait.weights.names import load_gguf_weights
+
+Floats = npt.NDArray[np.float32]
+
+ROOT = Path(__file__).parents[2]
+GOLDENS = ROOT / "tests" / "data" / "goldens" / "smollm2.npz"
+ALLOWED_ERROR = 1e-4
+"""Of the largest logit of the prompt."""
+CLEAR = 10
+"""A margin between first and second is clear when it is this many times the largest error."""
+ROWS_PER_CHUNK = 96
+"""Not a multiple of a block or a key tile, so that chunks begin and end anywhere."""
+BLOCK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """One prompt: its tokens and what `transformers` gave, row by row."""
+
+    ids: tuple[int, ...]
+    argmax: npt.NDArray[np.int32]
+    margin: Floats
+    max_abs: float
+    logsumexp: npt.NDArray[np.float64]
+    positions: npt.NDArray[np.int32]
+    logits: Floats
+    """At `positions`, for the sampled part of the vocabulary."""
+    full: Mapping[int, Floats]
+    """Whole rows by position."""
+    greedy_ids: tuple[int, ...]
+    greedy_margin: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the executor gave for one prompt."""
+
+    argmax: npt.NDArray[np.int64]
+    logsumexp: npt.NDArray[np.float64]
+    logits: Floats
+    full: Mapping[int, Floats]
+    greedy_ids: tuple[int, ...]
+
+    def error(self, golden: Golden) -> float:
+        """The largest difference of a logit."""
+        errors = [float(np.abs(self.logits - golden.logits).max())]
+        errors += [float(np.abs(self.full[at] - row).max()) for at, row in golden.full.items()]
+        return max(errors)
+
+
+def read_goldens() -> tuple[dict[str, Golden], npt.NDArray[np.int32]]:
+    """Prompts by name, and the sampled part of the vocabulary."""
+    with np.load(GOLDENS) as file:
+        full = list(zip(file["full/names"], file["full/positions"], file["full/logits"], strict=True))
+        return {
+            str(name): Golden(
+                ids=tuple(int(token) for token in file[f"{name}/ids"]),
+                argmax=file[f"{name}/argmax"],
+                margin=file[f"{name}/margin"],
+                max_abs=float(file[f"{name}/max_abs"].max()),
+                logsumexp=file[f"{name}/logsumexp"],
+                positions=file[f"{name}/positions"],
+                logits=file[f"{name}/logits"],
+                full={int(position): row for of, position, row in full if of == name},
+                greedy_ids=tuple(int(token) for token in file[f"{name}/greedy_ids"]),
+                greedy_margin=file[f"{name}/greedy_margin"],
+            )
+            for name in file["names"]
+        }, file["vocab_sample"]
+
+
+class GoldenRun:
+    """Every prompt through one executor: first all rows in chunks, then all continuations in one batch."""
+
+    def __init__(self, model_path: Path, goldens: Mapping[str, Golden]) -> None:
+        file = read_gguf(model_path)
+        program = build_program(config_from_gguf(file.metadata, file.tensors.keys()))
+        num_tokens = sum(len(golden.ids) + len(golden.greedy_ids) + BLOCK for golden in goldens.values())
+        memory_bytes = num_tokens * int(program.cache_groups[0].bytes_per_token(4))
+        layout = plan_layout(program, memory_bytes=memory_bytes, tokens_per_block=BLOCK, dtype_bytes=4)
+        self._seen: list[Floats] = []
+        config = ReferenceConfig(threaded=False, poison=True, observe_logits=lambda _, z: self._seen.append(z.copy()))
+        self._executor = ReferenceExecutor(config, time.monotonic)
+        weights = load_gguf_weights(file, expected_weights(program), "not needed")
+        self._executor.load({"step": program}, weights, layout)
+        self._next_step = 0
+        self._free = iter(range(layout.groups[0].num_blocks))
+
+    def close(self) -> None:
+        self._executor.close()
+
+    def rows(self, seq: int, golden: Golden) -> Iterator[tuple[int, Floats]]:
+        """Logits behind every token of the prompt: first position and rows of each chunk."""
+        length = len(golden.ids)
+        join = Join(SeqId(seq), seq, SamplingParams(temperature=0.0), 0, 0, length)
+        count = -(-(length + len(golden.greedy_ids)) // BLOCK)
+        grant = BlockGrant(SeqId(seq), GroupId(0), 0, tuple(BlockId(next(self._free)) for _ in range(count)))
+        for start in range(0, length, ROWS_PER_CHUNK):
+            tokens = golden.ids[start : start + ROWS_PER_CHUNK]
+            # Scoring costs more than it gives here: rows are sampled to see their logits.
+            outputs = Outputs(0, len(tokens), OutputKind.SAMPLE)
+            chunk = Chunk(SeqId(seq), start, len(tokens), tokens, outputs=(outputs,))
+            first = start == 0
+            result = self._step((chunk,), (join,) if first else (), (grant,) if first else ())
+            assert result.seqs[0].num_computed == len(tokens)
+            yield start, self._seen.pop()
+
+    def continuations(self, goldens: Mapping[str, Golden], first: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Greedy tokens of every prompt, all prompts in each step; `first` are those that their last rows gave."""
+        found = {name: [token] for name, token in first.items()}
+        for at in range(max(len(golden.greedy_ids) for golden in goldens.values()) - 1):
+            chunks = [
+                Chunk(SeqId(seq), len(golden.ids) + at, 1, FROM_DEVICE, outputs=(Outputs(0, 1, OutputKind.SAMPLE),))
+                for seq, golden in enumerate(goldens.values())
+            ]
+            result = self._step(tuple(chunks))
+            for name, one in zip(goldens, result.seqs, strict=True):
+                found[name] += one.tokens
+        return {name: tuple(tokens) for name, tokens in found.items()}
+
+    def _step(
+        self, chunks: tuple[Chunk, ...], joins: tuple[Join, ...] = (), grants: tuple[BlockGrant, ...] = ()
+    ) -> StepResult:
+        self._executor.submit(StepPlan(StepId(self._next_step), LaneId(0), joins, grants, (), chunks))
+        self._next_step += 1
+        while self._executor.advance():
+            pass
+        (result,) = self._executor.collect()
+        return result
+
+
+def run_all(model_path: Path, goldens: Mapping[str, Golden], sample: npt.NDArray[np.int32]) -> dict[str, Given]:
+    run = GoldenRun(model_path, goldens)
+    parts: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], Floats, dict[int, Floats]]] = {}
+    for seq, (name, golden) in enumerate(goldens.items()):
+        argmax, logsumexp, logits = [], [], []
+        full: dict[int, Floats] = {}
+        for start, rows in run.rows(seq, golden):
+            argmax.append(rows.argmax(axis=1))
+            top = rows.max(axis=1).astype(np.float64)
+            logsumexp.append(top + np.log(np.exp(rows - top[:, None]).sum(axis=1)))
+            inside = golden.positions[(golden.positions >= start) & (golden.positions < start + len(rows))] - start
+            logits.append(rows[inside][:, sample])
+            full |= {at: rows[at - start] for at in golden.full if start <= at < start + len(rows)}
+        parts[name] = (np.concatenate(argmax), np.concatenate(logsumexp), np.concatenate(logits), full)
+    greedy = run.continuations(goldens, {name: int(part[0][-1]) for name, part in parts.items()})
+    run.close()
+    return {name: Given(*part, greedy[name]) for name, part in parts.items()}
+
+
+GOLDENS_BY_NAME, VOCAB_SAMPLE = read_goldens()
+
+
+@pytest.fixture(scope="module")
+def given(model_path: Path) -> dict[str, Given]:
+    return run_all(model_path, GOLDENS_BY_NAME, VOCAB_SAMPLE)
+
+
+each_prompt = pytest.mark.parametrize("name", GOLDENS_BY_NAME)
+
+
+@pytest.mark.model
+@each_prompt
+def test_logits_are_those_of_the_original(given: dict[str, Given], name: str) -> None:
+    golden = GOLDENS_BY_NAME[name]
+    assert len(given[name].logits) == len(golden.positions)
+    assert given[name].error(golden) <= ALLOWED_ERROR * golden.max_abs
+    assert np.abs(given[name].logsumexp - golden.logsumexp).max() <= ALLOWED_ERROR * golden.max_abs
+
+
+@pytest.mark.model
+@each_prompt
+def test_the_likeliest_token_is_the_originals_wherever_it_is_clear(given: dict[str, Given], name: str) -> None:
+    golden = GOLDENS_BY_NAME[name]
+    clear = golden.margin > CLEAR * given[name].error(golden)
+    assert clear.mean() > 0.95
+    assert np.array_equal(given[name].argmax[clear], golden.argmax[clear])
+
+
+@pytest.mark.model
+@each_prompt
+def test_a_greedy_continuation_is_the_originals_as_long_as_it_is_clear(given: dict[str, Given], name: str) -> None:
+    golden = GOLDENS_BY_NAME[name]
+    narrow = np.flatnonzero(golden.greedy_margin <= CLEAR * given[name].error(golden))
+    length = int(narrow[0]) if len(narrow) else len(golden.greedy_ids)
+    assert length > 10
+    assert given[name].greedy_ids[:length] == golden.greedy_ids[:length]
+
+
+@pytest.mark.model
+def test_how_near_the_original_it_is(given: dict[str, Given], capsys: pytest.CaptureFixture[str]) -> None:
+    """Says it, so that a slow drift shows before it is an error."""
+    worst = max(given[name].error(golden) / golden.max_abs for name, golden in GOLDENS_BY_NAME.items())
+    rows = sum(len(golden.ids) for golden in GOLDENS_BY_NAME.values())
+    equal = sum(int((given[name].argmax == golden.argmax).sum()) for name, golden in GOLDENS_BY_NAME.items())
+    whole = sum(given[name].greedy_ids == golden.greedy_ids for name, golden in GOLDENS_BY_NAME.items())
+    with capsys.disabled():
+        print(
+            f"\ngoldens: largest error {worst:.1e} of the largest logit; {equal} of {rows} rows have the same likeliest"
+            f" token, {whole} of {len(GOLDENS_BY_NAME)} greedy continuations are equal to the end"
+        )
+    assert worst <= ALLOWED_ERROR
+
+
+@pytest.mark.torch
+@pytest.mark.model
+@pytest.mark.timeout(600)
+def test_the_committed_goldens_are_what_the_script_makes(model_path: Path) -> None:
+    script = str(ROOT / "scripts" / "make_goldens.py")
+    command = [sys.executable, script, "--gguf", str(model_path), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
