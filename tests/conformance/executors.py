@@ -15,10 +15,11 @@ from tests.conformance.models import VOCAB_SIZE, TinyModel
 from plait.core.clock import RealClock, SimClock
 from plait.core.executor import Executor, ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId
+from plait.core.step import STEP_PROGRAM
 from plait.cost.hardware import ZEN3_2CORE
 from plait.cost.roofline import RooflineModel
 from plait.exec.foretold import TokenSource
-from plait.exec.loading import STEP_PROGRAM, LoadableExecutor
+from plait.exec.loading import LoadableExecutor
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
 from plait.exec.roster import slots_of
 from plait.exec.simulated import SimulatedExecutor

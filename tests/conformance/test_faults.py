@@ -103,7 +103,7 @@ MISSING: Mapping[str, StepPlan] = {
     "snapshots": plan(replace(ONE_MORE, snapshots=(Snapshot(0, GroupId(0), BlockId(60)),))),
     "pooled rows": plan(replace(ONE_MORE, outputs=(Outputs(0, 1, OutputKind.POOL),))),
     "taps": plan(replace(ONE_MORE, outputs=(Outputs(0, 1, OutputKind.TAPS),))),
-    "images": plan(ONE_MORE, encodes=(Encode(SeqId(1), b"image", GroupId(0), (BlockId(60),)),)),
+    "images": plan(ONE_MORE, encodes=(Encode(SeqId(1), b"image", 1, GroupId(0), (BlockId(60),)),)),
     "adapters": plan(prompt_chunk(2), roster=(replace(joined(2), adapter="tiny"),), blocks=own(2)),
 }
 

@@ -27,6 +27,9 @@ class FromDevice(Enum):
 
 FROM_DEVICE = FromDevice.LAST_SAMPLED
 
+STEP_PROGRAM = "step"
+"""The program of a model's own steps; every executor has it."""
+
 
 class OutputKind(StrEnum):
     SAMPLE = "sample"
@@ -80,7 +83,7 @@ class Chunk:
     """The part of one sequence computed in one step: slots [start, start + num_tokens) of its block tables.
 
     `tokens` are the known ids, or FROM_DEVICE for a single unknown one; `num_tokens` counts them and the drafts.
-    `positions` are rope positions where they differ from slots (draft trees, mrope); None means start, start + 1, ...
+    `positions` are rope positions where they differ from slots (draft trees); None means start, start + 1, ...
     """
 
     seq: SeqId
@@ -157,10 +160,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Encode:
-    """Run the encoder program over one image and keep its rows in `blocks` of an embedding or cross group."""
+    """Run the encoder program over one image and keep its `num_rows` rows in `blocks` of an embedding or cross group.
+
+    How the image itself reaches the device is left open until there is a family with an encoder (docs/adr/0005).
+    """
 
     seq: SeqId
     content_hash: bytes
+    num_rows: int
     group: GroupId
     blocks: tuple[BlockId, ...]
 
@@ -179,15 +186,17 @@ class ChunkShape:
     start: int
     num_tokens: int
     num_outputs: int
+    num_snapshots: int = 0
+    """Places inside the chunk at which running states are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """All that a price depends on: (start, num_tokens, num_outputs) of each chunk; windows cannot be priced from
-    counts alone.
-    """
+    """All that a price depends on; windows cannot be priced from counts alone, so every chunk is there."""
 
     chunks: tuple[ChunkShape, ...]
+    encoded_rows: tuple[int, ...] = ()
+    """Rows of each image that is encoded."""
 
     @property
     def num_tokens(self) -> int:
@@ -197,10 +206,16 @@ class StepShape:
     def num_outputs(self) -> int:
         return sum(chunk.num_outputs for chunk in self.chunks)
 
+    @property
+    def num_snapshots(self) -> int:
+        return sum(chunk.num_snapshots for chunk in self.chunks)
+
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """All that a device does in one launch on one lane."""
+    """All that a device does in one launch on one lane. `program` names one of the loaded programs: "step", or "draft"
+    for a draft model, whose sequences, rows and cache groups are its own.
+    """
 
     step: StepId
     lane: LaneId
@@ -210,9 +225,14 @@ class StepPlan:
     chunks: tuple[Chunk, ...]
     encodes: tuple[Encode, ...] = ()
     sampling: tuple[RowMask, ...] = ()
+    program: str = STEP_PROGRAM
 
     def shape(self) -> StepShape:
-        return StepShape(tuple(ChunkShape(c.start, c.num_tokens, c.num_outputs) for c in self.chunks))
+        chunks = (
+            ChunkShape(c.start, c.num_tokens, c.num_outputs, len({snapshot.offset for snapshot in c.snapshots}))
+            for c in self.chunks
+        )
+        return StepShape(tuple(chunks), tuple(encode.num_rows for encode in self.encodes))
 
 
 class StepStatus(StrEnum):

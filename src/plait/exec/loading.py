@@ -15,10 +15,10 @@ from plait.model.cache_layout import CacheLayout
 from plait.model.program import Program
 from plait.weights.table import WeightTable
 
-STEP_PROGRAM = "step"
-"""The program that steps run; every executor needs it. Others (a drafter, an image encoder) are named beside it."""
-
 
 class LoadableExecutor(Executor, Protocol):
     def load(self, programs: Mapping[str, Program], weights: WeightTable, layout: CacheLayout) -> None:
-        """Take programs over one weight table, and cache memory as laid out. `ModelError`: it cannot execute them."""
+        """Take programs over one weight table, and cache memory as laid out. `ModelError`: it cannot execute them.
+
+        `core.step.STEP_PROGRAM` must be among them; others (a drafter, an image encoder) are named beside it.
+        """

@@ -129,7 +129,7 @@ class _Rates:
     weights_once: float = 0.0
     weights_per_row: float = 0.0
     state_per_chunk: float = 0.0
-    """Cache bytes read, and written again, for each chunk."""
+    """Cache bytes read, and written again, for each chunk, and written once more for each snapshot."""
     cache_write: float = 0.0
     activations: float = 0.0
     comm: float = 0.0
@@ -225,7 +225,7 @@ def _op_cost(rates: _Rates, kind: _KindRates, rows: int, shape: StepShape, forma
         flops,
         weights,
         read + state,
-        rates.cache_write * rows + state,
+        rates.cache_write * rows + state + rates.state_per_chunk * shape.num_snapshots,
         rates.activations * rows,
         rates.comm * rows,
         worst,

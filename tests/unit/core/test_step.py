@@ -19,6 +19,7 @@ from plait.core.step import (
     Chunk,
     ChunkShape,
     Drafts,
+    Encode,
     FromDevice,
     Join,
     Leave,
@@ -45,9 +46,9 @@ def fault(**changes: object) -> str | None:
     return plan_fault(plan(replace(CHUNK, **changes)))  # type: ignore[arg-type]
 
 
-def test_a_plan_has_the_eight_fields_of_the_contract() -> None:
+def test_a_plan_has_the_fields_of_the_contract_and_no_side_door() -> None:
     names = [field.name for field in fields(StepPlan)]
-    assert names == ["step", "lane", "roster", "blocks", "moves", "chunks", "encodes", "sampling"]
+    assert names == ["step", "lane", "roster", "blocks", "moves", "chunks", "encodes", "sampling", "program"]
 
 
 def test_sound_plans_have_no_fault() -> None:
@@ -122,6 +123,15 @@ def test_a_shape_keeps_start_tokens_and_outputs_of_every_chunk() -> None:
     assert shape == StepShape((ChunkShape(8, 4, 1), ChunkShape(0, 2, 0)))
     assert (shape.num_tokens, shape.num_outputs) == (6, 1)
     assert StepShape(()).num_tokens == 0
+
+
+def test_a_shape_counts_the_places_at_which_states_are_kept_and_the_rows_of_images() -> None:
+    places = ((0, 0, 1), (0, 1, 5), (3, 0, 2))  # offset, group, block: two groups keep their states behind token 0
+    snapshots = tuple(Snapshot(offset, GroupId(group), BlockId(block)) for offset, group, block in places)
+    image = Encode(SeqId(1), b"image", 256, GroupId(2), (BlockId(7),))
+    shape = replace(plan(replace(CHUNK, snapshots=snapshots)), encodes=(image,)).shape()
+    assert shape == StepShape((ChunkShape(8, 4, 1, num_snapshots=2),), encoded_rows=(256,))
+    assert shape.num_snapshots == 2
 
 
 def full_plan() -> StepPlan:

@@ -161,7 +161,7 @@ def test_a_left_sequence_keeps_its_blocks_until_its_last_step_is_collected() -> 
 def test_state_blocks_are_written_by_every_chunk_and_encoder_blocks_by_none() -> None:
     groups = [GroupSlots(4, Holds.STATE), GroupSlots(4, Holds.ENCODED)]
     roster = Roster(8, groups)
-    image = Encode(SeqId(1), b"image", GroupId(1), (BlockId(0),))
+    image = Encode(SeqId(1), b"image", 1, GroupId(1), (BlockId(0),))
     grants = [grant(1, [0]), grant(1, [0], group=1), grant(2, [1]), grant(2, [0], group=1)]
     run(roster, plan(0, [chunk(1, 0, 4)], roster=[join(1)], blocks=grants[:2], encodes=[image]))
     run(roster, plan(1, [chunk(2, 0, 4)], roster=[join(2)], blocks=grants[2:]))

@@ -135,7 +135,7 @@ def test_a_sequence_named_by_a_later_step_starts_again_where_it_was_cancelled() 
 
 def test_images_have_no_group_yet() -> None:
     stage = Stage(make_kv(2))
-    plan = StepPlan(StepId(0), LaneId(0), (), (), (), (), encodes=(Encode(SeqId(0), b"image", FULL, ()),))
+    plan = StepPlan(StepId(0), LaneId(0), (), (), (), (), encodes=(Encode(SeqId(0), b"image", 1, FULL, ()),))
     with pytest.raises(InvariantError, match="encodes images, but the model has no group"):
         stage.kv.submitted(plan)
 

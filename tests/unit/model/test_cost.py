@@ -22,7 +22,7 @@ from tests.unit.model.programs import (
 )
 
 from plait.core.ids import GroupId
-from plait.core.step import StepShape
+from plait.core.step import ChunkShape, StepShape
 from plait.model.builder import ProgramBuilder
 from plait.model.cost import ACTIVATION_FLOPS, CostSheet, Formats, OpCost, cost_sheet, held_bytes, read_bytes
 from plait.model.llama import llama_program
@@ -339,6 +339,15 @@ def test_states_are_read_and_written_once_for_each_chunk() -> None:
     assert conv.flops == 2 * 8 * 14 * 4
     assert scan.flops == 5 * 8 * 2 * 3 * 4
     assert conv.weight_bytes == 14 * 4 * 4
+
+
+def test_a_snapshot_writes_the_state_once_more() -> None:
+    plain = StepShape((ChunkShape(0, 7, 0), ChunkShape(5, 1, 0)))
+    kept = StepShape((ChunkShape(0, 7, 0, num_snapshots=3), ChunkShape(5, 1, 0)))
+    (before,), (after,) = (of_kind(hybrid_program().cost(shape), "Scan") for shape in (plain, kept))
+    state_bytes = 2 * 3 * 4 * 4
+    assert after.cache_write == before.cache_write + 3 * state_bytes
+    assert after.cache_read == before.cache_read
 
 
 def test_routing_images_taps_and_pools_follow_their_formulas() -> None:

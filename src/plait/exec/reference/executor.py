@@ -22,8 +22,7 @@ from threadpoolctl import threadpool_limits
 from plait.core.errors import InvariantError
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId, StepId
-from plait.core.step import Chunk, Join, Leave, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
-from plait.exec.loading import STEP_PROGRAM
+from plait.core.step import STEP_PROGRAM, Chunk, Join, Leave, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
 from plait.exec.reference.checks import PlanLimits, check_program
 from plait.exec.reference.memory import CacheMemory
 from plait.exec.reference.ops import RopeTable

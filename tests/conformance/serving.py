@@ -1,0 +1,243 @@
+"""Serving: the whole engine on the reference executor, turn by turn and without a thread.
+
+Owns the putting together of engine, scheduler, memory and executor as `plait.build` does it, with a clock that lets the
+executor work instead of waiting, so that a run is the same every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from plait.core.client import Delta
+from plait.core.clock import WaitSource
+from plait.core.errors import RequestError
+from plait.core.events import Collected, Event, Preempted
+from plait.core.ids import RequestId
+from plait.core.request import FinishReason, Request
+from plait.core.step import STEP_PROGRAM, TokenLogprob
+from plait.engine.engine import Engine, EngineConfig, Ports
+from plait.engine.inbox import Abort, Arrive, Inbox
+from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
+from plait.kv.cache import KVCache
+from plait.model.cache_layout import plan_layout
+from plait.model.program import Program
+from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
+from plait.weights.table import WeightTable
+
+MOST_TICKS = 100_000
+PROMISED = 1e-5
+"""Largest difference of a log-probability that the reference executor allows itself (docs/concepts/numerics.md)."""
+AnswerKey = tuple[RequestId, int]
+"""A request and one of its choices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is served."""
+
+    program: Program
+    weights: WeightTable
+    tokens_per_block: int
+    max_model_tokens: int
+    eos_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The part of the load that an operator chooses."""
+
+    max_step_tokens: int = 64
+    cache_tokens: int = 4096
+    enable_prefix: bool = False
+    max_rows: int = 16
+
+
+@dataclass(slots=True)
+class Answer:
+    """All that one choice got."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    num_cached: int = 0
+    error: str | None = None
+
+
+class TurnClock:
+    """Time passes by a millisecond whenever somebody waits, and the executor works meanwhile."""
+
+    def __init__(self, advance: Callable[[], bool]) -> None:
+        self._now_s = 0.0
+        self._advance = advance
+
+    def now(self) -> float:
+        return self._now_s
+
+    def wait(self, *sources: WaitSource, until: float | None = None) -> None:
+        self._now_s += 0.001
+        while not any(source.ready() for source in sources) and self._advance():
+            pass
+
+
+class Serving:
+    """An engine that serves waves of requests. `answers` and the counts below are of the newest wave."""
+
+    def __init__(self, served: Served, setup: Setup) -> None:
+        self.answers: dict[AnswerKey, Answer] = {}
+        self.num_preemptions = 0
+        self.most_chunks = 0
+        """Sequences in one step at most."""
+        self._inbox = Inbox()
+        token_bytes = sum(int(group.bytes_per_token(4)) for group in served.program.cache_groups)
+        layout = plan_layout(
+            served.program,
+            memory_bytes=setup.cache_tokens * token_bytes,
+            tokens_per_block=served.tokens_per_block,
+            dtype_bytes=4,
+        )
+        config = ReferenceConfig(setup.max_step_tokens, setup.max_rows, threaded=False, poison=True)
+        self._executor = ReferenceExecutor(config, lambda: 0.0)
+        self._executor.load({STEP_PROGRAM: served.program}, served.weights, layout)
+        self.kv = KVCache(layout, served.program.cache_groups, setup.enable_prefix)
+        chunked = ChunkedConfig(
+            max_step_tokens=setup.max_step_tokens,
+            max_rows=setup.max_rows,
+            max_model_tokens=served.max_model_tokens,
+            fingerprint=self._executor.info.fingerprint,
+            eos_token_ids=served.eos_token_ids,
+            enable_prefix=setup.enable_prefix,
+        )
+        self._engine = Engine(
+            EngineConfig(served.program.vocab_size, served.max_model_tokens, seed=17),
+            TurnClock(self._executor.advance),
+            ChunkedScheduler(chunked, self.kv, served.tokens_per_block, self._note),
+            self._executor,
+            Ports(self._inbox, self, self._note),
+        )
+
+    def close(self) -> None:
+        self._executor.close()
+
+    def serve(
+        self,
+        requests: Sequence[Request],
+        *,
+        ticks_between: int = 0,
+        aborted: Mapping[RequestId, int] | None = None,
+    ) -> dict[AnswerKey, Answer]:
+        """Answers by request and choice. One request arrives every so many ticks; `aborted` says at which tick which
+        requests are given up.
+        """
+        self.answers = {(one.id, choice): Answer() for one in requests for choice in range(one.n)}
+        self.num_preemptions = self.most_chunks = 0
+        arriving = list(requests)
+        giving_up = dict(aborted or {})
+        for tick in range(MOST_TICKS):
+            while arriving and (not ticks_between or tick % ticks_between == 0):
+                self._inbox.put(Arrive(arriving.pop(0)))
+                if ticks_between:
+                    break
+            for request in [one for one, at in giving_up.items() if at == tick]:
+                self._inbox.put(Abort(request))
+            self._engine.tick()
+            if all(answer.finish_reason is not None for answer in self.answers.values()):
+                self._rest()
+                return self.answers
+        raise AssertionError(f"no answer after {MOST_TICKS} ticks: {self.kv.explain()}")
+
+    def put(self, request: RequestId, answer: Delta | RequestError) -> None:
+        if isinstance(answer, RequestError):
+            raise answer
+        known = self.answers[request, answer.choice]
+        known.tokens += answer.tokens
+        known.logprobs += answer.logprobs
+        known.finish_reason = answer.finish_reason
+        known.num_cached = answer.num_cached
+        known.error = answer.error
+
+    def flush(self) -> None:
+        """Nothing waits for a flush: answers are read when a wave is over."""
+
+    def _rest(self) -> None:
+        """Collect what is still in flight (of aborted requests), and look into the memory."""
+        for _ in range(3):
+            self._engine.tick()
+        self.kv.check()
+        assert self.kv.usage().used_bytes == 0
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case Preempted():
+                self.num_preemptions += 1
+            case Collected(_, result):
+                self.most_chunks = max(self.most_chunks, len(result.seqs))
+
+
+def alone(serving: Serving, requests: Iterable[Request]) -> dict[AnswerKey, Answer]:
+    """Every request by itself, the next one when the last has been answered."""
+    return {key: answer for request in requests for key, answer in serving.serve([request]).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How near two sets of answers are: `num_equal` of `num_logprobs` are equal to the last bit."""
+
+    num_answers: int
+    num_tokens: int
+    num_logprobs: int
+    num_equal: int
+    largest: float
+    """The largest difference of a log-probability."""
+
+    def plus(self, other: Comparison) -> Comparison:
+        return Comparison(
+            self.num_answers + other.num_answers,
+            self.num_tokens + other.num_tokens,
+            self.num_logprobs + other.num_logprobs,
+            self.num_equal + other.num_equal,
+            max(self.largest, other.largest),
+        )
+
+    def __str__(self) -> str:
+        bits = "all" if self.num_equal == self.num_logprobs else f"{self.num_equal:,} of"
+        return (
+            f"{self.num_tokens:,} tokens of {self.num_answers} answers as alone; {bits} {self.num_logprobs:,}"
+            f" log-probabilities to the last bit, the largest difference {self.largest:.1e}"
+        )
+
+
+NOTHING_COMPARED = Comparison(0, 0, 0, 0, 0.0)
+
+
+class Ledger:
+    """Comparisons against the answers that requests got alone, and what they add up to."""
+
+    def __init__(self, expected: Mapping[AnswerKey, Answer]) -> None:
+        self._expected = expected
+        self.total = NOTHING_COMPARED
+
+    def check(self, answers: Mapping[AnswerKey, Answer]) -> None:
+        """Same tokens and endings, log-probabilities within what the reference executor promises."""
+        found = compare(answers, self._expected)
+        self.total = self.total.plus(found)
+        assert found.largest <= PROMISED, found
+
+
+def compare(answers: Mapping[AnswerKey, Answer], expected: Mapping[AnswerKey, Answer]) -> Comparison:
+    """Asserts equal tokens and endings; measures the log-probabilities."""
+    differences: list[float] = []
+    num_tokens = 0
+    for key, answer in answers.items():
+        right = expected[key]
+        assert answer.error is None
+        assert (key, answer.tokens, answer.finish_reason) == (key, right.tokens, right.finish_reason)
+        num_tokens += len(answer.tokens)
+        for given, known in zip(answer.logprobs, right.logprobs, strict=True):
+            differences.append(abs(given.logprob - known.logprob))
+            assert len(given.top) == len(known.top)
+            # Alternatives that are equally likely but for rounding may change places.
+            pairs = zip(given.top, known.top, strict=True)
+            differences += [abs(value - other) for (_, value), (_, other) in pairs]
+    num_equal = sum(difference == 0 for difference in differences)
+    return Comparison(len(answers), num_tokens, len(differences), num_equal, max(differences, default=0.0))
