@@ -122,7 +122,7 @@ def start_engine(
         enable_prefix=options.enable_prefix_caching,
     )
     kv = KVCache(layout, model.program.cache_groups, options.enable_prefix_caching)
-    scheduler = ChunkedScheduler(chunked, kv, options.block_size, events)
+    scheduler = ChunkedScheduler(chunked, kv, events)
     vocab_size = model.program.vocab_size
     inbox = Inbox()
     client = AsyncClient(

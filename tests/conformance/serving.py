@@ -111,7 +111,7 @@ class Serving:
         self._engine = Engine(
             EngineConfig(served.program.vocab_size, served.max_model_tokens, seed=17),
             TurnClock(self._executor.advance),
-            ChunkedScheduler(chunked, self.kv, served.tokens_per_block, self._note),
+            ChunkedScheduler(chunked, self.kv, self._note),
             self._executor,
             Ports(self._inbox, self, self._note),
         )

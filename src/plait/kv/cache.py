@@ -61,7 +61,8 @@ class KVCache:
         _refuse_unsupported(layout, groups)
         self._layout = layout
         self._enable_prefix = enable_prefix
-        self._tokens_per_block = layout.groups[0].tokens_per_block
+        self.tokens_per_block = layout.groups[0].tokens_per_block
+        """The same in every group."""
         self._pages = PagePool(layout.num_pages)
         self._pools = tuple(BlockPool(group, layout.page_bytes, self._pages) for group in layout.groups)
         self._index = PrefixIndex(self._pools)
@@ -87,7 +88,7 @@ class KVCache:
         node = self._index.root(root) if self._enable_prefix else None
         if node is None or cap < 1:
             return Hit(0, tuple(() for _ in self._pools), None, None, len(tokens), None)
-        size = self._tokens_per_block
+        size = self.tokens_per_block
         chain: list[Node] = []
         pending = None
         while node.length + size <= cap:
@@ -144,7 +145,7 @@ class KVCache:
         self._advance(now_s)
         table = self._table(seq)
         if num_tokens > table.num_slots:
-            size = self._tokens_per_block
+            size = self.tokens_per_block
             want = -(-num_tokens // size)
             count = want - table.num_slots // size
             if not self._make_room(count):
@@ -195,7 +196,7 @@ class KVCache:
             table.planned_end = table.num_committed
         if table.publishes:
             table.tail += tokens
-            if len(table.tail) >= self._tokens_per_block:
+            if len(table.tail) >= self.tokens_per_block:
                 self._publish(table, now_s)
             self._plan_next(table)
 
@@ -234,6 +235,19 @@ class KVCache:
     def available_tokens(self) -> int:
         """Tokens that a new sequence without a hit could reserve now, evicting all that may be evicted."""
         return self._num_tokens_within(self._num_loose_pages(), [pool.num_obtainable for pool in self._pools])
+
+    def room_behind(self, hit: Hit) -> int:
+        """Tokens that a sequence could reserve behind `hit` if it were opened now. The hit's own blocks are no room,
+        though they may be evictable until then.
+        """
+        num_pages, have = self._pages.num_free, []
+        for pool, blocks in zip(self._pools, hit.blocks, strict=True):
+            idle = [block for block in blocks if pool.state(block) == BlockState.EVICTABLE]
+            pages = dict.fromkeys(block // pool.blocks_per_page for block in idle)
+            num_kept = sum(_is_unpinned(pool, page) for page in pages)
+            num_pages += pool.num_unpinned_pages - num_kept
+            have.append(pool.num_obtainable - len(idle) + num_kept * pool.blocks_per_page)
+        return self._num_tokens_within(num_pages, have)
 
     def can_ever_hold(self, num_tokens: int) -> bool:
         return num_tokens <= self.capacity_tokens
@@ -320,7 +334,7 @@ class KVCache:
         steps in flight may be reading; it stays private and is freed on release. The sequence references the published
         node all the same, so that what it publishes behind it cannot lose its parent.
         """
-        size = self._tokens_per_block
+        size = self.tokens_per_block
         end = len(table.tail) - len(table.tail) % size
         for first in range(0, end, size):
             key = tuple(table.tail[first : first + size])
@@ -339,9 +353,9 @@ class KVCache:
         if table.planned is not None:
             self._planned.drop(table.seq, table.planned)
             table.planned = None
-        fills = table.planned_end - table.node.length >= self._tokens_per_block
+        fills = table.planned_end - table.node.length >= self.tokens_per_block
         if fills and table.publishes and table.released_s is None:
-            table.planned = table.next_planned(self._tokens_per_block)
+            table.planned = table.next_planned(self.tokens_per_block)
             if table.planned is not None:
                 self._planned.add(table.seq, table.planned)
 
@@ -370,7 +384,7 @@ class KVCache:
         """The most tokens that every group can hold with `have[g]` blocks and `num_pages` pages among them."""
         most = min(pool.layout.num_blocks for pool in self._pools)
         fitting = bisect_right(range(1, most + 1), num_pages, key=lambda count: self._num_pages_for(count, have))
-        return fitting * self._tokens_per_block
+        return fitting * self.tokens_per_block
 
 
 def _refuse_unsupported(layout: CacheLayout, groups: Sequence[CacheGroup]) -> None:
@@ -391,6 +405,12 @@ def _refuse_unsupported(layout: CacheLayout, groups: Sequence[CacheGroup]) -> No
         raise ModelError(
             f"cache groups with {sizes} tokens per block cannot share an index yet; give all groups the same"
         )
+
+
+def _is_unpinned(pool: BlockPool, page: int) -> bool:
+    """Whether evicting could empty a lent page."""
+    blocks = range(page * pool.blocks_per_page, (page + 1) * pool.blocks_per_page)
+    return all(pool.state(BlockId(block)) in (BlockState.FREE, BlockState.EVICTABLE) for block in blocks)
 
 
 def _counts(pool: BlockPool) -> BlockCounts:

@@ -34,7 +34,7 @@ from plait.core.step import (
     StepPlan,
     StepResult,
 )
-from plait.kv.cache import Grants, KVCache, Root
+from plait.kv.cache import Grants, Hit, KVCache, Root
 from plait.sched.outcome import take_tokens
 from plait.sched.prefix_hold import PrefixHolds
 from plait.sched.waiting import WaitingLine, order_key
@@ -85,16 +85,15 @@ class _OpenStep:
 class ChunkedScheduler:
     """See the module. Implements `plait.sched.scheduler.Scheduler`."""
 
-    def __init__(self, config: ChunkedConfig, kv: KVCache, tokens_per_block: int, events: EventSink) -> None:
+    def __init__(self, config: ChunkedConfig, kv: KVCache, events: EventSink) -> None:
         self._config = config
         self._kv = kv
-        self._tokens_per_block = tokens_per_block
         self._events = events
         self._waiting = WaitingLine()
         self._running: list[Sequence] = []
         """In `order_key` order, so the last one is the first victim."""
         self._by_id: dict[SeqId, Sequence] = {}
-        self._holds = PrefixHolds(tokens_per_block)
+        self._holds = PrefixHolds(kv.tokens_per_block)
         self._free_rows = deque(range(config.max_rows))
         self._leaves: list[Leave] = []
         self._cancels: list[Cancel] = []
@@ -216,29 +215,26 @@ class ChunkedScheduler:
         hit = self._kv.lookup(seq.tokens, root) if uses_prefix else self._kv.no_hit()
         if uses_prefix and self._holds.is_held(seq, root, hit.num_tokens):
             return Blocked.BY_PREFIX
-        num_missing = len(seq.tokens) - hit.num_tokens
-        if not self._fits_with_growth(num_missing):
+        if not self._has_room(seq, hit):
             return Blocked.BY_MEMORY
         self._kv.open(seq.id, root, hit, now, publish=uses_prefix)
-        # Asked again: until they were opened, the hit's own blocks may have been evictable and so counted as room.
-        grants = self._kv.reserve(seq.id, len(seq.tokens), now) if self._fits_with_growth(num_missing) else None
+        grants = self._kv.reserve(seq.id, len(seq.tokens), now)
         if grants is None:
-            self._kv.release(seq.id, now)
-            if not self._running:
-                raise InvariantError(f"sequence {seq.id} does not fit into empty memory: {self._kv.explain()}")
-            return Blocked.BY_MEMORY
+            raise InvariantError(f"sequence {seq.id} does not fit into the room there was: {self._kv.explain()}")
         self._join(step, seq, hit.num_tokens, now)
         step.add(seq, grants)
         if uses_prefix:
             self._holds.computing(seq, root, hit.num_tokens)
         return None
 
-    def _fits_with_growth(self, num_tokens: int) -> bool:
-        """Whether so many tokens fit beside one more block for everybody. Alone, a sequence needs no such reserve."""
-        if not self._running:
+    def _has_room(self, seq: Sequence, hit: Hit) -> bool:
+        """Whether all of a waiting sequence fits beside one more block for everybody. Alone, it needs no such reserve."""
+        growth = (len(self._running) + 1) * self._kv.tokens_per_block if self._running else 0
+        if len(seq.tokens) - hit.num_tokens + growth <= self._kv.room_behind(hit):
             return True
-        growth = (len(self._running) + 1) * self._tokens_per_block
-        return num_tokens + growth <= self._kv.available_tokens
+        if not self._running and not self._in_flight:
+            raise InvariantError(f"sequence {seq.id} does not fit into empty memory: {self._kv.explain()}")
+        return False
 
     def _join(self, step: _OpenStep, seq: Sequence, num_hit: int, now: float) -> None:
         self._waiting.remove(seq)

@@ -277,7 +277,7 @@ class Stage:
             eos_token_ids=(EOS,),
             enable_prefix=enable_prefix,
         )
-        self.scheduler = ChunkedScheduler(chunked, self.kv, BLOCK_TOKENS, self._tell)
+        self.scheduler = ChunkedScheduler(chunked, self.kv, self._tell)
         streams = text_stream_factory(byte_text().tokenizer)
 
         def stream(sampling: SamplingParams) -> TextStream:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from tests.unit.api.byte_text import MODEL, byte_text
-from tests.unit.engine.kit import BLOCK_TOKENS, EOS, INFO, letter_at
+from tests.unit.engine.kit import EOS, INFO, letter_at
 from tests.unit.kv.kit import make_kv
 
 from plait.core.clock import RealClock
@@ -161,7 +161,7 @@ class Live:
         config = ChunkedConfig(
             max_step_tokens=64, max_rows=4, max_model_tokens=MODEL.max_model_tokens, eos_token_ids=(EOS,)
         )
-        self.scheduler = ChunkedScheduler(config, make_kv(64), BLOCK_TOKENS, self._tell)
+        self.scheduler = ChunkedScheduler(config, make_kv(64), self._tell)
         engine = Engine(
             EngineConfig(MODEL.vocab_size, MODEL.max_model_tokens),
             RealClock(),

@@ -492,3 +492,20 @@ def test_a_list_is_looked_up_like_a_tuple() -> None:
     stage.cache("aaaa")
     tokens = words("aaaab")
     assert stage.kv.lookup(tokens, ROOT) == stage.kv.lookup(tuple(tokens), ROOT)
+
+
+@pytest.mark.parametrize("blocks_per_page", [(1,), (3,), (2, 1), (4, 6)])
+@pytest.mark.parametrize("prompt", ["aaaabbbbccccd", "aaaabbbbz", "aaaaz", "zz", "xxxxyyyyz"])
+def test_room_behind_a_hit_is_what_is_available_once_it_is_open(blocks_per_page: tuple[int, ...], prompt: str) -> None:
+    stage = Stage(make_kv(10, *blocks_per_page))
+    for text in ("aaaabbbbcccc", "ddddeeee", "aaaabbbb", "xxxxyyyy"):
+        stage.cache(text)
+    runs = stage.run("xxxxyy")
+    room = stage.kv.room_behind(stage.hit(prompt))
+    assert stage.kv.room_behind(stage.kv.no_hit()) == stage.kv.available_tokens
+    seq = stage.open(prompt)
+    assert stage.kv.available_tokens == room
+    assert stage.reserve(seq, stage.done[seq] + room + 1) is None
+    assert stage.reserve(seq, stage.done[seq] + room) is not None
+    stage.release(seq, runs)
+    stage.kv.check()

@@ -46,7 +46,7 @@ class Stage:
             eos_token_ids=(EOS,),
             enable_prefix=enable_prefix,
         )
-        self.scheduler = ChunkedScheduler(config, self.kv, 4, self.events.append)
+        self.scheduler = ChunkedScheduler(config, self.kv, self.events.append)
         self.now = 0.0
         self.plans: list[StepPlan] = []
         self.updates: list[SeqUpdate] = []

@@ -368,3 +368,21 @@ def test_a_waiting_sequence_that_has_something_is_found() -> None:
     waiting.num_computed = 1
     with pytest.raises(InvariantError, match="sequence 1 waits but has row None or something computed"):
         stage.scheduler.check()
+
+
+def test_admission_that_fails_leaves_the_index_as_it_was_and_hits_count_once() -> None:
+    stage = Stage(num_blocks=12, max_step_tokens=32)
+    stage.arrive(range(17), max_tokens=1)
+    stage.run()
+    stage.arrive(range(100, 121), max_tokens=20)
+    stage.step()
+    waiting = stage.arrive([*range(16), *range(200, 212)], max_tokens=4)
+    before = stage.kv.explain().index
+    for _ in range(3):
+        stage.step()
+        assert stage.scheduler.blocked is Blocked.BY_MEMORY
+    assert stage.kv.explain().index.asked_tokens == before.asked_tokens
+    stage.run()
+    after = stage.kv.explain().index
+    assert after.asked_tokens == before.asked_tokens + len(waiting.request.prompt)
+    assert after.hit_tokens == before.hit_tokens + waiting.num_cached
