@@ -135,8 +135,19 @@ class ProgramBuilder:
         self._ops.append(ops.Select((x,), y))
         return y
 
-    def sample(self, logits: ValueId, *, logit_scale: float = 1.0, softcap: float | None = None) -> None:
-        self._ops.append(ops.Sample((logits,), logit_scale, softcap))
+    def sample(
+        self,
+        logits: ValueId,
+        *,
+        vocab_size: int | None = None,
+        logit_scale: float = 1.0,
+        softcap: float | None = None,
+    ) -> None:
+        """`vocab_size` None: every column is a token."""
+        columns = self.width(logits)
+        if vocab_size is not None and not 1 <= vocab_size <= columns:
+            raise InvariantError(f"program {self._name}: {vocab_size} tokens for {columns} columns of logits")
+        self._ops.append(ops.Sample((logits,), columns if vocab_size is None else vocab_size, logit_scale, softcap))
 
     def pool(self, x: ValueId, kind: PoolKind, *, normalize: bool = False) -> None:
         self._ops.append(ops.Pool((x,), kind, normalize))

@@ -51,6 +51,7 @@ class ModelConfig:
     num_kv_heads: int
     head_dim: int
     vocab_size: int
+    """Tokens; the rows of the token tables behind them are `padding_rows`."""
     max_positions: int
     """Longest sequence the model was made for; rope tables end there."""
     norm_eps: float
@@ -63,6 +64,13 @@ class ModelConfig:
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
+    padding_rows: int = 0
+    """Rows that make the token tables a rounder size. No token names them."""
+
+    @property
+    def table_rows(self) -> int:
+        """Rows of the embedding table and of the head."""
+        return self.vocab_size + self.padding_rows
 
     def __post_init__(self) -> None:
         fault = self._fault()
@@ -99,6 +107,7 @@ def config_from_gguf(
     head_dim = facts.integer(f"{arch}.attention.key_length", 1, MAX_WIDTH, default_dim)
     facts.refuse(f"{arch}.attention.value_length", (head_dim,), f"values must be as long as keys ({head_dim})")
     max_positions = facts.integer(f"{arch}.context_length", 1, MAX_POSITIONS)
+    vocab_size, padding_rows = _gguf_vocabulary(facts, f"{arch}.vocab_size")
     return ModelConfig(
         family=arch,
         num_layers=num_layers,
@@ -107,7 +116,7 @@ def config_from_gguf(
         num_heads=num_heads,
         num_kv_heads=facts.integer(f"{arch}.attention.head_count_kv", 1, num_heads, num_heads),
         head_dim=head_dim,
-        vocab_size=_gguf_vocab_size(facts, arch),
+        vocab_size=vocab_size,
         max_positions=max_positions,
         norm_eps=_float32(facts.number(f"{arch}.attention.layer_norm_rms_epsilon", MIN_EPS, 1.0)),
         rope=RopeSpec(
@@ -122,11 +131,15 @@ def config_from_gguf(
         qkv_bias="blk.0.attn_q.bias" in tensor_names,
         out_bias="blk.0.attn_output.bias" in tensor_names,
         mlp_bias="blk.0.ffn_gate.bias" in tensor_names,
+        padding_rows=padding_rows,
     )
 
 
 def config_from_hf(config: Mapping[str, object]) -> ModelConfig:
-    """Read Hugging Face's config.json. A missing key has the default that `transformers` gives it."""
+    """Read Hugging Face's config.json. A missing key has the default that `transformers` gives it.
+
+    It says how many rows the token tables have, not how many tokens there are: here every row counts as a token.
+    """
     facts = Facts("config.json", config)
     family = facts.word("model_type", HF_MODEL_TYPES, "model_type")
     _check_hf_class(facts, HF_MODEL_TYPES[family])
@@ -169,10 +182,18 @@ def _default_head_dim(facts: Facts, hidden: int, num_heads: int, key: str) -> in
     return max(1, hidden // num_heads)
 
 
-def _gguf_vocab_size(facts: Facts, arch: str) -> int:
+def _gguf_vocabulary(facts: Facts, rows_key: str) -> tuple[int, int]:
+    """Tokens, and rows of padding behind them."""
     tokens = facts.values.get("tokenizer.ggml.tokens")
-    count = len(tokens) if isinstance(tokens, Sized) else None
-    return facts.integer(f"{arch}.vocab_size", 1, MAX_VOCAB, count)
+    num_tokens = len(tokens) if isinstance(tokens, Sized) else 0
+    rows = facts.integer(rows_key, 1, MAX_VOCAB, num_tokens or None)
+    if rows < num_tokens:
+        raise facts.error(
+            f"{rows_key} is {rows} but tokenizer.ggml.tokens holds {num_tokens} tokens: the embedding table has no row "
+            "for the last of them; convert the model again"
+        )
+    # Without tokens there is nothing to compare with; whoever reads the tokenizer refuses the file.
+    return num_tokens or rows, rows - num_tokens if num_tokens else 0
 
 
 def _gguf_scaling(facts: Facts, arch: str, has_factors: bool, factors: Sequence[float] | None) -> RopeScaling | None:

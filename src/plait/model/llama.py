@@ -29,7 +29,7 @@ def llama_program(config: ModelConfig) -> Program:
         config.out_bias,
     )
     b.span("embed", "embed")
-    x = b.embed("embed", config.vocab_size, config.hidden)
+    x = b.embed("embed", config.table_rows, config.hidden)
     used = dict.fromkeys(groups, 0)
     for i, visibility in enumerate(config.layer_visibility):
         layer = f"layers.{i}"
@@ -39,7 +39,8 @@ def llama_program(config: ModelConfig) -> Program:
         used[visibility] += 1
     b.span("head", "head")
     x = b.norm(b.select(x), "final_norm", config.norm_eps)
-    b.sample(b.linear(x, "embed" if config.tied_embeddings else "head", config.vocab_size, shard_axis=0))
+    logits = b.linear(x, "embed" if config.tied_embeddings else "head", config.table_rows, shard_axis=0)
+    b.sample(logits, vocab_size=config.vocab_size)
     return b.finish()
 
 

@@ -381,10 +381,14 @@ class Sample:
     """Turns logits into tokens and log-probabilities by each row's sampling parameters.
 
     z = logit_scale * x; with softcap: z = softcap * tanh(z / softcap); then the sampler of docs/concepts/numerics.md.
+    Only the first `vocab_size` columns take part. Those behind them belong to no token: the tables are padded, and
+    such a column is neither sampled nor counted in a log-probability, whatever it holds. Where x is cut among ranks,
+    `vocab_size` still counts the columns of all of them.
     inputs: (x,) [R_out, V] in OUTPUTS; no output: results go into the StepResult.
     """
 
     inputs: tuple[ValueId]
+    vocab_size: int
     logit_scale: float = 1.0
     softcap: float | None = None
     output: None = None

@@ -57,9 +57,8 @@ class Program:
 
     @property
     def vocab_size(self) -> int:
-        """Width of the logits; 0 for a program that samples nothing."""
-        widths = [self.values[op.inputs[0]].width for op in self.ops if isinstance(op, Sample)]
-        return max(widths, default=0)
+        """Tokens that can be sampled, padding left out; 0 for a program that samples nothing."""
+        return max((op.vocab_size for op in self.ops if isinstance(op, Sample)), default=0)
 
     @property
     def num_parameters(self) -> int:

@@ -71,6 +71,23 @@ def test_a_weight_used_twice_keeps_its_first_role_and_counts_once() -> None:
     assert program.weights["embed"].role is WeightRole.EMBEDDING
 
 
+def test_every_column_of_the_logits_is_a_token_unless_said_otherwise() -> None:
+    def sampled(**options: int) -> Sample:
+        return first_of(one_span(lambda b: b.sample(b.select(b.embed("embed", 32, 8)), **options)), Sample)
+
+    assert sampled().vocab_size == 8
+    assert sampled(vocab_size=5).vocab_size == 5
+
+
+@pytest.mark.parametrize("vocab_size", [0, 9])
+def test_tokens_without_a_column_are_refused(vocab_size: int) -> None:
+    b = ProgramBuilder("test")
+    b.span("all", "all")
+    x = b.select(b.embed("embed", 32, 8))
+    with pytest.raises(InvariantError, match=f"{vocab_size} tokens for 8 columns of logits"):
+        b.sample(x, vocab_size=vocab_size)
+
+
 def test_one_name_cannot_have_two_shapes() -> None:
     b = ProgramBuilder("test")
     b.span("all", "all")

@@ -152,6 +152,24 @@ def test_the_vocabulary_is_counted_where_it_is_not_given() -> None:
         config_from_gguf(without(GGUF, "llama.vocab_size", "tokenizer.ggml.tokens"), TIED)
 
 
+def test_rows_behind_the_last_token_are_padding() -> None:
+    config = config_from_gguf(GGUF | {"llama.vocab_size": 49280}, TIED)
+    assert (config.vocab_size, config.padding_rows, config.table_rows) == (49152, 128, 49280)
+    whole = config_from_gguf(GGUF, TIED)
+    assert (whole.vocab_size, whole.padding_rows, whole.table_rows) == (49152, 0, 49152)
+
+
+def test_a_table_shorter_than_the_vocabulary_is_refused_with_both_sizes() -> None:
+    with pytest.raises(ModelError, match=r"llama\.vocab_size is 49151 but tokenizer\.ggml\.tokens holds 49152 tokens"):
+        config_from_gguf(GGUF | {"llama.vocab_size": 49151}, TIED)
+
+
+@pytest.mark.parametrize("tokens", [None, []])
+def test_without_tokens_every_row_is_one(tokens: object) -> None:
+    config = config_from_gguf(GGUF | {"tokenizer.ggml.tokens": tokens}, TIED)
+    assert (config.vocab_size, config.padding_rows) == (49152, 0)
+
+
 def test_a_head_of_its_own_is_seen_among_the_tensors() -> None:
     assert config_from_gguf(GGUF, TIED).tied_embeddings
     assert not config_from_gguf(GGUF, [*TIED, "output.weight"]).tied_embeddings

@@ -120,6 +120,16 @@ def test_an_untied_head_is_a_weight_of_its_own() -> None:
     assert program.weights["embed"].shape == (32, 8)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_padding_rows_are_in_the_tables_and_not_in_the_vocabulary(tied: bool) -> None:
+    program = llama_program(replace(tiny(tied=tied), padding_rows=3))
+    assert program.weights["embed"].shape == (35, 8)
+    head = program.ops[-2]
+    assert isinstance(head, Linear)
+    assert program.weights[head.weight].shape == (35, 8)
+    assert program.vocab_size == 32
+
+
 def test_shard_axes_cut_heads_columns_and_vocabulary() -> None:
     weights = tiny_program(tied=False).weights
     axes = {name.removeprefix("layers.0."): spec.shard_axis for name, spec in weights.items()}

@@ -47,7 +47,7 @@ EXAMPLES: list[tuple[Op, tuple[str, ...], GroupId | None]] = [
     (ops.Route((X,), Y, "w", 8, 2), ("w",), None),
     (ops.Experts((X, Y), Z, "g", "u", "d", 8, 2, 16, SILU), ("g", "u", "d"), None),
     (ops.Select((X,), Y), (), None),
-    (ops.Sample((X,)), (), None),
+    (ops.Sample((X,), 32), (), None),
     (ops.Pool((X,), ops.PoolKind.LAST), (), None),
     (ops.Tap((X,), "hidden"), (), None),
     (ops.AllReduce((X,), Y, 2), (), None),

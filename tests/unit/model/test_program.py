@@ -35,8 +35,9 @@ def test_a_cache_may_take_parts_of_a_byte_per_number() -> None:
     assert llama_program(SMOLLM2).cache_groups[0].bytes_per_token(int8_with_scales) == 11_520 * 1.03125
 
 
-def test_vocabulary_is_as_wide_as_the_logits() -> None:
+def test_the_vocabulary_is_what_can_be_sampled() -> None:
     assert llama_program(SMOLLM2).vocab_size == 49_152
+    assert llama_program(replace(SMOLLM2, padding_rows=128)).vocab_size == 49_152
     assert hybrid_program().vocab_size == 0
 
 

@@ -207,6 +207,14 @@ def test_a_product_over_cut_rows_needs_a_weight_cut_along_its_inputs() -> None:
     assert "weight head is cut along axis None but its rows are cut" in refusal(one_span(build), 2)
 
 
+def test_padding_lets_a_vocabulary_be_cut_that_would_not_divide() -> None:
+    odd = replace(tiny(), num_kv_heads=2, vocab_size=33)
+    assert "33 columns of embed do not divide evenly" in refusal(llama_program(odd), 2)
+    program = shard(llama_program(replace(odd, padding_rows=3)), 2)
+    assert linears(program)["embed"] == (8, 18)
+    assert program.vocab_size == 33
+
+
 def test_a_view_of_cut_rows_is_refused() -> None:
     def build(b: ProgramBuilder) -> None:
         x = b.linear(b.embed("embed", 32, 8), "up", 8, shard_axis=0)

@@ -125,11 +125,16 @@ def test_select_alone_leads_from_tokens_to_outputs(f: Fixture) -> None:
 
 
 def test_results_come_from_output_rows(f: Fixture) -> None:
-    assert f.fault(ops.Sample((f.out8,))) is None
+    assert f.fault(ops.Sample((f.out8,), 8)) is None
     assert f.fault(ops.Pool((f.out8,), PoolKind.MEAN)) is None
     assert f.fault(ops.Tap((f.x8,), "hidden")) is None
-    assert f.fault(ops.Sample((f.x8,))) == "cannot turn rows of tokens into rows of nothing"
+    assert f.fault(ops.Sample((f.x8,), 8)) == "cannot turn rows of tokens into rows of nothing"
     assert f.fault(ops.Pool((f.image8,), PoolKind.MEAN)) == "cannot turn rows of encoder into rows of nothing"
+
+
+def test_at_least_one_token_can_be_sampled(f: Fixture) -> None:
+    assert f.fault(ops.Sample((f.out8,), 1)) is None
+    assert f.fault(ops.Sample((f.out8,), 0)) == "vocab_size is 0"
 
 
 def test_cache_writes_fit_their_group(f: Fixture) -> None:

@@ -253,6 +253,7 @@ class StepRun:
         return selected
 
     def _sample(self, op: Sample, logits: Floats) -> None:
+        logits = logits[:, : op.vocab_size]  # the columns behind belong to no token
         if op.logit_scale != 1.0:
             logits = logits * np.float32(op.logit_scale)
         if op.softcap is not None:
