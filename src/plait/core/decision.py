@@ -62,9 +62,7 @@ class Blocked(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SeqUpdate:
-    """New output tokens of a sequence, and how it ended if it did. `num_cached` is its prompt tokens found in the
-    prefix index.
-    """
+    """New output tokens of a sequence, and how it ended if it did."""
 
     seq: SeqId
     tokens: tuple[int, ...] = ()
@@ -72,5 +70,4 @@ class SeqUpdate:
     finish_reason: FinishReason | None = None
     stop_token: int | None = None
     """The end-of-sequence or stop token that ended it; already left out of `tokens`' text by the engine."""
-    num_cached: int = 0
     error: str | None = None

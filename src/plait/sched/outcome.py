@@ -33,5 +33,4 @@ def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...])
         logprobs=given.logprobs[: len(taken)],
         finish_reason=reason,
         stop_token=stop_token,
-        num_cached=seq.num_cached,
     )
