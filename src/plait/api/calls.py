@@ -17,6 +17,7 @@ from plait.core.client import ModelInfo
 from plait.core.errors import RequestError
 from plait.core.ids import RequestId
 from plait.core.request import Request
+from plait.core.sampling import check_token_ids
 
 
 class Endpoint(StrEnum):
@@ -53,7 +54,7 @@ def make_call(
     generation.sampling.validate(model.vocab_size)
     requests = []
     for place, (path, tokens) in enumerate(prompts):
-        _check_tokens(tokens, path, model.vocab_size)
+        check_token_ids(path, tokens, model.vocab_size)  # the engine checks again, but knows no path
         requests.append(
             Request(
                 id=RequestId(f"{call_id}-{place}"),
@@ -77,14 +78,6 @@ def check_model(name: str | None, served: Sequence[str]) -> None:
             code="model_not_found",
             status=404,
         )
-
-
-def _check_tokens(tokens: Sequence[int], path: str, vocab_size: int) -> None:
-    for token in tokens:
-        if not 0 <= token < vocab_size:
-            raise RequestError(
-                f"{path} holds token {shown(token)}; this model's ids go from 0 to {vocab_size - 1}", param=path
-            )
 
 
 def _max_tokens(num_prompt: int, path: str, generation: Generation, model: ModelInfo) -> int | None:

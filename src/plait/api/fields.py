@@ -16,10 +16,9 @@ from pydantic import BaseModel
 from plait.api.bodies import shown
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer
 from plait.core.errors import RequestError
-from plait.core.request import ServiceClass
+from plait.core.request import MAX_CHOICES, ServiceClass
 from plait.core.sampling import MAX_LOGPROBS, SamplingParams
 
-MAX_CHOICES = 128
 MAX_PROMPTS = 2048
 """Prompts in one text completion body, as in the OpenAI API."""
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from plait.core.errors import RequestError
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
-from plait.core.sampling import SamplingParams
+from plait.core.sampling import SamplingParams, check_token_ids
 
 MAX_CHOICES = 128
 """Largest `n`, as in the OpenAI API."""
@@ -103,11 +103,7 @@ class Request:
         if self.deadline_s is not None and math.isnan(self.deadline_s):
             raise RequestError("the deadline is not a number; give seconds or leave it out", param="deadline_s")
         self.sampling.validate(vocab_size)
-        if self.prompt and not 0 <= min(self.prompt) <= max(self.prompt) < vocab_size:
-            token = next(token for token in self.prompt if not 0 <= token < vocab_size)
-            raise RequestError(
-                f"the prompt holds token {token}; this model's ids go from 0 to {vocab_size - 1}", param="prompt"
-            )
+        check_token_ids("prompt", self.prompt, vocab_size)
 
 
 class SeqState(StrEnum):

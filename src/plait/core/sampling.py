@@ -100,8 +100,8 @@ class SamplingParams:
                 f"stop_token_ids has {len(self.stop_token_ids)} ids; at most {MAX_STOP_TOKEN_IDS} are allowed",
                 param="stop_token_ids",
             )
-        _check_token_ids("stop_token_ids", self.stop_token_ids, vocab_size)
-        _check_token_ids("logit_bias", [token for token, _ in self.logit_bias], vocab_size)
+        check_token_ids("stop_token_ids", self.stop_token_ids, vocab_size)
+        check_token_ids("logit_bias", [token for token, _ in self.logit_bias], vocab_size)
         for _, bias in self.logit_bias:
             _check_range("logit_bias", bias, -100.0, 100.0)
         for (token, _), (following, _) in pairwise(self.logit_bias):
@@ -137,9 +137,8 @@ def _check_at_least(name: str, value: int, low: int) -> None:
         raise RequestError(f"{name} is {value}; it must be at least {low}", param=name)
 
 
-def _check_token_ids(name: str, tokens: Sequence[int], vocab_size: int) -> None:
-    for token in tokens:
-        if not 0 <= token < vocab_size:
-            raise RequestError(
-                f"{name} names token {token}; this model's ids go from 0 to {vocab_size - 1}", param=name
-            )
+def check_token_ids(name: str, tokens: Sequence[int], vocab_size: int) -> None:
+    """`RequestError` for the first id that is no token; `name` is the field that holds them."""
+    if tokens and not 0 <= min(tokens) <= max(tokens) < vocab_size:
+        token = next(token for token in tokens if not 0 <= token < vocab_size)
+        raise RequestError(f"{name} holds token {token}; this model's ids go from 0 to {vocab_size - 1}", param=name)

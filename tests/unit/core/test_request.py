@@ -37,7 +37,7 @@ def test_the_number_of_choices_is_limited(n: int) -> None:
 def test_the_first_token_outside_the_vocabulary_is_named(prompt: tuple[int, ...], token: int) -> None:
     replace(REQUEST, prompt=(0, 9)).validate(10)
     error = refusal(prompt=prompt)
-    assert error.message == f"the prompt holds token {token}; this model's ids go from 0 to 9"
+    assert error.message == f"prompt holds token {token}; this model's ids go from 0 to 9"
     assert error.param == "prompt"
 
 

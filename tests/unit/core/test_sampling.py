@@ -110,7 +110,7 @@ def test_what_every_token_is_compared_with_is_limited() -> None:
 @pytest.mark.parametrize("token", [-1, VOCAB])
 def test_token_ids_outside_the_vocabulary_are_named(token: int) -> None:
     stops = refusal(replace(PLAIN, stop_token_ids=(0, token)))
-    assert stops.message == f"stop_token_ids names token {token}; this model's ids go from 0 to 99"
+    assert stops.message == f"stop_token_ids holds token {token}; this model's ids go from 0 to 99"
     bias = refusal(replace(PLAIN, logit_bias=((token, 0.0),)))
     assert (bias.param, f"token {token}" in bias.message) == ("logit_bias", True)
 

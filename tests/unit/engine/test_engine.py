@@ -100,10 +100,10 @@ def test_a_request_without_a_limit_may_fill_the_model() -> None:
         (ask("bad", sampling=SamplingParams(top_p=2.0)), "top_p is 2.0", "top_p"),
         (
             ask("bad", [1, VOCAB]),
-            f"the prompt holds token {VOCAB}; this model's ids go from 0 to {VOCAB - 1}",
+            f"prompt holds token {VOCAB}; this model's ids go from 0 to {VOCAB - 1}",
             "prompt",
         ),
-        (ask("bad", [-1]), "the prompt holds token -1", "prompt"),
+        (ask("bad", [-1]), "prompt holds token -1", "prompt"),
         (ask("bad", ""), "the prompt is empty", "prompt"),
         (ask("bad", "x" * 100), "the prompt has 100 tokens but this model holds 100", "prompt"),
         (ask("bad", "x" * 97, max_tokens=4), "has 97 tokens and max_tokens is 4, together 101", "max_tokens"),
