@@ -18,8 +18,7 @@ from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError
 from plait.core.events import EventSink
 from plait.core.executor import ExecutorInfo
-from plait.core.sampling import SamplingParams
-from plait.core.text_stream import TextStream
+from plait.core.step import STEP_PROGRAM
 from plait.engine.client import AsyncClient
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.engine.inbox import Inbox
@@ -111,7 +110,7 @@ def start_engine(
     executor = ReferenceExecutor(
         ReferenceConfig(max_step_tokens=options.max_num_batched_tokens, max_rows=options.max_num_seqs), clock.now
     )
-    executor.load({"step": model.program}, model.weights, layout)
+    executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
     info = executor.info
     chunked = ChunkedConfig(
         max_step_tokens=info.max_step_tokens,
@@ -133,18 +132,9 @@ def start_engine(
         clock,
         scheduler,
         executor,
-        Ports(inbox, client, events, _text_streams(model.tokenizer)),
+        Ports(inbox, client, events, text_stream_factory(model.tokenizer)),
     )
     thread = EngineThread(engine, executor, inbox, client, report_fault)
     thread.start()
     text = ModelText(model.tokenizer, model.template)
     return LocalEngine(model, text, client, thread, info, sizes, clock)
-
-
-def _text_streams(tokenizer: Tokenizer) -> Callable[[SamplingParams], TextStream]:
-    new_stream = text_stream_factory(tokenizer)
-
-    def streams(sampling: SamplingParams) -> TextStream:
-        return new_stream(sampling.stop, sampling.include_stop, sampling.skip_special_tokens)
-
-    return streams

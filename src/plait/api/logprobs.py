@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from plait.api.bodies import JsonObject, JsonValue
 from plait.core.step import TokenLogprob
+from plait.text.detokenizer import Detokenizer
 from plait.text.tokenizer import Tokenizer
 
 LOGPROB_FLOOR = -9999.0
@@ -65,26 +66,8 @@ def _offsets(tokens: Sequence[int], tokenizer: Tokenizer, end: int, skip_special
     begins where the text before it ends; a token inside a character begins at that character.
     """
     offsets = []
-    characters = 0
-    pending = b""
+    detokenizer = Detokenizer(tokenizer, skip_special)
     for token in tokens:
-        offsets.append(min(characters, end))
-        if skip_special and tokenizer.is_special(token):
-            continue
-        pending += tokenizer.token_bytes(token)
-        whole = _whole_characters(pending)
-        characters += len(pending[:whole].decode("utf-8", "replace"))
-        pending = pending[whole:]
+        offsets.append(min(detokenizer.num_chars, end))
+        detokenizer.push((token,))
     return offsets
-
-
-def _whole_characters(piece: bytes) -> int:
-    """Bytes before a character that is cut off at the end of `piece`."""
-    for back in range(1, min(4, len(piece)) + 1):
-        byte = piece[-back]
-        if byte < 0x80:
-            return len(piece)
-        if byte >= 0xC0:
-            width = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return len(piece) - back if back < width else len(piece)
-    return len(piece)

@@ -14,11 +14,15 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from plait.core.errors import ModelError
+from plait.text.alphabet import ALPHABET
 from plait.text.tokenizer import Tokenizer
 from plait.text.vocabulary import Vocabulary, read_vocabulary, string_list
 
 # Not a letter of the byte alphabet: a name with it in front can be stored but never spelled by text.
 _UNREACHABLE = "\0"
+
+_NEVER_IN_UTF8 = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])
+_MOST_BYTES_SHOWN = 10
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _PUNCTUATION = r"[\p{P}\$\+<=>\^~\|]+"
@@ -83,7 +87,19 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     pre, warnings = _pre_tokenizer(metadata)
     vocabulary = read_vocabulary(metadata, add_bos=pre.add_bos)
     backend = _backend(vocabulary, string_list(metadata, "tokenizer.ggml.merges"), pre)
-    return Tokenizer(vocabulary, backend, (*warnings, *vocabulary.warnings))
+    return Tokenizer(vocabulary, backend, (*warnings, *vocabulary.warnings, *_lost_bytes(vocabulary)))
+
+
+def _lost_bytes(vocabulary: Vocabulary) -> tuple[str, ...]:
+    """A warning if some byte of UTF-8 text has no token to fall back to."""
+    nowhere = {*vocabulary.control, *vocabulary.unused}
+    letters = {text for text in vocabulary.texts if len(text) == 1} - nowhere
+    lost = [byte for byte, letter in enumerate(ALPHABET) if letter not in letters and byte not in _NEVER_IN_UTF8]
+    if not lost:
+        return ()
+    shown = " ".join(f"{byte:02X}" for byte in lost[:_MOST_BYTES_SHOWN])
+    more = f" and {len(lost) - _MOST_BYTES_SHOWN} more" if len(lost) > _MOST_BYTES_SHOWN else ""
+    return (f"no token stands for the byte values {shown}{more}: text loses them where no larger token holds them",)
 
 
 def _pre_tokenizer(metadata: Mapping[str, object]) -> tuple[PreTokenizer, tuple[str, ...]]:

@@ -1,14 +1,17 @@
 """Text streams: from a sequence's tokens to the text its reader sees.
 
-Owns one sequence's detokenizer and stop strings. The engine holds it as a plain callable and never sees a tokenizer.
+Owns one sequence's detokenizer and stop strings. The engine is given a factory of `core.text_stream`'s kind and never
+sees a tokenizer.
 Invariant: the deltas joined are the decoded tokens up to the first stop string, however the tokens were grouped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from plait.core.sampling import SamplingParams
+from plait.core.text_stream import TextStreamFactory
 from plait.text.detokenizer import Detokenizer
 from plait.text.stops import StopMatcher
 from plait.text.tokenizer import Tokenizer
@@ -20,14 +23,10 @@ class TextDelta:
 
     text: str
     """To be shown now; characters that may belong to a stop string or are not complete come with a later delta."""
-    stopped: bool
-    """A stop string was found: the sequence is finished."""
     matched: str | None
-    """The stop string that was found."""
+    """The stop string that was found: the sequence is finished."""
     num_tokens: int
     """How many of the pushed tokens count: all of them, or up to the one that completed the stop string."""
-    offsets: tuple[int, ...]
-    """Where in the whole decoded text each counted token begins, in characters."""
 
 
 class TextStream:
@@ -44,32 +43,28 @@ class TextStream:
     def push(self, ids: Sequence[int]) -> TextDelta:
         """Tokens one by one, because a stop string may be completed by any of them and the rest then never happened."""
         texts: list[str] = []
-        offsets: list[int] = []
         matched = self._stops.matched
+        num_tokens = 0
         for token in ids:
             if matched is not None:
                 break
-            offsets.append(self._detokenizer.num_chars)
+            num_tokens += 1
             state = self._stops.push(self._detokenizer.push((token,)))
             texts.append(state.text)
             matched = state.matched
-        return TextDelta("".join(texts), matched is not None, matched, len(offsets), tuple(offsets))
+        return TextDelta("".join(texts), matched, num_tokens)
 
     def finish(self) -> TextDelta:
         """The sequence has ended for another reason than a stop string: nothing is held back any longer."""
         last = self._stops.push(self._detokenizer.finish())
         rest = self._stops.finish()
-        return TextDelta(last.text + rest.text, rest.matched is not None, rest.matched, 0, ())
-
-
-TextStreamFactory = Callable[[Sequence[str], bool, bool], TextStream]
-"""`(stops, include_stop, skip_special)` to the stream of one new sequence."""
+        return TextDelta(last.text + rest.text, rest.matched, 0)
 
 
 def text_stream_factory(tokenizer: Tokenizer) -> TextStreamFactory:
     """What the engine is given instead of a tokenizer."""
 
-    def new_stream(stops: Sequence[str], include_stop: bool, skip_special: bool) -> TextStream:
-        return TextStream(tokenizer, stops, include_stop, skip_special)
+    def new_stream(sampling: SamplingParams) -> TextStream:
+        return TextStream(tokenizer, sampling.stop, sampling.include_stop, sampling.skip_special_tokens)
 
     return new_stream

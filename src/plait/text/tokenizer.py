@@ -12,7 +12,7 @@ from tokenizers import Encoding
 from tokenizers import Tokenizer as Backend
 
 from plait.core.errors import RequestError
-from plait.text.alphabet import ALPHABET, lone_surrogate
+from plait.text.alphabet import lone_surrogate
 from plait.text.literals import Literals
 from plait.text.vocabulary import Vocabulary
 
@@ -40,7 +40,7 @@ class Tokenizer:
         self._vocabulary = vocabulary
         self._backend = backend
         self.warnings = warnings
-        """What was missing in the model file and guessed; for whoever reports to the user."""
+        """What was missing in the model file, and what was guessed; for whoever reports to the user."""
         self.control = Literals(vocabulary.control)
         """The control tokens by their spelling."""
         self._user_defined = Literals(vocabulary.user_defined)
@@ -71,12 +71,6 @@ class Tokenizer:
         `bos_token`, `eos_token`, `unk_token`, `pad_token`, as far as the model has them.
         """
         return self._vocabulary.named
-
-    @property
-    def lost_bytes(self) -> bytes:
-        """Byte values that no token stands for; text loses them, as it does in the model's original tokenizer."""
-        ordinary = {text for text in self._vocabulary.texts if len(text) == 1 and text not in self._vocabulary.control}
-        return bytes(byte for byte, letter in enumerate(ALPHABET) if letter not in ordinary)
 
     def encode(self, text: str, add_special: bool, parse_special: bool = False) -> list[int]:
         """The ids of `text`.
@@ -120,10 +114,6 @@ class Tokenizer:
         """The bytes that the token stands for; often not a whole character. A control token gives its own spelling."""
         self._check((token,))
         return self._pieces[token]
-
-    def token_text(self, token: int) -> str:
-        """The token alone as text; parts of characters show as U+FFFD."""
-        return self.token_bytes(token).decode("utf-8", "replace")
 
     def _merge(self, plain: list[str]) -> list[Encoding]:
         for text in plain:

@@ -39,6 +39,12 @@ def test_a_token_inside_a_character_begins_where_the_character_does() -> None:
     assert offsets(list("aü日b".encode()), "aü日b") == [0, 1, 1, 2, 2, 2, 3]
 
 
+def test_bytes_that_are_no_text_count_as_the_characters_that_stand_for_them() -> None:
+    assert offsets(list(b"\xffab"), "\ufffdab") == [0, 1, 2]
+    assert offsets(list(b"\xff\xffa"), "\ufffd\ufffda") == [0, 1, 2]
+    assert offsets(list(b"a\xe2\x82\xacb"), "a\u20acb") == [0, 1, 1, 1, 2]
+
+
 def test_what_is_not_in_the_text_begins_where_the_text_ends() -> None:
     assert offsets([*b"ab", END], "ab") == [0, 1, 2]
     assert offsets([*b"ab STOP"], "ab") == [0, 1, 2, 2, 2, 2, 2]

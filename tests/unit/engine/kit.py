@@ -22,7 +22,6 @@ from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import Request, ServiceClass
 from plait.core.sampling import SamplingParams
 from plait.core.step import Chunk, SeqResult, SeqStatus, StepPlan, StepResult, StepShape, TokenLogprob
-from plait.core.text_stream import TextStream
 from plait.cost.model import Bound, StepPrice
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.engine.inbox import Abort, Arrive, Inbox, Message
@@ -278,17 +277,13 @@ class Stage:
             enable_prefix=enable_prefix,
         )
         self.scheduler = ChunkedScheduler(chunked, self.kv, self._tell)
-        streams = text_stream_factory(byte_text().tokenizer)
-
-        def stream(sampling: SamplingParams) -> TextStream:
-            return streams(sampling.stop, sampling.include_stop, sampling.skip_special_tokens)
-
+        streams = text_stream_factory(byte_text().tokenizer) if has_text else None
         self.engine = Engine(
             EngineConfig(VOCAB, max_model_tokens, seed, step_limit_s),
             self,
             self.scheduler,
             EditedExecutor(self.device, edit),
-            Ports(self.inbox, self.answers, self._tell, stream if has_text else None),
+            Ports(self.inbox, self.answers, self._tell, streams),
         )
 
     # The engine's clock: simulated time, in which the script plays. Nothing left to do ends a wait.

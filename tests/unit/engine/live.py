@@ -21,9 +21,7 @@ from plait.core.errors import InvariantError
 from plait.core.events import Event, Finished
 from plait.core.executor import ExecutorInfo
 from plait.core.ids import LaneId, SeqId, StepId
-from plait.core.sampling import SamplingParams
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
-from plait.core.text_stream import TextStream
 from plait.engine.client import AsyncClient
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.engine.inbox import Inbox
@@ -153,11 +151,6 @@ class Live:
         self.finished = threading.Semaphore(0)
         """Counts the sequences that have ended."""
         self._on_event = on_event
-        streams = text_stream_factory(byte_text().tokenizer)
-
-        def stream(sampling: SamplingParams) -> TextStream:
-            return streams(sampling.stop, sampling.include_stop, sampling.skip_special_tokens)
-
         config = ChunkedConfig(
             max_step_tokens=64, max_rows=4, max_model_tokens=MODEL.max_model_tokens, eos_token_ids=(EOS,)
         )
@@ -167,7 +160,7 @@ class Live:
             RealClock(),
             self.scheduler,
             self.device,
-            Ports(self.inbox, self.client, self._tell, stream),
+            Ports(self.inbox, self.client, self._tell, text_stream_factory(byte_text().tokenizer)),
         )
         self.thread = EngineThread(engine, self.device, self.inbox, self.client, report)
 

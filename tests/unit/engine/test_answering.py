@@ -12,15 +12,10 @@ from plait.core.ids import RequestId, SeqId
 from plait.core.request import FinishReason, Request, Sequence
 from plait.core.sampling import SamplingParams
 from plait.core.step import TokenLogprob
-from plait.core.text_stream import TextStream
 from plait.engine.answering import Answering
 from plait.text.stream import text_stream_factory
 
 STREAMS = text_stream_factory(byte_text().tokenizer)
-
-
-def stream(sampling: SamplingParams) -> TextStream:
-    return STREAMS(sampling.stop, sampling.include_stop, sampling.skip_special_tokens)
 
 
 def opened(
@@ -30,7 +25,7 @@ def opened(
     sampling = SamplingParams(stop=stop, stop_token_ids=stop_token_ids)
     seq = Sequence(SeqId(number), Request(RequestId("r"), (1, 2, 3), sampling), 1, 77, 9, 0.0, [1, 2, 3])
     seq.num_cached = 2
-    answering = Answering(stream)
+    answering = Answering(STREAMS)
     answering.open(seq)
     return answering, seq
 

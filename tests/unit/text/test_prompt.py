@@ -42,7 +42,7 @@ def turn(content: str) -> list[int]:
 
 
 def control_tokens(ids: list[int]) -> list[str]:
-    return [TOKENIZER.token_text(token) for token in ids if TOKENIZER.is_special(token)]
+    return [TOKENIZER.token_bytes(token).decode() for token in ids if TOKENIZER.is_special(token)]
 
 
 def test_an_ordinary_conversation_is_encoded_as_its_rendering() -> None:
