@@ -1,4 +1,4 @@
-"""Build: the composition root, the only file that picks concrete classes.
+"""Build: the composition root of serving; picks executor, text and clock (`plait.assembly` picks the rest).
 
 Owns the order in which a model file becomes a running engine. Everything it makes is returned; nothing is kept here.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from plait.api.model_text import ModelText
+from plait.assembly import assemble
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import available_memory_bytes
 from plait.config.resolve import ModelFacts, Sizes, resolve_sizes
@@ -20,16 +21,14 @@ from plait.core.events import EventSink
 from plait.core.executor import ExecutorInfo
 from plait.core.step import STEP_PROGRAM
 from plait.engine.client import AsyncClient
-from plait.engine.engine import Engine, EngineConfig, Ports
+from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Inbox
 from plait.engine.thread import EngineThread
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
-from plait.kv.cache import KVCache
 from plait.model.cache_layout import plan_layout
 from plait.model.config import ModelConfig, config_from_gguf
 from plait.model.families import build_program
 from plait.model.program import Program, expected_weights
-from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 from plait.text.bpe import tokenizer_from_gguf
 from plait.text.chat import ChatTemplate, chat_template_from_gguf
 from plait.text.stream import text_stream_factory
@@ -112,29 +111,21 @@ def start_engine(
     )
     executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
     info = executor.info
-    chunked = ChunkedConfig(
-        max_step_tokens=info.max_step_tokens,
-        max_rows=info.max_rows,
-        max_model_tokens=sizes.max_model_tokens,
-        fingerprint=info.fingerprint,
-        eos_token_ids=model.tokenizer.eos_ids,
-        enable_prefix=options.enable_prefix_caching,
-    )
-    kv = KVCache(layout, model.program.cache_groups, options.enable_prefix_caching)
-    scheduler = ChunkedScheduler(chunked, kv, events)
     vocab_size = model.program.vocab_size
     inbox = Inbox()
     client = AsyncClient(
         ModelInfo(model.name, vocab_size, sizes.max_model_tokens, info.fingerprint, info.bit_exact), inbox
     )
-    engine = Engine(
+    parts = assemble(
         EngineConfig(vocab_size, sizes.max_model_tokens, options.seed),
-        clock,
-        scheduler,
+        layout,
         executor,
+        clock,
         Ports(inbox, client, events, text_stream_factory(model.tokenizer)),
+        eos_token_ids=model.tokenizer.eos_ids,
+        enable_prefix=options.enable_prefix_caching,
     )
-    thread = EngineThread(engine, executor, inbox, client, report_fault)
+    thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
     text = ModelText(model.tokenizer, model.template)
     return LocalEngine(model, text, client, thread, info, sizes, clock)

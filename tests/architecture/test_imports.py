@@ -37,9 +37,10 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     "exec": ("core", "model", "weights"),
     "exec/simulated": ("core", "model", "weights", "cost"),
     "engine": ("core", "model", "kv", "cost", "sched", "metrics"),
-    "build": BELOW_BUILD,
+    "assembly": CONTROL_PLANE,
+    "build": (*BELOW_BUILD, "assembly"),
     "batch": ("core", "api", "text", "engine", "metrics", "build"),
-    "sim": ("core", "model", "kv", "cost", "sched", "exec", "engine", "metrics", "build"),
+    "sim": ("core", "model", "kv", "cost", "sched", "exec", "engine", "metrics", "assembly"),
     "cli": (*BELOW_BUILD, "build", "batch", "sim"),
 }
 
@@ -56,7 +57,7 @@ OWNED_LIBRARIES: Mapping[str, tuple[str, ...]] = {
 
 # Library -> rooms that never see it: the control plane holds no tensor.
 BANNED_LIBRARIES: Mapping[str, tuple[str, ...]] = {
-    "numpy": CONTROL_PLANE,
+    "numpy": (*CONTROL_PLANE, "assembly", "sim"),
 }
 
 CLOCK_NAMES = re.compile(r"(time|monotonic|perf_counter|process_time|thread_time|clock_gettime)(_ns)?|sleep")

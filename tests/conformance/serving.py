@@ -1,6 +1,6 @@
 """Serving: the whole engine on the reference executor, turn by turn and without a thread.
 
-Owns the putting together of engine, scheduler, memory and executor as `plait.build` does it, with a clock that lets the
+Owns the executor under `plait.assembly`, with a clock that lets the
 executor work instead of waiting, so that a run is the same every time.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from plait.assembly import assemble
 from plait.core.client import Delta
 from plait.core.clock import WaitSource
 from plait.core.errors import RequestError
@@ -16,13 +17,11 @@ from plait.core.events import Collected, Event, Preempted
 from plait.core.ids import RequestId
 from plait.core.request import FinishReason, Request
 from plait.core.step import STEP_PROGRAM, TokenLogprob
-from plait.engine.engine import Engine, EngineConfig, Ports
+from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Abort, Arrive, Inbox
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
-from plait.kv.cache import KVCache
 from plait.model.cache_layout import plan_layout
 from plait.model.program import Program
-from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 from plait.weights.table import WeightTable
 
 MOST_TICKS = 100_000
@@ -99,22 +98,16 @@ class Serving:
         config = ReferenceConfig(setup.max_step_tokens, setup.max_rows, threaded=False, poison=True)
         self._executor = ReferenceExecutor(config, lambda: 0.0)
         self._executor.load({STEP_PROGRAM: served.program}, served.weights, layout)
-        self.kv = KVCache(layout, served.program.cache_groups, setup.enable_prefix)
-        chunked = ChunkedConfig(
-            max_step_tokens=setup.max_step_tokens,
-            max_rows=setup.max_rows,
-            max_model_tokens=served.max_model_tokens,
-            fingerprint=self._executor.info.fingerprint,
+        parts = assemble(
+            EngineConfig(served.program.vocab_size, served.max_model_tokens, seed=17),
+            layout,
+            self._executor,
+            TurnClock(self._executor.advance),
+            Ports(self._inbox, self, self._note),
             eos_token_ids=served.eos_token_ids,
             enable_prefix=setup.enable_prefix,
         )
-        self._engine = Engine(
-            EngineConfig(served.program.vocab_size, served.max_model_tokens, seed=17),
-            TurnClock(self._executor.advance),
-            ChunkedScheduler(chunked, self.kv, self._note),
-            self._executor,
-            Ports(self._inbox, self, self._note),
-        )
+        self._engine, self.kv = parts.engine, parts.kv
 
     def close(self) -> None:
         self._executor.close()

@@ -249,9 +249,6 @@ class KVCache:
             have.append(pool.num_obtainable - len(idle) + num_kept * pool.blocks_per_page)
         return self._num_tokens_within(num_pages, have)
 
-    def can_ever_hold(self, num_tokens: int) -> bool:
-        return num_tokens <= self.capacity_tokens
-
     def usage(self) -> Usage:
         counts = tuple(_counts(pool) for pool in self._pools)
         sizes = [pool.layout.block_bytes for pool in self._pools]

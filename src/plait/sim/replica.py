@@ -1,7 +1,7 @@
 """Replica: one engine on one simulated device, put together for the driver.
 
-Owns the choice of parts for a simulation: the simulated executor, priced by the roofline, under the same scheduler,
-memory and engine that serve. Needs a Program and numbers, no weights.
+Owns the simulated executor, priced by the roofline; the scheduler, memory and engine above it are those that serve
+(`plait.assembly`). Needs a Program and numbers, no weights.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from plait.assembly import assemble
 from plait.core.clock import Clock
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId
@@ -17,11 +18,9 @@ from plait.cost.roofline import RooflineModel
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
 from plait.exec.simulated import SimulatedExecutor
-from plait.kv.cache import KVCache
 from plait.model.cache_layout import plan_layout
 from plait.model.cost import Formats
 from plait.model.program import Program
-from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 
 STEP_LIMIT_S = 86400.0
 """A simulated step may be long, but a lane that never ends one is a fault all the same."""
@@ -56,17 +55,8 @@ def replica(spec: ReplicaSpec) -> Callable[[Clock, Ports], Engine]:
         )
         cost = RooflineModel(spec.program, spec.formats, spec.hardware, alpha=spec.alpha)
         executor = SimulatedExecutor(_info(spec), slots_of(layout), clock, cost, any_tokens(spec.program.vocab_size))
-        kv = KVCache(layout, spec.program.cache_groups, spec.enable_prefix)
-        chunked = ChunkedConfig(
-            max_step_tokens=spec.max_step_tokens,
-            max_rows=spec.max_rows,
-            max_model_tokens=spec.max_model_tokens,
-            fingerprint=executor.info.fingerprint,
-            enable_prefix=spec.enable_prefix,
-        )
-        scheduler = ChunkedScheduler(chunked, kv, ports.events)
         limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S)
-        return Engine(limits, clock, scheduler, executor, ports)
+        return assemble(limits, layout, executor, clock, ports, enable_prefix=spec.enable_prefix).engine
 
     return make_engine
 

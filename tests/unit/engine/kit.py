@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tests.unit.api.byte_text import END, VOCAB_SIZE, byte_text
-from tests.unit.kv.kit import make_kv
+from tests.unit.kv.kit import full_groups, make_layout
 
+from plait.assembly import assemble
 from plait.core.client import Delta
 from plait.core.clock import SimClock, WaitSource
 from plait.core.errors import RequestError
@@ -23,13 +24,11 @@ from plait.core.request import Request, ServiceClass
 from plait.core.sampling import SamplingParams
 from plait.core.step import Chunk, SeqResult, SeqStatus, StepPlan, StepResult, StepShape, TokenLogprob
 from plait.cost.model import Bound, StepPrice
-from plait.engine.engine import Engine, EngineConfig, Ports
+from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Abort, Arrive, Inbox, Message
 from plait.exec.foretold import TokenSource
 from plait.exec.roster import GroupSlots
 from plait.exec.simulated import SimulatedExecutor
-from plait.kv.cache import KVCache
-from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 from plait.text.stream import text_stream_factory
 
 Kind = TypeVar("Kind", bound=Event)
@@ -264,27 +263,21 @@ class Stage:
         self.answers = Answers(self.sim_clock.now)
         self.inbox = Inbox()
         self.script = Script(self.inbox, self.sim_clock)
-        self.kv: KVCache = make_kv(num_blocks, tokens_per_block=BLOCK_TOKENS, enable_prefix=enable_prefix)
         self._listener = listener
         groups = [GroupSlots(num_blocks=num_blocks, tokens_per_block=BLOCK_TOKENS)]
         info = replace(INFO, max_step_tokens=max_step_tokens, max_rows=max_rows)
         self.device = SimulatedExecutor(info, groups, self.sim_clock, OneSecondPerToken(), token_at)
-        chunked = ChunkedConfig(
-            max_step_tokens=max_step_tokens,
-            max_rows=max_rows,
-            max_model_tokens=max_model_tokens,
+        streams = text_stream_factory(byte_text().tokenizer) if has_text else None
+        parts = assemble(
+            EngineConfig(VOCAB, max_model_tokens, seed, step_limit_s),
+            make_layout(num_blocks, full_groups(1), 1, BLOCK_TOKENS),
+            EditedExecutor(self.device, edit),
+            self,
+            Ports(self.inbox, self.answers, self._tell, streams),
             eos_token_ids=(EOS,),
             enable_prefix=enable_prefix,
         )
-        self.scheduler = ChunkedScheduler(chunked, self.kv, self._tell)
-        streams = text_stream_factory(byte_text().tokenizer) if has_text else None
-        self.engine = Engine(
-            EngineConfig(VOCAB, max_model_tokens, seed, step_limit_s),
-            self,
-            self.scheduler,
-            EditedExecutor(self.device, edit),
-            Ports(self.inbox, self.answers, self._tell, streams),
-        )
+        self.engine, self.scheduler, self.kv = parts.engine, parts.scheduler, parts.kv
 
     # The engine's clock: simulated time, in which the script plays. Nothing left to do ends a wait.
 

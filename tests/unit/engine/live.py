@@ -10,12 +10,14 @@ import math
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from tests.unit.api.byte_text import MODEL, byte_text
-from tests.unit.engine.kit import EOS, INFO, letter_at
-from tests.unit.kv.kit import make_kv
+from tests.unit.engine.kit import BLOCK_TOKENS, EOS, INFO, letter_at
+from tests.unit.kv.kit import full_groups, make_layout
 
+from plait.assembly import assemble
 from plait.core.clock import RealClock
 from plait.core.errors import InvariantError
 from plait.core.events import Event, Finished
@@ -23,11 +25,10 @@ from plait.core.executor import ExecutorInfo
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
 from plait.engine.client import AsyncClient
-from plait.engine.engine import Engine, EngineConfig, Ports
+from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Inbox
 from plait.engine.thread import EngineThread
 from plait.exec.foretold import chunk_result
-from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 from plait.text.stream import text_stream_factory
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class HeldExecutor:
 
     @property
     def info(self) -> ExecutorInfo:
-        return INFO
+        return replace(INFO, max_rows=4)
 
     def submit(self, plan: StepPlan) -> None:
         with self._changed:
@@ -151,18 +152,16 @@ class Live:
         self.finished = threading.Semaphore(0)
         """Counts the sequences that have ended."""
         self._on_event = on_event
-        config = ChunkedConfig(
-            max_step_tokens=64, max_rows=4, max_model_tokens=MODEL.max_model_tokens, eos_token_ids=(EOS,)
-        )
-        self.scheduler = ChunkedScheduler(config, make_kv(64), self._tell)
-        engine = Engine(
+        parts = assemble(
             EngineConfig(MODEL.vocab_size, MODEL.max_model_tokens),
-            RealClock(),
-            self.scheduler,
+            make_layout(64, full_groups(1), 1, BLOCK_TOKENS),
             self.device,
+            RealClock(),
             Ports(self.inbox, self.client, self._tell, text_stream_factory(byte_text().tokenizer)),
+            eos_token_ids=(EOS,),
         )
-        self.thread = EngineThread(engine, self.device, self.inbox, self.client, report)
+        self.scheduler = parts.scheduler
+        self.thread = EngineThread(parts.engine, self.device, self.inbox, self.client, report)
 
     def wait_for_end(self, count: int = 1) -> None:
         for _ in range(count):

@@ -15,6 +15,7 @@ from plait.core.sampling import SamplingParams
 from plait.core.step import Chunk, OutputKind, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
 from plait.kv.cache import KVCache
 from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
+from plait.sched.lives import LivesConfig
 
 EOS = 9_999
 
@@ -38,15 +39,14 @@ class Stage:
     ) -> None:
         self.kv: KVCache = make_kv(num_blocks, enable_prefix=enable_prefix)
         self.events: list[Event] = []
-        config = ChunkedConfig(
-            max_step_tokens=max_step_tokens,
+        lives = LivesConfig(
             max_rows=max_rows,
             max_model_tokens=64,
             fingerprint="test",
             eos_token_ids=(EOS,),
             enable_prefix=enable_prefix,
         )
-        self.scheduler = ChunkedScheduler(config, self.kv, self.events.append)
+        self.scheduler = ChunkedScheduler(ChunkedConfig(lives, max_step_tokens), self.kv, self.events.append)
         self.now = 0.0
         self.plans: list[StepPlan] = []
         self.updates: list[SeqUpdate] = []

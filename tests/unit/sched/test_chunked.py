@@ -241,7 +241,7 @@ def test_abort_while_waiting_forgets_the_sequence() -> None:
     stage.scheduler.abort(seq.id, stage.now)
     stage.run()
     assert stage.output(seq) == []
-    assert seq.finish_reason is FinishReason.ABORT
+    assert seq.state is SeqState.FINISHED
 
 
 def test_abort_in_flight_cancels_the_step_and_frees_the_memory_when_it_is_collected() -> None:

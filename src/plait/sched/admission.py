@@ -1,0 +1,53 @@
+"""Admission: whether a sequence can ever be served, whatever else runs.
+
+Owns the refusals and their wording. Pure: knows the limits, nothing of who waits or runs now.
+Invariant: what passes here is served in the end if everybody else ends.
+"""
+
+from __future__ import annotations
+
+from plait.core.errors import RequestError
+from plait.core.request import Sequence, Task
+
+
+def refuse_impossible(seq: Sequence, max_model_tokens: int, capacity_tokens: int) -> None:
+    """Raise `RequestError` naming value, limit and way out. The limits hold for prompt and output tokens together:
+    the model's, and what the cache holds when it is empty.
+    """
+    request = seq.request
+    if request.task is not Task.GENERATE:
+        raise RequestError(f"task {request.task} is not supported by this engine; ask for a continuation", param="task")
+    if request.adapter is not None:
+        raise RequestError(
+            f"adapter {request.adapter!r} is not loaded; leave it out", param="adapter", code="model_not_found"
+        )
+    if request.images:
+        raise RequestError("this model reads text only; leave the images out", param="messages")
+    if not request.prompt:
+        raise RequestError("the prompt is empty; send at least one token", param="prompt")
+    _refuse_too_long(len(request.prompt), seq.max_output_tokens, max_model_tokens, capacity_tokens)
+
+
+def _refuse_too_long(num_prompt: int, max_output_tokens: int, max_model_tokens: int, capacity_tokens: int) -> None:
+    needed = num_prompt + max_output_tokens
+    if num_prompt >= max_model_tokens:
+        raise RequestError(
+            f"the prompt has {num_prompt} tokens but this model holds {max_model_tokens}, output included; shorten it "
+            f"to {max_model_tokens - 1} tokens or less",
+            param="prompt",
+            code="context_length_exceeded",
+        )
+    if needed > max_model_tokens:
+        raise RequestError(
+            f"the prompt has {num_prompt} tokens and max_tokens is {max_output_tokens}, together {needed}, but this "
+            f"model holds {max_model_tokens}; shorten the prompt or lower max_tokens",
+            param="max_tokens",
+            code="context_length_exceeded",
+        )
+    if needed > capacity_tokens:
+        raise RequestError(
+            f"the request needs memory for {needed} tokens but the cache holds {capacity_tokens}; shorten it or start "
+            "with a larger --kv-cache-memory",
+            param="max_tokens",
+            code="context_length_exceeded",
+        )

@@ -1,0 +1,263 @@
+"""Lives: every sequence from admission to its end, under whatever policy.
+
+Owns who waits and who runs, executor rows, block tables, steps in flight, and what executors have still to be told.
+Decides nothing: a policy says who joins, goes on or leaves, and this makes it so.
+Invariant: a running sequence has a lane, a row and a block table, a waiting one has neither; what a step in flight
+names is never preempted (CONTRACTS H9), and whoever ends while steps name him is cancelled in every one of them.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+
+from plait.core.decision import Cancel, SeqUpdate, Submit
+from plait.core.errors import InvariantError
+from plait.core.events import EventSink, Preempted, Scheduled
+from plait.core.ids import LaneId, SeqId, StepId
+from plait.core.request import FinishReason, SeqState, Sequence
+from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
+from plait.kv.cache import Hit, KVCache, Root
+from plait.sched.admission import refuse_impossible
+from plait.sched.open_step import OpenStep
+from plait.sched.outcome import take_tokens
+from plait.sched.prefix_hold import PrefixHolds
+from plait.sched.rows import Rows
+from plait.sched.waiting import WaitingLine, order_key
+
+
+@dataclass(frozen=True, slots=True)
+class LivesConfig:
+    max_rows: int = 64
+    """Sequences running at once at most, on all lanes together."""
+    max_model_tokens: int = 2048
+    """Prompt and output tokens of one sequence together at most."""
+    fingerprint: str = ""
+    """Root of the prefix index: KV of another numerics fingerprint is never reused."""
+    eos_token_ids: tuple[int, ...] = ()
+    enable_prefix: bool = True
+    """Read and write the prefix index."""
+
+
+class Lives:
+    """The verbs of a policy, and what it may look at. All but `waiting` and `running` is changed here alone, and those
+    two are only looked at from outside.
+    """
+
+    def __init__(self, config: LivesConfig, kv: KVCache, events: EventSink) -> None:
+        self.waiting = WaitingLine()
+        self.running: list[Sequence] = []
+        """In `order_key` order, so the last one is the first victim."""
+        self._config = config
+        self._kv = kv
+        self._events = events
+        self._by_id: dict[SeqId, Sequence] = {}
+        self._holds = PrefixHolds(kv.tokens_per_block)
+        self._rows = Rows(config.max_rows)
+        self._cancels: list[Cancel] = []
+        self._in_flight: dict[StepId, StepPlan] = {}
+        self._next_step = 0
+
+    # What a policy looks at.
+
+    @property
+    def num_in_flight(self) -> int:
+        """Submitted steps that are not committed yet, on all lanes."""
+        return len(self._in_flight)
+
+    def num_free_rows(self, lane: LaneId) -> int:
+        return self._rows.num_free(lane)
+
+    def lookup(self, seq: Sequence) -> Hit:
+        """What a waiting sequence would find in the prefix index. Good until the next verb."""
+        return self._kv.lookup(seq.tokens, self._root(seq)) if self._uses_prefix(seq) else self._kv.no_hit()
+
+    def is_held(self, seq: Sequence, hit: Hit) -> bool:
+        """Whether somebody who runs is computing what `seq` would have to compute first."""
+        return self._uses_prefix(seq) and self._holds.is_held(seq, self._root(seq), hit.num_tokens)
+
+    def has_room(self, seq: Sequence, hit: Hit) -> bool:
+        """Whether all of a waiting sequence fits beside one more block for everybody (CONTRACTS H10). Alone, it needs
+        no such reserve.
+        """
+        growth = (len(self.running) + 1) * self._kv.tokens_per_block if self.running else 0
+        if len(seq.tokens) - hit.num_tokens + growth <= self._kv.room_behind(hit):
+            return True
+        if not self.running and not self._in_flight:
+            raise InvariantError(f"sequence {seq.id} does not fit into empty memory: {self._kv.explain()}")
+        return False
+
+    # What a policy does.
+
+    def admit(self, seq: Sequence) -> None:
+        """A new sequence waits. `RequestError` if it could never be served; then nothing has changed."""
+        refuse_impossible(seq, self._config.max_model_tokens, self._kv.capacity_tokens)
+        self._by_id[seq.id] = seq
+        self.waiting.add(seq)
+
+    def join(self, step: OpenStep, seq: Sequence, hit: Hit, now: float) -> None:
+        """A waiting sequence runs from this step on: a row, memory for all that is known of it, its first chunk. There
+        is a free row, and room behind the hit.
+        """
+        root, uses_prefix = self._root(seq), self._uses_prefix(seq)
+        self._kv.open(seq.id, root, hit, now, publish=uses_prefix)
+        grants = self._kv.reserve(seq.id, len(seq.tokens), now)
+        if grants is None:
+            raise InvariantError(f"sequence {seq.id} does not fit into the room there was: {self._kv.explain()}")
+        self.waiting.remove(seq)
+        if seq.state is SeqState.WAITING:
+            seq.num_cached = hit.num_tokens
+            seq.scheduled_s = now
+            self._events(Scheduled(now, seq.id, hit.num_tokens))
+        seq.state, seq.lane, seq.row = SeqState.RUNNING, step.lane, self._rows.take(step.lane)
+        seq.num_computed = hit.num_tokens
+        bisect.insort(self.running, seq, key=order_key)
+        step.joins.append(self._join(seq, seq.row))
+        step.add(seq, grants)
+        if uses_prefix:
+            self._holds.computing(seq, root, hit.num_tokens)
+
+    def go_on(self, step: OpenStep, seq: Sequence, now: float) -> bool:
+        """A running sequence gets its next chunk. False: there is no memory for it, and nothing has changed."""
+        end = seq.num_computed + seq.num_scheduled + step.num_next(seq)
+        grants = self._kv.reserve(seq.id, end, now)
+        if grants is None:
+            return False
+        step.add(seq, grants)
+        return True
+
+    def preempt(self, seq: Sequence, now: float) -> None:
+        """A running sequence gives back its memory and waits, to be computed again later."""
+        if seq.num_scheduled:
+            raise InvariantError(f"sequence {seq.id} is preempted while a step names it")
+        self._events(Preempted(now, seq.id, seq.num_computed))
+        self._vacate(seq, now)
+        seq.state = SeqState.PREEMPTED
+        seq.num_preemptions += 1
+        seq.num_computed = 0
+        self.waiting.add(seq)
+
+    def submit(self, step: OpenStep) -> Submit:
+        """The step is closed and in flight."""
+        step_id = StepId(self._next_step)
+        self._next_step += 1
+        plan = step.plan(step_id, self._rows.submitted(step_id, step.lane))
+        self._kv.submitted(plan)
+        self._in_flight[step_id] = plan
+        return Submit(plan)
+
+    def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
+        """Take a collected step: publish what it computed and say what it gave each sequence."""
+        plan = self._in_flight.pop(result.step, None)
+        if plan is None:
+            raise InvariantError(f"step {result.step} was collected but is not in flight")
+        by_seq = {given.seq: given for given in result.seqs}
+        updates = []
+        for chunk in plan.chunks:
+            seq = self._by_id.get(chunk.seq)
+            if seq is None:
+                continue
+            update = self._commit_chunk(plan.step, seq, chunk, by_seq[chunk.seq], now)
+            if update is not None:
+                updates.append(update)
+        self._kv.collected(result.step)
+        self._rows.collected(result.step)
+        return updates
+
+    def abort(self, seq: SeqId, now: float) -> None:
+        """End a sequence whose answer nobody wants. Unknown or finished ids are ignored."""
+        found = self._by_id.get(seq)
+        if found is not None:
+            self._finish(found, now)
+
+    def expire(self, now: float) -> list[SeqUpdate]:
+        """End the waiting sequences whose deadline has passed."""
+        updates = []
+        for seq in self.waiting.expired(now):
+            self._finish(seq, now)
+            late_s = 0.0 if seq.request.deadline_s is None else now - seq.request.deadline_s
+            error = f"deadline_exceeded: still waiting {late_s:.3f} s after its deadline; send less work at once"
+            updates.append(SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=error))
+        return updates
+
+    def take_cancels(self) -> list[Cancel]:
+        """Cancels that no executor was told yet; they count as told."""
+        cancels, self._cancels = self._cancels, []
+        return cancels
+
+    def check(self) -> None:
+        """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
+        self._rows.check(seq.row for seq in self.running if seq.row is not None)
+        if self.running != sorted(self.running, key=order_key):
+            raise InvariantError(f"running sequences {[seq.id for seq in self.running]} are out of order")
+        everyone = {seq.id: seq for seq in (*self.running, *self.waiting)}
+        if everyone != self._by_id or len(everyone) != len(self.running) + len(self.waiting):
+            raise InvariantError(f"sequences {sorted(self._by_id)} are known but {sorted(everyone)} run or wait")
+        for seq in self.waiting:
+            if seq.row is not None or seq.num_computed or seq.num_scheduled:
+                raise InvariantError(f"sequence {seq.id} waits but has row {seq.row} or something computed")
+        self._holds.check([seq.id for seq in self.running], everyone)
+
+    def _commit_chunk(
+        self, step: StepId, seq: Sequence, chunk: Chunk, given: SeqResult, now: float
+    ) -> SeqUpdate | None:
+        seq.num_scheduled -= chunk.num_tokens
+        if given.status is SeqStatus.CANCELLED:
+            return None
+        if given.status is SeqStatus.FAILED:
+            self._finish(seq, now)
+            return SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=given.error or "the step failed")
+        end = chunk.start + given.num_computed
+        self._kv.commit(step, seq.id, seq.tokens[chunk.start : end], now)
+        seq.num_computed = end
+        self._holds.computed(seq)
+        if not given.tokens:
+            return None
+        update = take_tokens(seq, given, self._config.eos_token_ids)
+        if update.finish_reason is not None:
+            self._finish(seq, now)
+        return update
+
+    def _finish(self, seq: Sequence, now: float) -> None:
+        if seq.state is SeqState.RUNNING:
+            for plan in self._in_flight.values():
+                if any(chunk.seq == seq.id for chunk in plan.chunks):
+                    self._cancels.append(Cancel(plan.step, (seq.id,)))
+            self._vacate(seq, now)
+        else:
+            self.waiting.remove(seq)
+            self._holds.forget(seq)
+        seq.state = SeqState.FINISHED
+        del self._by_id[seq.id]
+
+    def _vacate(self, seq: Sequence, now: float) -> None:
+        """Give back row and memory; the executor learns of it by a leave."""
+        if seq.row is None or seq.lane is None:
+            raise InvariantError(f"sequence {seq.id} runs without a row or a lane")
+        self.running.remove(seq)
+        self._rows.leave(seq.id, seq.row, seq.lane)
+        self._kv.release(seq.id, now)
+        self._holds.forget(seq)
+        seq.row = seq.lane = None
+
+    def _join(self, seq: Sequence, row: int) -> Join:
+        sampling = seq.request.sampling
+        return Join(
+            seq=seq.id,
+            row=row,
+            params=sampling,
+            seed=seq.seed % 2**64,
+            choice=seq.choice,
+            num_prompt=seq.num_prompt,
+            history=tuple(seq.tokens[: seq.num_computed]) if sampling.has_penalties else (),
+            adapter=seq.request.adapter,
+            eos_token_ids=self._config.eos_token_ids,
+        )
+
+    def _root(self, seq: Sequence) -> Root:
+        request = seq.request
+        images = tuple(image.content_hash for image in request.images)
+        return Root(self._config.fingerprint, request.tenant, request.adapter, images)
+
+    def _uses_prefix(self, seq: Sequence) -> bool:
+        return self._config.enable_prefix and seq.request.cache_prefix

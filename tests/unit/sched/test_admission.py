@@ -1,0 +1,68 @@
+"""Admission: what can never be served is refused with the value, the limit and the way out; the largest is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.core.errors import RequestError
+from plait.core.ids import RequestId, SeqId
+from plait.core.request import Image, Request, Sequence, Task
+from plait.sched.admission import refuse_impossible
+
+LONG = 10**6
+
+
+def make_seq(num_prompt: int = 3, max_output_tokens: int = 4, **changes: object) -> Sequence:
+    fields: dict[str, object] = {"id": RequestId("r"), "prompt": (1,) * num_prompt, **changes}
+    request = Request(**fields)  # type: ignore[arg-type]
+    return Sequence(SeqId(0), request, 0, 0, max_output_tokens, 0.0, list(request.prompt))
+
+
+def refusal(seq: Sequence, max_model_tokens: int = LONG, capacity_tokens: int = LONG) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        refuse_impossible(seq, max_model_tokens, capacity_tokens)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "param"),
+    [
+        ({"task": Task.EMBED}, "task embed is not supported", "task"),
+        ({"adapter": "style"}, "adapter 'style' is not loaded", "adapter"),
+        ({"images": (Image(b"cat", 0, 1),)}, "reads text only", "messages"),
+        ({"prompt": ()}, "the prompt is empty", "prompt"),
+    ],
+)
+def test_what_no_engine_of_this_kind_can_do_is_named(changes: dict[str, object], message: str, param: str) -> None:
+    found = refusal(make_seq(**changes))
+    assert message in found.message
+    assert found.param == param
+
+
+@pytest.mark.parametrize(
+    ("num_prompt", "max_output", "model", "capacity", "message", "param"),
+    [
+        (
+            20,
+            1,
+            20,
+            LONG,
+            "the prompt has 20 tokens but this model holds 20, output included; shorten it to 19",
+            "prompt",
+        ),
+        (18, 3, 20, LONG, "18 tokens and max_tokens is 3, together 21, but this model holds 20", "max_tokens"),
+        (10, 7, 20, 16, "memory for 17 tokens but the cache holds 16", "max_tokens"),
+        (20, 1, 20, 16, "but this model holds 20", "prompt"),
+    ],
+)
+def test_what_is_too_long_is_refused_with_both_numbers(
+    num_prompt: int, max_output: int, model: int, capacity: int, message: str, param: str
+) -> None:
+    found = refusal(make_seq(num_prompt, max_output), model, capacity)
+    assert message in found.message
+    assert (found.param, found.code) == (param, "context_length_exceeded")
+
+
+def test_the_largest_that_fits_passes() -> None:
+    refuse_impossible(make_seq(17, 3), 20, 20)
+    refuse_impossible(make_seq(19, 1), 20, 20)
