@@ -1,6 +1,7 @@
 """Requests and sequences: what a client asked, and the streams of tokens that answer it.
 
-Owns `Request` (a value, complete when the engine gets it) and `Sequence` (mutable; the scheduler alone changes it).
+Owns `Request` (a value, complete when the engine gets it) and `Sequence` (mutable: the engine makes it, and from then
+on the scheduler alone changes it).
 Invariant: 0 <= num_computed <= len(tokens), and a sequence is in flight only while it is RUNNING.
 """
 
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from plait.core.errors import RequestError
-from plait.core.ids import LaneId, RequestId, SeqId, StepId
+from plait.core.ids import LaneId, RequestId, SeqId
 from plait.core.sampling import SamplingParams, check_token_ids
 
 MAX_CHOICES = 128
@@ -117,7 +118,7 @@ class SeqState(StrEnum):
 class Sequence:
     """One stream of tokens being extended; `choice` counts the `n` sequences of a request from 0.
 
-    Times are seconds on the engine's clock: arrival, scheduled (first planned), first_token, finished.
+    Times are seconds on the engine's clock: arrival, scheduled (first planned).
     """
 
     id: SeqId
@@ -140,12 +141,7 @@ class Sequence:
     lane: LaneId | None = None
     row: int | None = None
     """The executor row while joined."""
-    last_step: StepId | None = None
-    """Newest step in flight that names this sequence."""
     scheduled_s: float | None = None
-    first_token_s: float | None = None
-    finished_s: float | None = None
-    finish_reason: FinishReason | None = None
 
     @property
     def num_prompt(self) -> int:

@@ -73,6 +73,7 @@ class Engine:
         self._answering = Answering(ports.text_streams)
         self._live: dict[RequestId, LiveRequest] = {}
         self._sequences: dict[SeqId, Sequence] = {}
+        self._first_token_s: dict[SeqId, float] = {}
         self._next_seq = 0
         self._submitted_s: dict[int, float] = {}
         self._closed = False
@@ -182,12 +183,10 @@ class Engine:
             self._outbox.put(seq.request.id, delta)
 
     def _emitted(self, seq: Sequence, num_tokens: int, now: float) -> None:
-        if seq.first_token_s is None:
-            seq.first_token_s = now
+        self._first_token_s.setdefault(seq.id, now)
         self._events(Emitted(now, seq.id, num_tokens))
 
     def _finish(self, seq: Sequence, reason: FinishReason, num_overshoot: int, now: float) -> None:
-        seq.finish_reason = reason
         del self._sequences[seq.id]
         self._answering.close(seq)
         live = self._live[seq.request.id]
@@ -206,7 +205,7 @@ class Engine:
                 num_preemptions=seq.num_preemptions,
                 arrival_s=seq.arrival_s,
                 scheduled_s=seq.scheduled_s,
-                first_token_s=seq.first_token_s,
+                first_token_s=self._first_token_s.pop(seq.id, None),
             )
         )
 
