@@ -81,11 +81,19 @@ def test_a_row_of_zeros_stays_a_row_of_numbers() -> None:
 
 
 def test_a_product_adds_its_bias_and_then_scales() -> None:
-    x, w, b = some(3, 8), some(5, 8, seed=1), some(5, seed=2)
+    x, w, b = some(ROW_TILE, 8), some(5, 8, seed=1), some(5, seed=2)
     exact = 0.5 * (x.astype(np.float64) @ w.T.astype(np.float64) + b)
     bound = 8 * ROUNDING * np.linalg.norm(x, axis=1).max() * np.linalg.norm(w, axis=1).max()
     assert np.abs(linear(x, w, b, 0.5) - exact).max() < bound
     assert np.abs(linear(x, w, None, 1.0) - (2 * exact - b)).max() < bound
+
+
+def test_rows_are_multiplied_tile_by_tile_so_the_others_in_a_step_change_no_bit() -> None:
+    x, w = some(5 * ROW_TILE, 48), some(40, 48, seed=1)
+    together = linear(x, w, None, 1.0)
+    for tile in range(0, len(x), ROW_TILE):
+        assert np.array_equal(linear(x[tile : tile + ROW_TILE], w, None, 1.0), together[tile : tile + ROW_TILE])
+    assert linear(x[:0], w, None, 1.0).shape == (0, 40)
 
 
 # Rope

@@ -104,7 +104,7 @@ def build(body: Callable[[ProgramBuilder, ValueId], ValueId], **head: float) -> 
     b = ProgramBuilder("made-up")
     b.span("all", "all")
     x = body(b, b.embed("embed", VOCAB_SIZE, WIDTH))
-    b.sample(b.linear(b.select(x), "head", VOCAB_SIZE), **head)
+    b.sample(b.linear(b.select(x), "head", VOCAB_SIZE), **head)  # type: ignore[arg-type]
     return b.finish()
 
 

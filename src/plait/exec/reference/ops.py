@@ -1,8 +1,7 @@
 """Operations in NumPy, each as its definition in `plait.model.ops` reads.
 
 Owns the arithmetic of every op that works on rows alone; attention and the cache are in `attention.py`. Arrays are
-float32, [rows, width], and rows are padded to a multiple of `ROW_TILE`, so a matrix product sees few different row
-counts.
+float32, [rows, width], and rows are padded to a multiple of `ROW_TILE`.
 Invariant: an output row depends on its own input row and the weights only.
 """
 
@@ -21,8 +20,9 @@ Floats = npt.NDArray[np.float32]
 
 ONE = np.float32(1)
 ROW_TILE = 16
-"""Rows of a matrix product are a multiple of this: a BLAS chooses its kernels by shape, and a row's last bits with
-them.
+"""Rows of every matrix product: they are its columns, the lanes of a vector, and there are always this many. A BLAS
+chooses its kernels by shape, and with another number of rows, or with rows where weights are now, the last bits of a
+row depend on how many others there are and on its place among them.
 """
 
 
@@ -50,7 +50,11 @@ def _per_column(weight: Floats, width: int) -> Floats:
 
 
 def linear(x: Floats, weight: Floats, bias: Floats | None, out_scale: float) -> Floats:
-    y: Floats = np.matmul(x, weight.T)
+    """`x` has whole row tiles."""
+    y = np.empty((len(x), len(weight)), np.float32)
+    for tile in range(0, len(x), ROW_TILE):
+        rows = slice(tile, tile + ROW_TILE)
+        y[rows] = (weight @ x[rows].T).T
     if bias is not None:
         y = y + bias
     return y if out_scale == 1.0 else y * np.float32(out_scale)
