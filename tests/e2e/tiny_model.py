@@ -15,13 +15,19 @@ from plait.text.alphabet import ALPHABET
 
 # The file format cannot hold an empty list of merges, so there is one that no test's text needs.
 TWO_NULS = ALPHABET[0] * 2
+NUM_TOKENS = VOCAB_SIZE + 1
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, CONTEXT = 2, 32, 64, 4, 2, 256
 
 
-def write_tiny_model(path: Path) -> Path:
-    """Write the model as a GGUF file and return its path."""
+def write_tiny_model(path: Path, *, table_rows: int = NUM_TOKENS, rows_said: int | None = None) -> Path:
+    """Write the model as a GGUF file and return its path.
+
+    The embedding table, which is also the head, has `table_rows`. Rows behind the last token are loud: some of their
+    logits are far above every token's. `rows_said` is what the header says instead of the truth.
+    """
     writer = gguf.GGUFWriter(str(path), "llama")
     _write_facts(writer)
+    writer.add_vocab_size(table_rows if rows_said is None else rows_said)
     _write_tokens(writer)
     random = np.random.default_rng(5)
     head_dim = HIDDEN // HEADS
@@ -39,7 +45,9 @@ def write_tiny_model(path: Path) -> Path:
         writer.add_tensor(f"{name}.weight", array.astype(np.float32))
 
     # A wide spread, so that the most likely token is ahead of the second by more than rounding.
-    add("token_embd", random.normal(0, 1.0, (VOCAB_SIZE + 1, HIDDEN)))
+    table = random.normal(0, 1.0, (NUM_TOKENS, HIDDEN))
+    padding = np.random.default_rng(6).normal(0, 10.0, (max(0, table_rows - NUM_TOKENS), HIDDEN))
+    add("token_embd", np.concatenate([table, padding])[:table_rows])
     add("output_norm", np.ones(HIDDEN))
     for layer in range(LAYERS):
         add(f"blk.{layer}.attn_norm", np.ones(HIDDEN))
@@ -61,7 +69,6 @@ def _write_facts(writer: gguf.GGUFWriter) -> None:
     writer.add_head_count_kv(KV_HEADS)
     writer.add_context_length(CONTEXT)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(VOCAB_SIZE + 1)
 
 
 def _write_tokens(writer: gguf.GGUFWriter) -> None:
