@@ -90,7 +90,9 @@ class Request:
     priority: int = 0
     """Lower runs sooner among requests of one class."""
     deadline_s: float | None = None
-    """On the engine's clock: the answer is worthless afterwards (the end of a batch window)."""
+    """On the engine's clock: the answer is worthless afterwards (the end of a batch window), so whoever is not finished
+    by then ends with an error.
+    """
     slo: Slo = NO_SLO
     adapter: str | None = None
     images: tuple[Image, ...] = ()

@@ -125,7 +125,7 @@ class ChunkedScheduler:
         self._lives.abort(seq, now)
 
     def wake_at(self) -> float | None:
-        return self._lives.waiting.earliest_deadline()
+        return self._lives.earliest_deadline_s
 
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""

@@ -19,6 +19,7 @@ from plait.core.request import FinishReason, SeqState, Sequence
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
 from plait.kv.cache import Hit, KVCache, Root
 from plait.sched.admission import refuse_impossible
+from plait.sched.deadlines import Deadlines
 from plait.sched.open_step import OpenStep
 from plait.sched.outcome import take_tokens
 from plait.sched.prefix_hold import PrefixHolds
@@ -52,6 +53,7 @@ class Lives:
         self._kv = kv
         self._events = events
         self._by_id: dict[SeqId, Sequence] = {}
+        self._deadlines = Deadlines()
         self._holds = PrefixHolds(kv.tokens_per_block)
         self._rows = Rows(config.max_rows)
         self._cancels: list[Cancel] = []
@@ -64,6 +66,11 @@ class Lives:
     def num_in_flight(self) -> int:
         """Submitted steps that are not committed yet, on all lanes."""
         return len(self._in_flight)
+
+    @property
+    def earliest_deadline_s(self) -> float | None:
+        """Of whoever waits or runs."""
+        return self._deadlines.earliest()
 
     def num_free_rows(self, lane: LaneId) -> int:
         return self._rows.num_free(lane)
@@ -93,6 +100,7 @@ class Lives:
         """A new sequence waits. `RequestError` if it could never be served; then nothing has changed."""
         refuse_impossible(seq, self._config.max_model_tokens, self._kv.capacity_tokens)
         self._by_id[seq.id] = seq
+        self._deadlines.add(seq)
         self.waiting.add(seq)
 
     def join(self, step: OpenStep, seq: Sequence, hit: Hit, now: float) -> None:
@@ -171,12 +179,12 @@ class Lives:
             self._finish(found, now)
 
     def expire(self, now: float) -> list[SeqUpdate]:
-        """End the waiting sequences whose deadline has passed."""
+        """End the sequences whose deadline has passed, those that run too: nobody wants their answers any more."""
         updates = []
-        for seq in self.waiting.expired(now):
+        for seq, late_s in self._deadlines.passed(now):
+            doing = "running" if seq.state is SeqState.RUNNING else "waiting"
             self._finish(seq, now)
-            late_s = 0.0 if seq.request.deadline_s is None else now - seq.request.deadline_s
-            error = f"deadline_exceeded: still waiting {late_s:.3f} s after its deadline; send less work at once"
+            error = f"deadline_exceeded: still {doing} {late_s:.3f} s after its deadline; send less work at once"
             updates.append(SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=error))
         return updates
 
@@ -228,6 +236,7 @@ class Lives:
             self.waiting.remove(seq)
             self._holds.forget(seq)
         seq.state = SeqState.FINISHED
+        self._deadlines.remove(seq)
         del self._by_id[seq.id]
 
     def _vacate(self, seq: Sequence, now: float) -> None:

@@ -44,7 +44,7 @@ class Scheduler(Protocol):
         """Take a collected step: publish what it computed and say what it gave each sequence."""
 
     def expire(self, now: float) -> list[SeqUpdate]:
-        """Finish the waiting sequences whose deadline has passed."""
+        """Finish the sequences whose deadline has passed, waiting or running; no further update names them."""
 
     def abort(self, seq: SeqId, now: float) -> None:
         """Stop working on a sequence; no further update names it. Unknown or finished ids are ignored."""

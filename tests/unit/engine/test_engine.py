@@ -387,6 +387,19 @@ def test_a_deadline_that_passes_in_the_queue_wakes_the_engine_and_ends_the_wait(
     assert stage.answers.text("patient") == "defg"
 
 
+def test_a_deadline_that_passes_while_running_cancels_the_step_and_frees_the_memory() -> None:
+    stage = Stage()
+    stage.arrive(ask("late", "abcdefghijkl", max_tokens=30, deadline_s=14.5), ask("other", "xyz", max_tokens=8))
+    stage.run()
+    last = stage.answers.last("late")
+    assert last.finish_reason is FinishReason.ERROR
+    assert last.error == "deadline_exceeded: still running 0.000 s after its deadline; send less work at once"
+    assert [event.at_s for event in stage.of(Finished) if event.request == "late"] == [14.5]
+    assert len(stage.of(Cancelled)) == 1
+    assert stage.answers.text("other") == "defghijk"
+    stage.assert_memory_is_empty()
+
+
 def test_a_deadline_that_has_passed_on_arrival_is_answered_at_once() -> None:
     stage = Stage()
     stage.arrive(ask("r", deadline_s=0.0), at_s=3.0)

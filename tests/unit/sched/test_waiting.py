@@ -44,32 +44,6 @@ def test_removing_what_does_not_wait_is_an_error() -> None:
         line.remove(make_seq(1))  # an equal stranger
 
 
-def test_deadlines_are_found_and_the_earliest_is_known() -> None:
-    line = WaitingLine()
-    soon, later, never = make_seq(1, deadline_s=5.0), make_seq(2, deadline_s=8.0), make_seq(3)
-    for seq in (never, later, soon):
-        line.add(seq)
-    assert line.earliest_deadline() == 5.0
-    assert line.expired(4.9) == []
-    assert line.expired(5.0) == [soon]
-    assert [int(seq.id) for seq in line.expired(99.0)] == [1, 2]
-    line.remove(soon)
-    assert line.earliest_deadline() == 8.0
-    line.remove(later)
-    assert line.earliest_deadline() is None
-    assert line.expired(99.0) == []
-
-
-def test_equal_deadlines_are_given_up_in_order_of_admission() -> None:
-    line = WaitingLine()
-    first, second = make_seq(1, deadline_s=5.0), make_seq(2, deadline_s=5.0, priority=-1)
-    line.add(second)
-    line.add(first)
-    assert line.expired(5.0) == [first, second]
-    line.remove(first)
-    assert line.expired(5.0) == [second]
-
-
 def test_the_first_ones_are_a_copy_so_that_taking_them_is_safe() -> None:
     line = WaitingLine()
     for number in range(5):
