@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from tests.conformance.oracle import sees
+from threadpoolctl import threadpool_limits
 
 from plait.core.ids import GroupId
 from plait.exec.reference.attention import attend, whole_tiles
@@ -51,6 +53,13 @@ class Picture:
         q = 2 * some(self.num_rows, self.heads * self.width_k)
         keys, values = some(self.end, self.kv_heads, self.width_k), some(self.end, self.kv_heads, self.width_v)
         return q, keys, values, some(self.heads) if self.has_sinks else None
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As the executor sets it: threads cut a product where they like."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def run(picture: Picture, q: Floats, keys: Floats, values: Floats, sinks: Floats | None) -> Floats:
@@ -125,15 +134,16 @@ def test_it_is_the_softmax_over_the_visible_keys(name: str) -> None:
     assert error(run(picture, *numbers), dense(picture, *numbers)) < 2e-6
 
 
-@pytest.mark.parametrize("name", ["a chunk across a border", "a window across a border", "sinks, softcap and a window"])
-def test_a_row_is_the_same_alone_and_among_others(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name, one in PICTURES.items() if one.visibility != ALL])
+@pytest.mark.usefixtures("one_thread")
+def test_a_row_has_the_same_bits_alone_and_among_others(name: str) -> None:
     picture = PICTURES[name]
     q, keys, values, sinks = picture.numbers()
     together = run(picture, q, keys, values, sinks)
-    for at in range(picture.num_rows):
+    for at in range(0, picture.num_rows, 1 + picture.num_rows // 64):
         alone = replace(picture, start=picture.start + at, num_rows=1)
         given = run(alone, q[at : at + 1], keys[: alone.end], values[: alone.end], sinks)
-        assert np.abs(given - together[at]).max() < 1e-5 * np.abs(together).max()
+        assert np.array_equal(given[0], together[at])
 
 
 def test_large_scores_do_not_overflow() -> None:
@@ -178,4 +188,4 @@ def test_a_slot_that_is_not_a_number_reaches_the_rows_that_see_it_and_no_other(w
         given = run(picture, q, keys, values, sinks)
     visible = sees(picture.visibility, picture.end)[picture.start :, bad]
     assert not np.isfinite(given[visible]).any(axis=1).any()
-    assert np.abs(given[~visible] - clean[~visible]).max() < 1e-6
+    assert np.array_equal(given[~visible], clean[~visible])

@@ -6,11 +6,13 @@ A float32 result may be off by a few roundings of the numbers that went into it,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from threadpoolctl import threadpool_limits
 
 from plait.exec.reference.ops import ROW_TILE, RopeTable, activate, linear, norm, padded, rope
 from plait.model.ops import Activation, Norm, NormKind, Pairing, Rope, ValueId
@@ -23,6 +25,13 @@ ROUNDING = 2.0**-24
 
 def some(*shape: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As the executor sets it: threads cut a product where they like."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @pytest.mark.parametrize(("rows", "tiles"), [(0, 0), (1, 1), (ROW_TILE, 1), (ROW_TILE + 1, 2), (100, 7)])
@@ -88,12 +97,56 @@ def test_a_product_adds_its_bias_and_then_scales() -> None:
     assert np.abs(linear(x, w, None, 1.0) - (2 * exact - b)).max() < bound
 
 
-def test_rows_are_multiplied_tile_by_tile_so_the_others_in_a_step_change_no_bit() -> None:
-    x, w = some(5 * ROW_TILE, 48), some(40, 48, seed=1)
-    together = linear(x, w, None, 1.0)
-    for tile in range(0, len(x), ROW_TILE):
-        assert np.array_equal(linear(x[tile : tile + ROW_TILE], w, None, 1.0), together[tile : tile + ROW_TILE])
-    assert linear(x[:0], w, None, 1.0).shape == (0, 40)
+def test_no_rows_give_no_rows() -> None:
+    assert linear(some(0, 48), some(40, 48), None, 1.0).shape == (0, 40)
+
+
+def places_of(op: Callable[[Floats], Floats], width: int) -> Iterator[Floats]:
+    """What `op` gives for one row, at every place of one, two and five row tiles among rows that are new each time."""
+    row = 3 * some(width)
+    for num_rows in (ROW_TILE, 2 * ROW_TILE, 5 * ROW_TILE):
+        for place in range(num_rows):
+            x = some(num_rows, width, seed=1 + place)
+            x[place] = row
+            yield op(x)[place]
+
+
+SHAPES = {
+    "attention input": (576, 576),
+    "keys": (192, 576),
+    "up": (1536, 576),
+    "down": (576, 1536),
+    "a piece of the head": (4099, 576),
+    "wide and flat": (7, 2049),
+    "odd": (97, 48),
+    "narrow": (3, 5),
+}
+"""Outputs and inputs; those of the default model first."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.usefixtures("one_thread")
+def test_a_product_has_the_same_bits_at_every_place_among_any_rows(name: str) -> None:
+    """As much a test of the BLAS as of ours: where it fails, answers depend on the load in their last bits."""
+    weight = some(*SHAPES[name], seed=500)
+    first, *others = places_of(lambda x: linear(x, weight, None, 1.0), weight.shape[1])
+    assert all(np.array_equal(one, first) for one in others)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_columns_of_a_wider_value_give_a_product_the_same_bits() -> None:
+    wide, weight = some(ROW_TILE, 100), some(40, 48, seed=1)
+    view = wide[:, 20:68]
+    assert np.array_equal(linear(view, weight, None, 1.0), linear(view.copy(), weight, None, 1.0))
+
+
+@pytest.mark.parametrize("width", [6, 17, 576])
+def test_what_works_on_rows_alone_has_the_same_bits_at_every_place(width: int) -> None:
+    ops: list[Callable[[Floats], Floats]] = [partial(activate, one) for one in Activation if one != Activation.GELU]
+    ops += [partial(norm, Norm((X,), Y, None, 1e-5, kind), weights={}) for kind in NormKind]
+    for op in ops:
+        first, *others = places_of(op, width)
+        assert all(np.array_equal(one, first) for one in others)
 
 
 # Rope
