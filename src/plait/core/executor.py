@@ -73,12 +73,22 @@ class Executor(WaitSource, Protocol):
         """Go on where the lane was suspended."""
 
     def cancel(self, step: StepId, seqs: Sequence[SeqId]) -> None:
-        """Skip the chunks of `seqs` from the next op on; a step without live chunks ends at once as CANCELLED.
-        Unknown ids are ignored.
+        """Skip the chunks of `seqs` from the next op on; a step without live chunks ends at once as CANCELLED, on a
+        resting lane too. Unknown ids, and chunks that have ended, are ignored.
+
+        A chunk queued behind a cancelled or failed chunk of the same sequence is cancelled too, asked for or not: what
+        it would have started from does not exist. So is one that is submitted before that chunk was collected. Leaving
+        and joining anew ends this; else the sequence goes on, once none of its chunks is in flight, behind its last
+        chunk that was OK. Moves belong to the step, not to a chunk: they are made all the same.
         """
 
     def collect(self) -> list[StepResult]:
-        """Finished steps, oldest first; never blocks."""
+        """Finished steps, oldest first; never blocks.
+
+        A step's time runs from its first op (`start_s`) to its last (`end_s`), suspended or starved as it may have been
+        in between; a step that was cancelled before its first op starts when it ends. `workers` is the largest number
+        that worked on it at one time.
+        """
 
     def close(self) -> None:
         """Stop every worker; steps in flight are abandoned."""

@@ -10,11 +10,11 @@ Invariant: time never goes back, and equal calls at equal times give equal ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from plait.core.ids import LaneId, SeqId, StepId
-from plait.core.step import ChunkShape, StepPlan, StepShape
+from plait.core.step import Join, StepPlan, StepShape
 
 Units = tuple[int, ...]
 PriceOf = Callable[[StepShape, int, Sequence[StepShape]], float]
@@ -40,14 +40,29 @@ class LaneStep:
         return bool(self.plan.chunks) and all(chunk.seq in self.cancelled for chunk in self.plan.chunks)
 
     def live_shape(self) -> StepShape:
-        chunks = self.plan.chunks
-        if self.cancelled:
-            chunks = tuple(chunk for chunk in chunks if chunk.seq not in self.cancelled)
-        return StepShape(tuple(ChunkShape(chunk.start, chunk.num_tokens, chunk.num_outputs) for chunk in chunks))
+        if not self.cancelled:
+            return self.plan.shape()
+        live = tuple(chunk for chunk in self.plan.chunks if chunk.seq not in self.cancelled)
+        return replace(self.plan, chunks=live).shape()
 
     def without(self, seqs: Sequence[SeqId]) -> LaneStep:
         fresh = tuple(c.seq for c in self.plan.chunks if c.seq in seqs and c.seq not in self.cancelled)
         return replace(self, cancelled=self.cancelled + fresh) if fresh else self
+
+
+def cancel_behind(steps: Iterable[LaneStep]) -> tuple[LaneStep, ...]:
+    """Steps of a lane in order: what stands behind a cancelled chunk of its sequence is cancelled too, up to where the
+    sequence joins anew.
+    """
+    broken: dict[SeqId, None] = {}
+    settled = []
+    for step in steps:
+        for change in step.plan.roster:
+            if isinstance(change, Join):
+                broken.pop(change.seq, None)
+        settled.append(step.without(tuple(broken)))
+        broken |= dict.fromkeys(settled[-1].cancelled)
+    return tuple(settled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,7 @@ class Progress:
     def push(self, plan: StepPlan, now_s: float) -> None:
         lane = self._lanes[plan.lane]
         lane.steps = (*lane.steps, LaneStep(plan))
+        self._cancel_behind(plan.lane)
         self._reprice(now_s)
 
     def assign(self, shares: dict[LaneId, Units], now_s: float) -> None:
@@ -118,7 +134,7 @@ class Progress:
         self._reprice(now_s)
 
     def cancel(self, step: StepId, seqs: Sequence[SeqId], now_s: float) -> None:
-        for lane in self._lanes.values():
+        for lane_id, lane in self._lanes.items():
             for place, queued in enumerate(lane.steps):
                 if queued.plan.step != step:
                     continue
@@ -129,28 +145,29 @@ class Progress:
                     lane.steps = steps
                     if place == 0 and lane.shape is not None:
                         lane.shape = steps[0].live_shape()
+                    self._cancel_behind(lane_id)
         self._reprice(now_s)
 
     def advance(self, now_s: float) -> None:
         """Let everything happen that happens up to now."""
-        while (lane := self._next_lane()) is not None and (at_s := lane.next_s()) is not None and at_s <= now_s:
-            self._pass(lane, at_s)
+        while (lane_id := self._next_lane()) is not None:
+            at_s = self._lanes[lane_id].next_s()
+            if at_s is None or at_s > now_s:
+                return
+            self._pass(lane_id, at_s)
 
     def next_end_s(self) -> float | None:
         """When the next step will end if nobody intervenes; None: not before somebody does."""
         ahead = Progress({lane_id: replace(lane) for lane_id, lane in self._lanes.items()}, self._price, self._quanta)
-        while (lane := ahead._next_lane()) is not None and (at_s := lane.next_s()) is not None:
-            if lane.change is None:
+        while (lane_id := ahead._next_lane()) is not None:
+            lane = ahead._lanes[lane_id]
+            at_s = lane.next_s()
+            if at_s is None or lane.change is None:
                 return at_s
-            ahead._pass(lane, at_s)
+            ahead._pass(lane_id, at_s)
             if ahead.ended:
                 return at_s
         return None
-
-    def wanted(self, lane: LaneId) -> tuple[Units, bool]:
-        """Share units and suspension that the lane has been told to have, in force or not yet."""
-        held = self._lanes[lane]
-        return (held.units, held.suspended) if held.change is None else (held.change.units, held.change.suspended)
 
     def _want(
         self,
@@ -178,17 +195,24 @@ class Progress:
     def _quantum_end(self, fraction: float) -> float:
         return min(1.0, math.ceil(fraction * self._quanta - _QUANTUM_SLACK) / self._quanta)
 
-    def _next_lane(self) -> Lane | None:
+    def _cancel_behind(self, lane_id: LaneId) -> None:
+        """Ended steps count until they are collected: only then is it known where their sequences go on."""
+        lane = self._lanes[lane_id]
+        ended = [step for step in self.ended if step.plan.lane == lane_id]
+        lane.steps = cancel_behind((*ended, *lane.steps))[len(ended) :]
+
+    def _next_lane(self) -> LaneId | None:
         """The lane with the earliest event; ties by order of lanes."""
         moving = [
-            (at_s, place, lane)
-            for place, lane in enumerate(self._lanes.values())
+            (at_s, place, lane_id)
+            for place, (lane_id, lane) in enumerate(self._lanes.items())
             if (at_s := lane.next_s()) is not None
         ]
         return min(moving)[2] if moving else None
 
-    def _pass(self, lane: Lane, at_s: float) -> None:
+    def _pass(self, lane_id: LaneId, at_s: float) -> None:
         """The lane reaches its next event at `at_s`."""
+        lane = self._lanes[lane_id]
         change, lane.change = lane.change, None
         fraction = 1.0 if change is None else change.fraction
         lane.done, lane.since_s, lane.price_s = fraction, at_s, None
@@ -199,6 +223,7 @@ class Progress:
         elif change is not None and change.cancelled:
             lane.steps = (lane.steps[0].without(change.cancelled), *lane.steps[1:])
             lane.shape = lane.steps[0].live_shape()
+            self._cancel_behind(lane_id)
         self._reprice(at_s)
 
     def _end(self, lane: Lane, at_s: float) -> None:

@@ -5,6 +5,10 @@ nothing, stores no token. Plans are applied in order of submission over all lane
 Invariant: among the steps in flight a block has at most one writing sequence, no other sequence in flight holds it,
 and nobody reads a slot that no collected step wrote, its own steps in flight apart.
 
+A state has no slots: its block counts as one, so `Move(group, source, 0, destination, 0, 1)` copies it whole. Such a
+move brings a checkpoint back, behind a prefix hit, a cancelled chunk or rejected drafts; the roster knows how many
+tokens every state has seen and lets a chunk start behind exactly these.
+
 A plan that breaks a rule is the scheduler's bug: `InvariantError`, after which the roster can no longer be trusted.
 """
 
@@ -22,11 +26,13 @@ from plait.core.step import (
     FromDevice,
     Join,
     Leave,
+    Move,
     OutputKind,
     SeqResult,
     SeqStatus,
     StepPlan,
     StepResult,
+    StepStatus,
 )
 from plait.model.cache_layout import CacheLayout, GroupLayout
 from plait.model.program import GroupKind
@@ -35,6 +41,10 @@ from plait.model.visibility import chunk as own_stretch
 
 NO_BLOCK = BlockId(-1)
 """A table entry that was never granted: it lies behind the window of a sequence that joined late."""
+
+
+Key = tuple[GroupId, BlockId]
+"""A block of the device: ids count within their group."""
 
 
 class Holds(StrEnum):
@@ -89,7 +99,11 @@ class Seat:
     join: Join
     tables: list[list[BlockId]]
     num_slots: int | None = None
-    """Where the next chunk must start; None until the first chunk of this join, which starts behind its prefix hit."""
+    """Where the next chunk must start, chunks in flight counted as computed; None until the first chunk of this join,
+    which starts behind its prefix hit.
+    """
+    num_computed: int = 0
+    """Where the next chunk will start if nothing in flight comes to anything: behind the last chunk that was OK."""
     lane: LaneId | None = None
     """Lane of the chunks in flight; None when there are none."""
     num_in_flight: int = 0
@@ -97,11 +111,33 @@ class Seat:
     """A chunk in flight has drafts: how far it will get is not known yet."""
     samples: bool = False
     """The last chunk leaves a sampled token on the device for the next one."""
+    sampled: bool = False
+    """The last chunk that was OK did. A chunk that was not leaves the device as it was."""
+    broken: bool = False
+    """For the executor: a chunk was cancelled or failed, and what is in flight behind it goes the same way. Settling
+    the last of them mends it.
+    """
     joined: bool = True
     first_entry: list[int] = field(default_factory=list)
     """Per group: the table has no hole from this entry on."""
     dropped: list[int] = field(default_factory=list)
     """Per group: entries before this one have left the window and may belong to others."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moved:
+    """What a move in flight will have put into a block: for its holder to see, for others once it was collected."""
+
+    seat: Seat
+    written: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Slots before `end` of a block are copied by a step of `lane`, when its turn comes."""
+
+    lane: LaneId
+    end: int
 
 
 class Roster:
@@ -114,10 +150,13 @@ class Roster:
         self._rows: dict[int, SeqId] = {}
         self._left: dict[int, tuple[StepId, LaneId]] = {}
         self._in_flight: dict[StepId, tuple[tuple[Chunk, Seat], ...]] = {}
-        self._writes: dict[StepId, list[tuple[GroupId, BlockId]]] = {}
-        self._writers: dict[tuple[GroupId, BlockId], list[SeqId]] = {}
-        self._holders: dict[tuple[GroupId, BlockId], list[Seat]] = {}
-        self._written: dict[tuple[GroupId, BlockId], int] = {}
+        self._writes: dict[StepId, list[Key]] = {}
+        self._writers: dict[Key, list[SeqId]] = {}
+        self._holders: dict[Key, list[Seat]] = {}
+        self._written: dict[Key, int] = {}
+        """Slots of a block that collected steps wrote, from its first; of a state, the tokens that it has seen."""
+        self._moved: dict[StepId, dict[Key, Moved]] = {}
+        self._sources: dict[StepId, dict[Key, Source]] = {}
 
     @property
     def num_joined(self) -> int:
@@ -150,6 +189,10 @@ class Roster:
         """The step was collected: its blocks are free for others, and its sequences go on from what was computed."""
         if result.step not in self._in_flight:
             raise InvariantError(f"step {result.step} was collected but is not in flight")
+        del self._sources[result.step]
+        for key, moved in self._moved.pop(result.step).items():
+            if result.status is not StepStatus.FAILED:
+                self._written[key] = moved.written
         results = {one.seq: one for one in result.seqs}
         for chunk, seat in self._in_flight.pop(result.step):
             self._settle_chunk(chunk, seat, results.get(chunk.seq))
@@ -161,14 +204,20 @@ class Roster:
         self._left = {row: left for row, left in self._left.items() if left[0] != result.step}
 
     def _settle_chunk(self, chunk: Chunk, seat: Seat, result: SeqResult | None) -> None:
-        computed = chunk.start
         if result is not None and result.status is SeqStatus.OK:
-            computed += result.num_computed
-            self._mark_written(chunk.start, computed, seat)
-        self._drop_behind_window(seat, computed)
+            if chunk.start != seat.num_computed:
+                raise InvariantError(
+                    f"sequence {chunk.seq} is said to be computed from {chunk.start} on, behind {seat.num_computed} "
+                    "computed tokens: a chunk behind one that was cancelled or failed is cancelled too"
+                )
+            seat.num_computed += result.num_computed
+            seat.sampled = _samples(chunk)
+            self._mark_written(chunk, result.num_computed, seat)
+            self._drop_behind_window(seat)
         seat.num_in_flight -= 1
         if seat.num_in_flight == 0:
-            seat.lane, seat.drafted, seat.num_slots = None, False, computed
+            seat.lane, seat.drafted, seat.broken = None, False, False
+            seat.num_slots, seat.samples = seat.num_computed, seat.sampled
             if not seat.joined:
                 self._forget(seat)
 
@@ -240,7 +289,9 @@ class Roster:
         if isinstance(chunk.tokens, FromDevice) and not seat.samples:
             raise InvariantError(f"{what} takes its token from the device, but nothing was sampled before it")
         self._check_tables(chunk, seat, what)
-        seat.samples = any(out.kind is OutputKind.SAMPLE for out in chunk.outputs)
+        if seat.num_slots is None:
+            seat.num_computed = chunk.start
+        seat.samples = _samples(chunk)
         seat.lane = plan.lane
         seat.num_in_flight += 1
         seat.num_slots = chunk.end
@@ -249,6 +300,8 @@ class Roster:
 
     def _check_tables(self, chunk: Chunk, seat: Seat, what: str) -> None:
         for index, group in enumerate(self._groups):
+            if group.holds is Holds.STATE:
+                self._check_state(chunk, seat, GroupId(index), what)
             if group.holds is not Holds.TOKENS:
                 continue
             slots = len(seat.tables[index]) * group.tokens_per_block
@@ -264,38 +317,90 @@ class Roster:
         group, table = self._groups[index], seat.tables[index]
         for entry in range(group.first_visible_entry(chunk.start), -(-chunk.start // group.tokens_per_block)):
             needed = min(group.tokens_per_block, chunk.start - entry * group.tokens_per_block)
-            written = self._written.get((index, table[entry]), 0)
+            written = self._written_for(seat, (index, table[entry]))
             if written < needed:
                 raise InvariantError(
                     f"sequence {seat.seq} joins behind {chunk.start} tokens, but block {table[entry]} of group {index} "
                     f"has {written} of {needed} slots written"
                 )
 
-    def _mark_written(self, start: int, end: int, seat: Seat) -> None:
+    def _check_state(self, chunk: Chunk, seat: Seat, index: GroupId, what: str) -> None:
+        """A chunk goes on from a state that has seen exactly the tokens before it; behind a chunk in flight it will."""
+        table = seat.tables[index]
+        if not table:
+            raise InvariantError(f"{what} has no state in group {index}; it was granted no block")
+        if chunk.start == 0 or seat.num_in_flight > 0:
+            return
+        for block in table:
+            seen = self._written_for(seat, (index, block))
+            if seen != chunk.start:
+                raise InvariantError(
+                    f"{what} starts at {chunk.start}, but the state in block {block} of group {index} has seen {seen} "
+                    "tokens; move a checkpoint there first"
+                )
+
+    def _written_for(self, seat: Seat, key: Key) -> int:
+        """What the sequence may rely on: what collected steps wrote, and its own moves, which come first."""
+        own = [moved[key].written for moved in self._moved.values() if key in moved and moved[key].seat is seat]
+        return own[-1] if own else self._written.get(key, 0)
+
+    def _mark_written(self, chunk: Chunk, num_computed: int, seat: Seat) -> None:
+        end = chunk.start + num_computed
         for index, group in enumerate(self._groups):
             if group.holds is Holds.TOKENS:
                 size = group.tokens_per_block
-                for entry in range(start // size, -(-end // size)):
+                for entry in range(chunk.start // size, -(-end // size)):
                     self._written[GroupId(index), seat.tables[index][entry]] = min(size, end - entry * size)
+            elif group.holds is Holds.STATE and num_computed == chunk.num_tokens:
+                # Behind rejected drafts the running state has seen too much, and stays unknown until it is moved back.
+                self._written |= {(GroupId(index), block): end for block in seat.tables[index]}
+        for snapshot in chunk.snapshots:
+            self._written[snapshot.group, snapshot.block] = chunk.start + snapshot.offset + 1
 
     def _note_moves(self, plan: StepPlan) -> None:
+        moved = self._moved[plan.step] = {}
+        sources = self._sources[plan.step] = {}
         for move in plan.moves:
-            holders = self._holders.get((move.group, move.dst_block))
+            target = (move.group, move.dst_block)
+            holders = self._holders.get(target)
             if not holders:
                 raise InvariantError(f"step {plan.step} moves tokens into block {move.dst_block}, which nobody holds")
-            source = self._written.get((move.group, move.src_block), 0)
-            if source < move.src_slot + move.num_tokens:
-                raise InvariantError(
-                    f"step {plan.step} moves slots up to {move.src_slot + move.num_tokens} of block {move.src_block} "
-                    f"of group {move.group}, of which {source} are written"
-                )
-            self._note_write(plan.step, move.group, move.dst_block, holders[-1])
-            self._written[move.group, move.dst_block] = move.dst_slot + move.num_tokens
+            seat = holders[-1]
+            holds_state = self._groups[move.group].holds is Holds.STATE
+            written = self._check_state_move(move, plan, seat) if holds_state else self._check_move(move, plan)
+            self._note_write(plan, target, seat, move.dst_slot)
+            self._trim(target, move.dst_slot)
+            moved[target] = Moved(seat, written)
+            source = (move.group, move.src_block)
+            end = move.src_slot + move.num_tokens
+            sources[source] = Source(plan.lane, max(end, sources[source].end if source in sources else 0))
+
+    def _check_move(self, move: Move, plan: StepPlan) -> int:
+        """Returns how many slots of the destination will be written."""
+        written = self._written.get((move.group, move.src_block), 0)
+        if written < move.src_slot + move.num_tokens:
+            raise InvariantError(
+                f"step {plan.step} moves slots up to {move.src_slot + move.num_tokens} of block {move.src_block} "
+                f"of group {move.group}, of which {written} are written"
+            )
+        return move.dst_slot + move.num_tokens
+
+    def _check_state_move(self, move: Move, plan: StepPlan, seat: Seat) -> int:
+        """Returns how many tokens the destination will have seen."""
+        what = f"step {plan.step} moves state {move.src_block} of group {move.group} into block {move.dst_block}"
+        if (move.src_slot, move.dst_slot, move.num_tokens) != (0, 0, 1):
+            raise InvariantError(f"{what} as {move.num_tokens} slots; a state is moved whole, as slot 0 and one token")
+        if seat.num_in_flight > 0:
+            raise InvariantError(f"{what}, but sequence {seat.seq}, whose state it is, is in flight")
+        seen = self._written.get((move.group, move.src_block), 0)
+        if seen == 0:
+            raise InvariantError(f"{what}, but no collected step left a state there")
+        return seen
 
     def _note_writes(self, plan: StepPlan, seats: Sequence[Seat]) -> None:
         for encode in plan.encodes:
             for block in encode.blocks:
-                self._note_write(plan.step, encode.group, block, self.seat(encode.seq))
+                self._note_write(plan, (encode.group, block), self.seat(encode.seq))
         for chunk, seat in zip(plan.chunks, seats, strict=True):
             for index, group in enumerate(self._groups):
                 if group.holds is Holds.ENCODED:
@@ -303,38 +408,46 @@ class Roster:
                 table, size = seat.tables[index], group.tokens_per_block
                 if group.holds is Holds.TOKENS:
                     table = table[chunk.start // size : (chunk.end - 1) // size + 1]
-                    # What a block held behind the first slot written now is lost, also if the step is cancelled.
-                    for entry, block in enumerate(table):
-                        kept = chunk.start % size if entry == 0 else 0
-                        if self._written.get((GroupId(index), block), 0) > kept:
-                            self._written[GroupId(index), block] = kept
-                for block in table:
-                    self._note_write(plan.step, GroupId(index), block, seat)
+                for entry, block in enumerate(table):
+                    key = (GroupId(index), block)
+                    kept = chunk.start % size if entry == 0 and group.holds is Holds.TOKENS else 0
+                    self._note_write(plan, key, seat, kept)
+                    self._trim(key, kept)
             for snapshot in chunk.snapshots:
-                self._note_write(plan.step, snapshot.group, snapshot.block, seat)
+                key = (snapshot.group, snapshot.block)
+                self._note_write(plan, key, seat)
+                self._trim(key, 0)
 
-    def _note_write(self, step: StepId, group: GroupId, block: BlockId, seat: Seat) -> None:
-        key = (group, block)
+    def _trim(self, key: Key, kept: int) -> None:
+        """What a block held behind the first slot written now is lost, cancelled or not; a state, whole."""
+        if self._written.get(key, 0) > kept:
+            self._written[key] = kept
+        for moved in self._moved.values():
+            if key in moved and moved[key].written > kept:
+                moved[key] = Moved(moved[key].seat, kept)
+
+    def _note_write(self, plan: StepPlan, key: Key, seat: Seat, first_slot: int = 0) -> None:
+        group, block = key
+        what = f"step {plan.step} writes block {block} of group {group} for sequence {seat.seq}"
         for other in self._holders.get(key, ()):
-            if other is not seat and other.num_in_flight > 0:
-                raise InvariantError(
-                    f"step {step} writes block {block} of group {group} for sequence {seat.seq}, "
-                    f"but sequence {other.seq}, in flight on lane {other.lane}, holds it"
-                )
+            if other is not seat:
+                where = "at rest" if other.lane is None else f"in flight on lane {other.lane}"
+                raise InvariantError(f"{what}, but sequence {other.seq}, {where}, holds it")
+        for step, sources in self._sources.items():
+            source = sources.get(key)
+            if source is not None and source.lane != plan.lane and first_slot < source.end:
+                raise InvariantError(f"{what}, but step {step}, in flight on lane {source.lane}, still copies from it")
         writers = self._writers.setdefault(key, [])
         if writers and writers[-1] != seat.seq:
-            raise InvariantError(
-                f"step {step} writes block {block} of group {group} for sequence {seat.seq}, "
-                f"but a step in flight writes it for sequence {writers[-1]}"
-            )
+            raise InvariantError(f"{what}, but a step in flight writes it for sequence {writers[-1]}")
         writers.append(seat.seq)
-        self._writes[step].append(key)
+        self._writes[plan.step].append(key)
 
-    def _drop_behind_window(self, seat: Seat, computed: int) -> None:
+    def _drop_behind_window(self, seat: Seat) -> None:
         for index, group in enumerate(self._groups):
             if group.holds is not Holds.TOKENS:
                 continue
-            behind = min(group.first_visible_entry(computed), len(seat.tables[index]))
+            behind = min(group.first_visible_entry(seat.num_computed), len(seat.tables[index]))
             for entry in range(seat.dropped[index], behind):
                 self._release(seat, GroupId(index), seat.tables[index][entry])
             seat.dropped[index] = max(seat.dropped[index], behind)
@@ -351,3 +464,7 @@ class Roster:
         holders.remove(seat)
         if not holders:
             del self._holders[group, block]
+
+
+def _samples(chunk: Chunk) -> bool:
+    return any(out.kind is OutputKind.SAMPLE for out in chunk.outputs)

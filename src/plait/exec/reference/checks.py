@@ -1,7 +1,7 @@
 """Checks: what the reference executor refuses, before any of it is carried out.
 
 Owns the limits of this executor: operations it does not have (`ModelError`), and plans that ask for what it cannot do
-or what no plan may ask for (`InvariantError`: our own fault). What contradicts earlier plans is the roster's to find.
+or look up what its tables do not hold. What is wrong with a plan on any executor is for `plait.exec.intake` to find.
 Invariant: a program and a plan that passed can be executed without a further check.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from plait.core.errors import InvariantError, ModelError
-from plait.core.step import Chunk, FromDevice, Join, OutputKind, RowMask, StepPlan, plan_fault
+from plait.core.errors import ModelError
+from plait.core.step import Chunk, FromDevice, Join, OutputKind, RowMask, StepPlan
 from plait.exec.reference.step import SUPPORTED
 from plait.model.ops import Attend, CacheWrite, Embed, EmbedSource, Op, Rope, Sample, Space
 from plait.model.program import Program
@@ -42,7 +42,6 @@ def _is_cached(op: Op) -> bool:
 class PlanLimits:
     """What the numbers in a plan may be: tables end where these do, and an index behind them must not be looked up."""
 
-    max_step_tokens: int
     num_entries: int
     """Token ids that can be embedded."""
     vocab_size: int
@@ -50,7 +49,7 @@ class PlanLimits:
     num_positions: int
 
     @classmethod
-    def of(cls, program: Program, max_step_tokens: int) -> PlanLimits:
+    def of(cls, program: Program) -> PlanLimits:
         by_token, by_position = [program.vocab_size], [1 << 62]
         for op in program.ops:
             if isinstance(op, Embed):
@@ -58,18 +57,10 @@ class PlanLimits:
                 sizes.append(program.weights[op.table].shape[0])
             elif isinstance(op, Rope):
                 by_position.append(op.spec.max_positions)
-        return cls(max_step_tokens, min(by_token), program.vocab_size, min(by_position))
+        return cls(min(by_token), program.vocab_size, min(by_position))
 
-    def check(self, plan: StepPlan) -> None:
-        """`InvariantError` for the first thing that no plan for this executor may ask."""
-        fault = plan_fault(plan) or self._fault(plan)
-        if fault is not None:
-            raise InvariantError(fault)
-
-    def _fault(self, plan: StepPlan) -> str | None:
-        num_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
-        if num_tokens > self.max_step_tokens:
-            return f"step {plan.step} has {num_tokens} tokens; the executor takes {self.max_step_tokens}"
+    def fault(self, plan: StepPlan) -> str | None:
+        """The first thing that no plan for this executor may ask. The plan does not contradict itself."""
         if plan.encodes:
             return f"step {plan.step} encodes images, which this executor does not"
         found = [*map(self._join_fault, _joins(plan)), *map(self._chunk_fault, plan.chunks)]

@@ -23,11 +23,13 @@ from plait.core.errors import InvariantError
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.step import STEP_PROGRAM, Chunk, Join, Leave, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
+from plait.exec.intake import Intake
 from plait.exec.reference.checks import PlanLimits, check_program
+from plait.exec.reference.fingerprint import fingerprint
 from plait.exec.reference.memory import CacheMemory
 from plait.exec.reference.ops import RopeTable
 from plait.exec.reference.step import Loaded, RowState, StepRun
-from plait.exec.roster import Roster, slots_of
+from plait.exec.roster import slots_of
 from plait.model.cache_layout import CacheLayout
 from plait.model.checks import root_of
 from plait.model.ops import Rope, ValueId
@@ -71,8 +73,6 @@ class _Lane:
     units: tuple[int, ...]
     suspended: bool = False
     queue: deque[_Job] = field(default_factory=deque)
-    num_uncollected: int = 0
-    """Steps submitted and not collected, which is what `queue_depth` counts."""
 
     @property
     def runnable(self) -> bool:
@@ -82,7 +82,11 @@ class _Lane:
 
 
 class ReferenceExecutor:
-    """Implements `plait.exec.loading.LoadableExecutor`. `now` is the engine clock's."""
+    """Implements `plait.exec.loading.LoadableExecutor`. `now` is the engine clock's.
+
+    From `load` to `close` every BLAS of the process runs on `BLAS_THREADS` threads, whoever calls it: that is what a
+    BLAS offers. An embedder that multiplies matrices of its own beside it will notice.
+    """
 
     def __init__(self, config: ReferenceConfig, now: Callable[[], float]) -> None:
         self._config = config
@@ -92,7 +96,6 @@ class ReferenceExecutor:
         self._rows: dict[SeqId, RowState] = {}
         self._lanes = {lane: _Lane(lane, tuple(range(SHARE_UNITS)) if lane == LANES[0] else ()) for lane in LANES}
         self._turn = 0
-        self._last_step: StepId | None = None
         self._finished: list[StepResult] = []
         self._wakes: list[Callable[[], None]] = []
         self._changed = threading.Condition()
@@ -110,9 +113,9 @@ class ReferenceExecutor:
         program = programs[STEP_PROGRAM]
         check_program(program)
         ropes = dict.fromkeys((op.spec, op.mscale) for op in program.ops if isinstance(op, Rope))
-        self._limits = PlanLimits.of(program, self._config.max_step_tokens)
-        self._roster = Roster(self._config.max_rows, slots_of(layout))
-        self._fingerprint = f"reference-numpy{np.__version__}-f32-{weights.sha256[:16]}"
+        self._fingerprint = fingerprint(weights.sha256)
+        self._limits = PlanLimits.of(program)
+        self._intake = Intake(self.info, slots_of(layout), self._limits.fault)
         self._loaded = Loaded(
             program=program,
             weights=_as_floats(program, weights),
@@ -122,7 +125,6 @@ class ReferenceExecutor:
             poison=self._config.poison,
             observe_logits=self._config.observe_logits,
         )
-        # For the whole process, because that is what a BLAS offers; undone by `close`.
         self._until_closed.enter_context(threadpool_limits(BLAS_THREADS, user_api="blas"))
         if self._config.threaded:
             self._thread = threading.Thread(target=self._work, name="plait-reference", daemon=True)
@@ -147,43 +149,36 @@ class ReferenceExecutor:
     def submit(self, plan: StepPlan) -> None:
         if self._loaded is None:
             raise InvariantError("a step was submitted before a model was loaded")
-        self._limits.check(plan)
         with self._changed:
-            lane = self._lane(plan.lane)
-            self._check_order(plan, lane)
-            seats = self._roster.apply(plan)
+            self._check_alive()
+            if self._closed:
+                raise InvariantError(f"step {plan.step} was submitted to a closed executor")
+            seats = self._intake.submit(plan)
             for change in plan.roster:
                 if isinstance(change, Leave):
                     self._rows.pop(change.seq, None)
             rows = {chunk.seq: self._row(chunk, seat.join) for chunk, seat in zip(plan.chunks, seats, strict=True)}
             run = StepRun(self._loaded, plan, seats, rows)
-            lane.queue.append(_Job(run, run.run()))
-            lane.num_uncollected += 1
-            self._last_step = plan.step
+            _cancel_broken(run)
+            self._lanes[plan.lane].queue.append(_Job(run, run.run()))
             self._changed.notify_all()
 
     def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
-        units = [unit for given in shares.values() for unit in given]
-        if sorted(shares) != sorted(LANES):
-            raise InvariantError(f"assign names lanes {sorted(shares)}; it must name all of {sorted(LANES)}")
-        if len(set(units)) != len(units) or not set(units) <= set(range(SHARE_UNITS)):
-            raise InvariantError(f"shares {dict(shares)} overlap or name units beyond {SHARE_UNITS - 1}")
         with self._changed:
+            self._intake.check_shares(shares)
             for lane in self._lanes.values():
                 lane.units = tuple(shares[lane.id])
             self._changed.notify_all()
 
     def suspend(self, lane: LaneId) -> None:
         with self._changed:
-            if self._lane(lane).suspended:
-                raise InvariantError(f"lane {lane} is suspended already; there is one level")
-            self._lane(lane).suspended = True
+            self._intake.suspend(lane)
+            self._lanes[lane].suspended = True
 
     def resume(self, lane: LaneId) -> None:
         with self._changed:
-            if not self._lane(lane).suspended:
-                raise InvariantError(f"lane {lane} is not suspended")
-            self._lane(lane).suspended = False
+            self._intake.resume(lane)
+            self._lanes[lane].suspended = False
             self._changed.notify_all()
 
     def cancel(self, step: StepId, seqs: Sequence[SeqId]) -> None:
@@ -198,9 +193,7 @@ class ReferenceExecutor:
         with self._changed:
             self._check_alive()
             finished, self._finished = self._finished, []
-            for result in finished:
-                self._roster.settle(result)
-                self._lanes[result.lane].num_uncollected -= 1
+            self._intake.collect(finished)
         return finished
 
     def ready(self) -> bool:
@@ -270,21 +263,21 @@ class ReferenceExecutor:
         self._end(lane, job, job.start_s, fault)
 
     def _end(self, lane: _Lane, job: _Job, start_s: float, fault: str | None) -> None:
-        plan, seqs = job.run.plan, job.run.finish(fault)
-        result = StepResult(plan.step, plan.lane, _status(seqs, fault), start_s, self._now(), workers=1, seqs=seqs)
+        plan = job.run.plan
         with self._changed:
+            seqs = job.run.finish(fault)
+            result = StepResult(plan.step, plan.lane, _status(seqs, fault), start_s, self._now(), workers=1, seqs=seqs)
             lane.queue.popleft()
+            for seat, one in zip(job.run.seats, seqs, strict=True):
+                seat.broken = seat.broken or one.status is not SeqStatus.OK
+            for behind in lane.queue:
+                _cancel_broken(behind.run)
             self._finished.append(result)
         self._wake()
 
     def _wake(self) -> None:
         for wake in self._wakes:
             wake()
-
-    def _lane(self, lane: LaneId) -> _Lane:
-        if lane not in self._lanes:
-            raise InvariantError(f"lane {lane} does not exist; there are {list(self._lanes)}")
-        return self._lanes[lane]
 
     def _row(self, chunk: Chunk, join: Join) -> RowState:
         """The sequence's state; made at the first chunk behind its join."""
@@ -298,21 +291,15 @@ class ReferenceExecutor:
             state = self._rows[chunk.seq] = RowState(list(join.history), chunk.start)
         return state
 
-    def _check_order(self, plan: StepPlan, lane: _Lane) -> None:
-        self._check_alive()
-        if self._closed:
-            raise InvariantError(f"step {plan.step} was submitted to a closed executor")
-        if self._last_step is not None and plan.step <= self._last_step:
-            raise InvariantError(f"step {plan.step} is submitted after step {self._last_step}; ids must ascend")
-        if lane.num_uncollected >= QUEUE_DEPTH:
-            raise InvariantError(
-                f"lane {lane.id} has {QUEUE_DEPTH} steps submitted and not collected; step {plan.step} is one too many"
-            )
-
     def _check_alive(self) -> None:
         if self._fault is not None:
             name = type(self._fault).__name__
             raise InvariantError(f"the reference executor stopped: {name}: {self._fault}") from self._fault
+
+
+def _cancel_broken(run: StepRun) -> None:
+    """What is queued behind a chunk that was cancelled or failed has nothing to start from."""
+    run.cancelled.update(chunk.seq for chunk, seat in zip(run.plan.chunks, run.seats, strict=True) if seat.broken)
 
 
 def _status(seqs: Sequence[SeqResult], fault: str | None) -> StepStatus:
