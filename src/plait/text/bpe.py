@@ -21,7 +21,9 @@ from plait.text.vocabulary import Vocabulary, read_vocabulary, string_list
 # Not a letter of the byte alphabet: a name with it in front can be stored but never spelled by text.
 _UNREACHABLE = "\0"
 
-_NEVER_IN_UTF8 = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])
+# Bytes that no text has which a person would miss: never in UTF-8; first bytes of planes without a character; control
+# characters other than tab and the ends of lines.
+_NOT_IN_TEXT = frozenset([0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100), *range(9), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F])
 _MOST_BYTES_SHOWN = 10
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -91,10 +93,10 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
 
 
 def _lost_bytes(vocabulary: Vocabulary) -> tuple[str, ...]:
-    """A warning if some byte of UTF-8 text has no token to fall back to."""
+    """A warning if some byte of ordinary text has no token to fall back to."""
     nowhere = {*vocabulary.control, *vocabulary.unused}
     letters = {text for text in vocabulary.texts if len(text) == 1} - nowhere
-    lost = [byte for byte, letter in enumerate(ALPHABET) if letter not in letters and byte not in _NEVER_IN_UTF8]
+    lost = [byte for byte, letter in enumerate(ALPHABET) if letter not in letters and byte not in _NOT_IN_TEXT]
     if not lost:
         return ()
     shown = " ".join(f"{byte:02X}" for byte in lost[:_MOST_BYTES_SHOWN])

@@ -45,9 +45,8 @@ def test_what_the_model_file_says(tokenizer: Tokenizer) -> None:
     assert tokenizer.eos_ids == (2, 0)
     assert [tokenizer.token_bytes(token) for token in tokenizer.eos_ids] == [b"<|im_end|>", b"<|endoftext|>"]
     assert tokenizer.named_tokens["bos_token"] == "<|im_start|>"
-    # Bytes that its training text never held: control characters, and the beginnings of planes without characters.
-    (warning,) = tokenizer.warnings
-    assert "the byte values 04 06 13 14 16 1D F1 F2: text loses them" in warning
+    # It has no token for some control characters and empty planes, which no person would miss.
+    assert tokenizer.warnings == ()
 
 
 def test_awkward_texts_give_the_ids_of_the_original_tokenizer(tokenizer: Tokenizer) -> None:
