@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tests.conformance.drive import MOST_TURNS
 from tests.conformance.executors import EXECUTORS, NOTHING_KNOWN
-from tests.conformance.models import model_named
+from tests.conformance.models import TinyModel, model_named
 from tests.conformance.oracle import expect
 from tests.conformance.stories import EOS_TOKEN_IDS
 
@@ -40,8 +40,8 @@ PROMPT = tuple(range(10, 30))
 class Scene:
     """Sequence s sits on row s and owns blocks [8 s, 8 s + 8). Its first plan joins it and grants them all."""
 
-    def __init__(self, executor: str) -> None:
-        self.model = model_named("causal")
+    def __init__(self, executor: str, model: TinyModel | None = None) -> None:
+        self.model = model or model_named("causal")
         self.bench = EXECUTORS[executor](self.model, self.model.layout(64, BLOCK), NOTHING_KNOWN)
         self.executor = self.bench.executor
         self._next_step = 0

@@ -27,8 +27,6 @@ from plait.core.step import Move, SeqResult, SeqStatus, StepStatus
 A_WHILE = 300
 """Turns in which every executor ends a small step that may move."""
 
-COMPUTING = [name for name in EXECUTORS if name != "simulated"]
-
 
 @pytest.fixture(params=EXECUTORS)
 def scene(request: pytest.FixtureRequest) -> Scene:
@@ -191,10 +189,8 @@ def test_moves_are_made_even_if_every_chunk_is_cancelled(scene: Scene) -> None:
     assert result_of(2, scene.wait(again)).tokens == (scene.right_token(2, PROMPT),)
 
 
-@pytest.mark.parametrize("name", COMPUTING)
-def test_what_is_queued_behind_a_cancelled_chunk_is_cancelled_with_it(name: str) -> None:
+def test_what_is_queued_behind_a_cancelled_chunk_is_cancelled_with_it(scene: Scene) -> None:
     """Its token was never sampled, and whoever cancels cannot cancel both steps in one moment."""
-    scene = Scene(name)
     scene.share()
     scene.executor.suspend(FIRST)
     start, behind = scene.start(1, 2), scene.submit(next_chunk(1, len(PROMPT)), next_chunk(2, len(PROMPT)))

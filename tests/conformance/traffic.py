@@ -106,17 +106,16 @@ class Traffic:
         return made
 
     def cancel(self) -> list[tuple[StepId, tuple[SeqId, ...]]]:
-        """Cancellations of some chunks of a step in flight, and of what is queued behind them."""
+        """Cancellations of some chunks of a step in flight; sometimes what is queued behind them is named too."""
         steps = [plan for plan in self.in_flight.values() if plan.chunks]
         if not steps:
             return []
         first = steps[int(self.random.integers(len(steps)))]
         count = int(self.random.integers(1, len(first.chunks) + 1))
-        last = {chunk.seq: plan.step for plan in steps for chunk in plan.chunks}
-        chosen = [chunk.seq for chunk in first.chunks[:count] if last[chunk.seq] == first.step]
+        chosen = [chunk.seq for chunk in first.chunks[:count]]
         for seq in chosen:
             self.stories[seq].broken = True
-        later = [plan for plan in steps if plan.step >= first.step]
+        later = [plan for plan in steps if plan.step >= first.step] if self.chance(0.5) else [first]
         cancels = [(plan.step, tuple(c.seq for c in plan.chunks if c.seq in chosen)) for plan in later]
         return [cancel for cancel in cancels if cancel[1]]
 
