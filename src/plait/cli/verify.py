@@ -21,7 +21,7 @@ import orjson
 from tqdm import tqdm
 
 from plait.build import LocalEngine, load_model, start_engine
-from plait.cli.terminal import download_progress, say, show, start_report
+from plait.cli.terminal import LOGPROB_TOLERANCE, download_progress, say, show, start_report
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.config.verify_options import VerifyOptions
@@ -32,9 +32,6 @@ from plait.core.request import Request
 from plait.core.sampling import SamplingParams
 from plait.metrics.totals import Totals
 from plait.text.prompt import encode_chat
-
-TOLERANCE = 1e-5
-"""Log-probabilities of an executor that does not promise bits may differ by this much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +71,13 @@ class Verdict:
             return False
         if self.promises_bits:
             return self.num_bit_equal == self.num_answers
-        return self.max_logprob_difference <= TOLERANCE
+        return self.max_logprob_difference <= LOGPROB_TOLERANCE
 
     def sentence(self) -> str:
         """The result and the promise it belongs to."""
         bits = "bit for bit" if self.num_bit_equal == self.num_answers else f"{self.num_bit_equal} bit for bit"
-        promise = "equal bits" if self.promises_bits else f"equal tokens and log-probabilities within {TOLERANCE:g}"
+        close = f"equal tokens and log-probabilities within {LOGPROB_TOLERANCE:g}"
+        promise = "equal bits" if self.promises_bits else close
         return (
             f"{self.num_identical}/{self.num_answers} answers identical ({bits}; largest difference of a "
             f"log-probability {self.max_logprob_difference:.1e}); checked promise: {promise}: "

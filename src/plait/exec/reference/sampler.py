@@ -103,9 +103,9 @@ def _kept(scaled: Doubles, params: SamplingParams) -> npt.NDArray[np.bool_]:
 def _nucleus(scaled: Doubles, kept: npt.NDArray[np.bool_], top_p: float) -> npt.NDArray[np.bool_]:
     tokens = np.flatnonzero(kept)
     order = tokens[np.argsort(-scaled[tokens], kind="stable")]
-    weights = np.exp(scaled[order] - scaled[order[0]])
-    reached = np.cumsum(weights) >= top_p * weights.sum()
-    return _marked(order[: int(np.argmax(reached)) + 1 if reached.any() else len(order)], len(scaled))
+    running = np.cumsum(np.exp(scaled[order] - scaled[order[0]]))
+    reached = running >= top_p * running[-1]
+    return _marked(order[: int(np.argmax(reached)) + 1], len(scaled))
 
 
 def _drawn(scaled: Doubles, kept: npt.NDArray[np.bool_], u: float) -> int:
