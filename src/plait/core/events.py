@@ -1,9 +1,10 @@
 """Events: the one typed stream of everything that happens.
 
-Owns the event types. The engine emits them in order; histograms, progress bars, step traces and replay are readers
-(`plait.metrics`).
-Invariant: `at_s` never decreases within one engine, and every Arrived is followed by exactly one Finished or Refused
-of the same sequence.
+Owns the event types. The engine emits them in order; histograms, progress bars and step traces are readers
+(`plait.metrics`), and so is replay: Started, Submitted, Applied and Collected hold all that went to a device and came
+back.
+Invariant: Started comes first, `at_s` never decreases within one engine, and every Arrived is followed by exactly one
+Finished of the same sequence. Refused stands for a request of which no sequence arrived.
 """
 
 from __future__ import annotations
@@ -11,10 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from plait.core.decision import Blocked
-from plait.core.ids import LaneId, RequestId, SeqId, StepId
+from plait.core.decision import Assign, Blocked, Cancel, Resume, Suspend
+from plait.core.executor import ExecutorInfo
+from plait.core.ids import RequestId, SeqId
 from plait.core.request import FinishReason, ServiceClass
 from plait.core.step import StepPlan, StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An engine begins its work on this executor; `info.fingerprint` says whose bits the results are."""
+
+    at_s: float
+    info: ExecutorInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +88,11 @@ class Preempted:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneChanged:
-    """A control verb other than submit took effect."""
+class Applied:
+    """A control verb other than submit was given to the executor, which takes it up at its next op."""
 
     at_s: float
-    lane: LaneId
-    verb: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    at_s: float
-    step: StepId
-    seqs: tuple[SeqId, ...]
+    decision: Assign | Suspend | Resume | Cancel
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,6 @@ class Finished:
     first_token_s: float | None
 
 
-Event = Arrived | Refused | Scheduled | Submitted | Collected | Emitted | Preempted | LaneChanged | Cancelled | Finished
+Event = Started | Arrived | Refused | Scheduled | Submitted | Applied | Collected | Emitted | Preempted | Finished
 
 EventSink = Callable[[Event], None]

@@ -15,14 +15,14 @@ from plait.core.clock import Clock
 from plait.core.decision import Assign, Cancel, Decision, Resume, SeqUpdate, Submit, Suspend
 from plait.core.errors import InvariantError, RequestError
 from plait.core.events import (
+    Applied,
     Arrived,
-    Cancelled,
     Collected,
     Emitted,
     EventSink,
     Finished,
-    LaneChanged,
     Refused,
+    Started,
     Submitted,
 )
 from plait.core.executor import Executor
@@ -32,6 +32,7 @@ from plait.core.text_stream import TextStreamFactory
 from plait.engine.answering import Answering, LiveRequest
 from plait.engine.inbox import Abort, Arrive, Close, Inbox
 from plait.engine.outbox import Outbox
+from plait.engine.watchdog import Watchdog
 from plait.sched.scheduler import Scheduler
 
 
@@ -43,7 +44,11 @@ class EngineConfig:
     seed: int = 0
     """Where the seeds of unseeded requests come from."""
     step_limit_s: float = 600.0
-    """A step that takes longer is taken for a hang: the engine stops loudly."""
+    step_limit_s_per_token: float = 10.0
+    """A step that could run for longer than `step_limit_s`, or than the limit per token times its tokens if that is
+    more, is taken for a hang: the engine stops loudly. Nobody waits ten seconds for a token, so a long step of a slow
+    machine is none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +80,9 @@ class Engine:
         self._sequences: dict[SeqId, Sequence] = {}
         self._first_token_s: dict[SeqId, float] = {}
         self._next_seq = 0
-        self._submitted_s: dict[int, float] = {}
+        self._watchdog = Watchdog(config.step_limit_s, config.step_limit_s_per_token)
         self._closed = False
+        self._events(Started(clock.now(), executor.info))
 
     def run(self) -> None:
         """Tick until a `Close` message has come."""
@@ -87,7 +93,7 @@ class Engine:
         now = self._clock.now()
         self._drain(now)
         for result in self._executor.collect():
-            self._submitted_s.pop(int(result.step), None)
+            self._watchdog.collected(result.step, now)
             self._events(Collected(now, result))
             self._answer(self._scheduler.commit(result, now), now)
         self._answer(self._scheduler.expire(now), now)
@@ -213,29 +219,27 @@ class Engine:
         match decision:
             case Submit(plan):
                 self._executor.submit(plan)
-                self._submitted_s[int(plan.step)] = now
                 scheduler = self._scheduler
                 self._events(Submitted(now, plan, scheduler.num_waiting, scheduler.num_running, scheduler.blocked))
+                self._watchdog.submitted(plan, now)
+                return
             case Cancel(step, seqs):
                 self._executor.cancel(step, seqs)
-                self._events(Cancelled(now, step, seqs))
             case Assign(shares):
                 self._executor.assign(shares)
-                for lane in shares:
-                    self._events(LaneChanged(now, lane, "assign"))
+                self._watchdog.assigned(shares, now)
             case Suspend(lane):
                 self._executor.suspend(lane)
-                self._events(LaneChanged(now, lane, "suspend"))
+                self._watchdog.suspended(lane, now)
             case Resume(lane):
                 self._executor.resume(lane)
-                self._events(LaneChanged(now, lane, "resume"))
+                self._watchdog.resumed(lane, now)
+        self._events(Applied(now, decision))
 
     def _wake_at(self, now: float) -> float | None:
-        """The scheduler's next moment, or when the oldest step in flight is overdue."""
-        moments = [] if (wake := self._scheduler.wake_at()) is None else [wake]
-        if self._submitted_s:
-            step, since = next(iter(self._submitted_s.items()))
-            if now - since > self._config.step_limit_s:
-                raise InvariantError(f"step {step} has run for {now - since:.0f} s; taken for a hang")
-            moments.append(since + self._config.step_limit_s + 1.0)
-        return min(moments, default=None)
+        """The scheduler's next moment, or when a step in flight is overdue."""
+        overdue = self._watchdog.overdue(now)
+        if overdue is not None:
+            raise InvariantError(f"{overdue}; {self._executor.info.name}: {self._scheduler.explain()}")
+        moments = (self._scheduler.wake_at(), self._watchdog.wake_at())
+        return min((at_s for at_s in moments if at_s is not None), default=None)

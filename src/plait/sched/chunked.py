@@ -127,6 +127,10 @@ class ChunkedScheduler:
     def wake_at(self) -> float | None:
         return self._lives.earliest_deadline_s
 
+    def explain(self) -> str:
+        short_of = "" if self._blocked is None else f", short of {self._blocked}"
+        return f"{self._lives.explain()}{short_of}"
+
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         self._lives.check()

@@ -193,6 +193,15 @@ class Lives:
         cancels, self._cancels = self._cancels, []
         return cancels
 
+    def explain(self) -> str:
+        """For whoever looks for a fault."""
+        running = ", ".join(f"{seq.id} ({seq.num_computed} of {len(seq.tokens)} computed)" for seq in self.running)
+        steps = ", ".join(f"{plan.step} on lane {plan.lane}" for plan in self._in_flight.values())
+        return (
+            f"steps in flight: {steps or 'none'}; running: {running or 'nobody'}; {self._kv.explain()}; "
+            f"{len(self.waiting)} waiting"
+        )
+
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         self._rows.check(seq.row for seq in self.running if seq.row is not None)

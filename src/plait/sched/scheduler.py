@@ -46,6 +46,9 @@ class Scheduler(Protocol):
     def expire(self, now: float) -> list[SeqUpdate]:
         """Finish the sequences whose deadline has passed, waiting or running; no further update names them."""
 
+    def explain(self) -> str:
+        """Who waits and runs and why, and how full the memory is, as one line for whoever looks for a fault."""
+
     def abort(self, seq: SeqId, now: float) -> None:
         """Stop working on a sequence; no further update names it. Unknown or finished ids are ignored."""
 

@@ -269,7 +269,7 @@ class Stage:
         self.device = SimulatedExecutor(info, groups, self.sim_clock, OneSecondPerToken(), token_at)
         streams = text_stream_factory(byte_text().tokenizer) if has_text else None
         parts = assemble(
-            EngineConfig(VOCAB, max_model_tokens, seed, step_limit_s),
+            EngineConfig(VOCAB, max_model_tokens, seed, step_limit_s, step_limit_s_per_token=0.0),
             make_layout(num_blocks, full_groups(1), 1, BLOCK_TOKENS),
             EditedExecutor(self.device, edit),
             self,

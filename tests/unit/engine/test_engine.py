@@ -11,9 +11,10 @@ import pytest
 from tests.unit.engine.kit import EOS, VOCAB, Stage, ask, failing, in_bursts, letter_at, says
 
 from plait.core.client import Delta
+from plait.core.decision import Cancel
 from plait.core.errors import InvariantError, RequestError
-from plait.core.events import Arrived, Cancelled, Emitted, Finished, Refused, Scheduled, Submitted
-from plait.core.ids import RequestId
+from plait.core.events import Applied, Arrived, Emitted, Finished, Refused, Scheduled, Started, Submitted
+from plait.core.ids import RequestId, SeqId, StepId
 from plait.core.request import FinishReason, Request, Sequence, Task
 from plait.core.sampling import SamplingParams
 from plait.core.step import Join
@@ -331,7 +332,7 @@ def test_abort_while_running_cancels_the_step_and_frees_the_memory() -> None:
     stage.run()
     (delta,) = stage.answers.deltas("r")
     assert delta.finish_reason is FinishReason.ABORT
-    assert [(event.at_s, event.seqs) for event in stage.of(Cancelled)] == [(2.0, (0,))]
+    assert [(event.at_s, event.decision) for event in stage.of(Applied)] == [(2.0, Cancel(StepId(0), (SeqId(0),)))]
     assert [event.at_s for event in stage.of(Finished) if event.request == "r"] == [2.0]
     assert stage.answers.text("s") == "de"
     stage.assert_memory_is_empty()
@@ -395,7 +396,7 @@ def test_a_deadline_that_passes_while_running_cancels_the_step_and_frees_the_mem
     assert last.finish_reason is FinishReason.ERROR
     assert last.error == "deadline_exceeded: still running 0.000 s after its deadline; send less work at once"
     assert [event.at_s for event in stage.of(Finished) if event.request == "late"] == [14.5]
-    assert len(stage.of(Cancelled)) == 1
+    assert [event.at_s for event in stage.of(Applied)] == [14.5]
     assert stage.answers.text("other") == "defghijk"
     stage.assert_memory_is_empty()
 
@@ -414,8 +415,14 @@ def test_a_step_that_takes_too_long_is_taken_for_a_hang() -> None:
     stage = Stage(step_limit_s=5.0)
     stage.arrive(ask("r", "abcde", max_tokens=1))
     stage.arrive(ask("s", "tuvwxyzabc", max_tokens=1), at_s=20.0)
-    with pytest.raises(InvariantError, match=r"step 1 has run for 6 s; taken for a hang"):
+    with pytest.raises(InvariantError) as caught:
         stage.run()
+    assert str(caught.value).startswith(
+        "step 1 on lane 0 has run for 5 s, its limit is 5 s; taken for a hang. It computes sequence 1 [0, 10); 0 "
+        "waiting behind it; simulated: steps in flight: 1 on lane 0; running: 1 (0 of 10 computed); "
+        "60 of 64 pages free;"
+    )
+    assert str(caught.value).endswith("; 0 waiting")
     assert stage.answers.text("r") == "f"
 
 
@@ -459,6 +466,16 @@ def test_what_has_ended_leaves_nothing_behind() -> None:
 
 
 # The event stream
+
+
+def test_the_stream_begins_with_the_executor() -> None:
+    stage = Stage(max_rows=3)
+    stage.arrive(ask("r"))
+    stage.run()
+    first, *rest = stage.events
+    assert isinstance(first, Started)
+    assert (first.at_s, first.info) == (0.0, stage.device.info)
+    assert not any(isinstance(event, Started) for event in rest)
 
 
 def test_events_pair_up_and_time_never_goes_back() -> None:

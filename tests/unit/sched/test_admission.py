@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from plait.core.errors import RequestError
@@ -10,12 +12,15 @@ from plait.core.request import Image, Request, Sequence, Task
 from plait.sched.admission import refuse_impossible
 
 LONG = 10**6
+REQUEST = Request(RequestId("r"), (1, 2, 3))
 
 
-def make_seq(num_prompt: int = 3, max_output_tokens: int = 4, **changes: object) -> Sequence:
-    fields: dict[str, object] = {"id": RequestId("r"), "prompt": (1,) * num_prompt, **changes}
-    request = Request(**fields)  # type: ignore[arg-type]
+def make_seq(request: Request, max_output_tokens: int = 4) -> Sequence:
     return Sequence(SeqId(0), request, 0, 0, max_output_tokens, 0.0, list(request.prompt))
+
+
+def long_seq(num_prompt: int, max_output_tokens: int) -> Sequence:
+    return make_seq(replace(REQUEST, prompt=(1,) * num_prompt), max_output_tokens)
 
 
 def refusal(seq: Sequence, max_model_tokens: int = LONG, capacity_tokens: int = LONG) -> RequestError:
@@ -25,16 +30,16 @@ def refusal(seq: Sequence, max_model_tokens: int = LONG, capacity_tokens: int = 
 
 
 @pytest.mark.parametrize(
-    ("changes", "message", "param"),
+    ("request_", "message", "param"),
     [
-        ({"task": Task.EMBED}, "task embed is not supported", "task"),
-        ({"adapter": "style"}, "adapter 'style' is not loaded", "adapter"),
-        ({"images": (Image(b"cat", 0, 1),)}, "reads text only", "messages"),
-        ({"prompt": ()}, "the prompt is empty", "prompt"),
+        (replace(REQUEST, task=Task.EMBED), "task embed is not supported", "task"),
+        (replace(REQUEST, adapter="style"), "adapter 'style' is not loaded", "adapter"),
+        (replace(REQUEST, images=(Image(b"cat", 0, 1),)), "reads text only", "messages"),
+        (replace(REQUEST, prompt=()), "the prompt is empty", "prompt"),
     ],
 )
-def test_what_no_engine_of_this_kind_can_do_is_named(changes: dict[str, object], message: str, param: str) -> None:
-    found = refusal(make_seq(**changes))
+def test_what_no_engine_of_this_kind_can_do_is_named(request_: Request, message: str, param: str) -> None:
+    found = refusal(make_seq(request_))
     assert message in found.message
     assert found.param == param
 
@@ -58,11 +63,11 @@ def test_what_no_engine_of_this_kind_can_do_is_named(changes: dict[str, object],
 def test_what_is_too_long_is_refused_with_both_numbers(
     num_prompt: int, max_output: int, model: int, capacity: int, message: str, param: str
 ) -> None:
-    found = refusal(make_seq(num_prompt, max_output), model, capacity)
+    found = refusal(long_seq(num_prompt, max_output), model, capacity)
     assert message in found.message
     assert (found.param, found.code) == (param, "context_length_exceeded")
 
 
 def test_the_largest_that_fits_passes() -> None:
-    refuse_impossible(make_seq(17, 3), 20, 20)
-    refuse_impossible(make_seq(19, 1), 20, 20)
+    refuse_impossible(long_seq(17, 3), 20, 20)
+    refuse_impossible(long_seq(19, 1), 20, 20)

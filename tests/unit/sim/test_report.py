@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from plait.core.decision import Assign
 from plait.core.events import (
+    Applied,
     Arrived,
     Collected,
     Emitted,
     Event,
     Finished,
-    LaneChanged,
     Preempted,
     Refused,
     Scheduled,
@@ -119,7 +120,7 @@ def test_failed_and_refused_requests_are_counted_and_measured_by_nothing() -> No
 def test_a_preempted_request_waits_once() -> None:
     events = story(0, arrival_s=0.0, scheduled_s=1.0, tokens_s=[2.0, 9.0])
     events[3:3] = [Preempted(3.0, SeqId(0), 12), Scheduled(6.0, SeqId(0), 8)]
-    report = report_of([*events, LaneChanged(4.0, LaneId(0), "assign")])
+    report = report_of([*events, Applied(4.0, Assign({LaneId(0): (0, 1)}))])
     assert report.queue_s == only(1.0)
     assert report.itl_s == only(7.0)
     assert report.num_preemptions == 1
