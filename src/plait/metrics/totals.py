@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from plait.core.decision import Blocked
 from plait.core.events import (
     Collected,
-    Emitted,
     Event,
-    Finished,
     Preempted,
-    Refused,
     Scheduled,
+    Started,
     Submitted,
 )
 
@@ -29,23 +27,21 @@ BLOCKED_ENOUGH = 0.2
 
 @dataclass(slots=True)
 class Totals:
-    """An `EventSink`."""
+    """An `EventSink`. Time counts from the first event behind the engine's start."""
 
     first_s: float | None = None
     last_s: float = 0.0
     num_steps: int = 0
-    num_finished: int = 0
-    num_refused: int = 0
     num_preemptions: int = 0
-    prompt_tokens: int = 0
     cached_tokens: int = 0
-    output_tokens: int = 0
     computed_tokens: int = 0
     busy_s: float = 0.0
     steps_short_of_memory: int = 0
     steps_short_of_rows: int = 0
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, Started):
+            return
         if self.first_s is None:
             self.first_s = event.at_s
         self.last_s = event.at_s
@@ -56,13 +52,6 @@ class Totals:
                 self.busy_s += result.end_s - result.start_s
             case Scheduled(num_cached=num_cached):
                 self.cached_tokens += num_cached
-            case Emitted(num_tokens=num_tokens):
-                self.output_tokens += num_tokens
-            case Finished(num_prompt=num_prompt):
-                self.num_finished += 1
-                self.prompt_tokens += num_prompt
-            case Refused():
-                self.num_refused += 1
             case Preempted():
                 self.num_preemptions += 1
             case _:
