@@ -90,6 +90,7 @@ def test_every_answer_is_what_the_whole_text_gives(executor: str, model: str, se
 HAPPENS = (
     "blocks behind the window",
     "cancelled chunks",
+    "cancelled with one behind",
     "changes of lane",
     "copied tails",
     "masks",

@@ -189,19 +189,6 @@ def test_moves_are_made_even_if_every_chunk_is_cancelled(scene: Scene) -> None:
     assert result_of(2, scene.wait(again)).tokens == (scene.right_token(2, PROMPT),)
 
 
-def test_what_is_queued_behind_a_cancelled_chunk_is_cancelled_with_it(scene: Scene) -> None:
-    """Its token was never sampled, and whoever cancels cannot cancel both steps in one moment."""
-    scene.share()
-    scene.executor.suspend(FIRST)
-    start, behind = scene.start(1, 2), scene.submit(next_chunk(1, len(PROMPT)), next_chunk(2, len(PROMPT)))
-    scene.executor.cancel(start, [SeqId(1)])
-    scene.executor.resume(FIRST)
-    result = scene.wait(behind)
-    assert [one.status for one in result.seqs] == [SeqStatus.CANCELLED, SeqStatus.OK]
-    tokens = [*PROMPT, scene.right_token(2, PROMPT)]
-    assert result_of(2, result).tokens == (scene.right_token(2, tokens),)
-
-
 # Rosters and the end
 
 

@@ -115,7 +115,9 @@ class Traffic:
         chosen = [chunk.seq for chunk in first.chunks[:count]]
         for seq in chosen:
             self.stories[seq].broken = True
-        later = [plan for plan in steps if plan.step >= first.step] if self.chance(0.5) else [first]
+        behind = [plan for plan in steps if plan.step > first.step and any(c.seq in chosen for c in plan.chunks)]
+        self.happened["cancelled with one behind"] += bool(behind)
+        later = [first, *behind] if self.chance(0.5) else [first]
         cancels = [(plan.step, tuple(c.seq for c in plan.chunks if c.seq in chosen)) for plan in later]
         return [cancel for cancel in cancels if cancel[1]]
 
@@ -205,7 +207,9 @@ class Traffic:
 
     def _perhaps_share(self, plan: OpenPlan, story: Story) -> None:
         """Start behind what another story has computed of the same text: its full blocks, and a copy of a last part."""
-        donors = [other for other in self.stories if other is not story and other.held()]
+        # What a step in flight moves is there for its own sequence only.
+        pending = (*self.in_flight, plan.step)
+        donors = [one for one in self.stories if one is not story and one.held() and one.shared_by not in pending]
         donor = max(donors, key=story.common, default=story)
         start = 0 if donor is story else story.common(donor)
         if self.chance(0.3):
@@ -214,7 +218,7 @@ class Traffic:
         if start == 0 or self._blocks.num_free < tails or not self._still_has(donor, start):
             return
         self.happened["shared prefixes"] += 1
-        story.num_computed = start
+        story.num_computed, story.shared_by = start, plan.step
         for index, group in enumerate(self._groups):
             size, table = group.tokens_per_block, donor.tables[index]
             first = group.first_visible_entry(start)
