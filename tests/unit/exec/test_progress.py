@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.core.ids import LaneId, SeqId, StepId
-from plait.core.step import Chunk, StepPlan, StepShape
+from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
+from plait.core.sampling import SamplingParams
+from plait.core.step import Chunk, Join, Leave, Snapshot, StepPlan, StepShape
 from plait.exec.progress import Lane, LaneStep, Progress
 
 LANES = (LaneId(0), LaneId(1))
@@ -76,6 +77,67 @@ def test_suspending_for_a_while_moves_the_end_by_what_was_not_run(quanta: int) -
     drain(lanes)
     expected_s = 4.0 if stopped_s == 4.0 else 100.0 + 4.0 - stopped_s
     assert lanes.ended[0].end_s == pytest.approx(expected_s)
+
+
+def grow(step: int, start: int, roster: tuple[Join | Leave, ...] = ()) -> StepPlan:
+    """The next token of one sequence on the first lane."""
+    return StepPlan(StepId(step), LANES[0], roster, (), (), (Chunk(SEQ, start, 1, (1,)),))
+
+
+SEQ = SeqId(7)
+AGAIN = (Leave(SEQ), Join(SEQ, 0, SamplingParams(), seed=0, choice=0, num_prompt=1))
+
+
+def test_what_is_queued_behind_a_cancelled_chunk_is_cancelled_when_that_is() -> None:
+    lanes = progress(quanta=2)
+    for place in range(3):
+        lanes.push(grow(place, place), 0.0)
+    lanes.cancel(StepId(0), [SEQ], 0.1)
+    assert [step.is_dead for step in lanes.lane(LANES[0]).steps] == [False] * 3  # not before the quantum ends
+    lanes.advance(0.25)
+    assert [(one.plan.step, one.is_dead, one.end_s) for one in lanes.ended] == [(s, True, 0.25) for s in range(3)]
+
+
+def test_a_cancellation_that_comes_too_late_cancels_nothing_behind_it() -> None:
+    lanes = progress(quanta=2)
+    lanes.push(grow(0, 0), 0.0)
+    lanes.push(grow(1, 1), 0.0)
+    lanes.advance(0.4)
+    lanes.cancel(StepId(0), [SEQ], 0.4)  # its last quantum
+    drain(lanes)
+    assert [one.cancelled for one in lanes.ended] == [(), ()]
+
+
+def test_what_comes_behind_an_ended_cancelled_step_is_cancelled_until_that_was_taken_away() -> None:
+    lanes = progress()
+    lanes.suspend(LANES[0], True, 0.0)
+    lanes.push(grow(0, 0), 0.0)
+    lanes.cancel(StepId(0), [SEQ], 0.0)
+    lanes.push(grow(1, 1), 1.0)
+    assert [one.is_dead for one in lanes.ended] == [True, True]
+    lanes.ended.clear()
+    lanes.push(grow(2, 0), 2.0)
+    assert lanes.ended == []
+
+
+def test_a_sequence_that_joins_anew_is_not_behind_its_cancelled_chunk() -> None:
+    lanes = progress()
+    lanes.suspend(LANES[0], True, 0.0)
+    lanes.push(grow(0, 0), 0.0)
+    lanes.push(grow(1, 0, roster=AGAIN), 0.0)
+    lanes.push(grow(2, 1), 0.0)
+    lanes.cancel(StepId(0), [SEQ], 0.0)
+    assert [one.plan.step for one in lanes.ended] == [0]
+    lanes.cancel(StepId(1), [SEQ], 0.0)
+    assert [one.plan.step for one in lanes.ended] == [0, 1, 2]
+
+
+def test_a_cancelled_chunk_takes_its_snapshots_out_of_the_price() -> None:
+    kept = (Snapshot(0, GroupId(0), BlockId(1)),)
+    chunks = tuple(Chunk(SeqId(seq), 0, 1, (1,), snapshots=kept) for seq in (1, 2))
+    step = LaneStep(StepPlan(StepId(0), LANES[0], (), (), (), chunks))
+    assert step.live_shape() == step.plan.shape()
+    assert (step.live_shape().num_snapshots, step.without([SeqId(1)]).live_shape().num_snapshots) == (2, 1)
 
 
 verbs = st.lists(

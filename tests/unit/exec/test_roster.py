@@ -301,3 +301,257 @@ def test_an_entry_behind_the_window_is_not_granted_again() -> None:
     run(roster, plan(0, [chunk(1, 0, 8)], roster=[join(1)], blocks=[grant(1, [0, 1])]))
     with pytest.raises(InvariantError, match="behind its window"):
         roster.apply(plan(1, [], blocks=[grant(1, [5])]))
+
+
+# Two steps in flight, and the one in front comes to nothing:
+
+
+def two_in_flight(roster: Roster) -> tuple[StepPlan, StepPlan]:
+    first = plan(0, [chunk(1, 0, 4)], roster=[join(1)], blocks=[grant(1, [0, 1, 2])])
+    second = plan(1, [chunk(1, 4, 4, samples=True)])
+    for made in (first, second):
+        roster.apply(made)
+    return first, second
+
+
+def test_two_cancelled_chunks_put_the_sequence_back_to_the_first() -> None:
+    roster = Roster(8, [FULL])
+    for made in two_in_flight(roster):
+        roster.settle(result(made, [0], SeqStatus.CANCELLED))
+    assert roster.seat(SeqId(1)).num_slots == 0
+    run(roster, plan(2, [chunk(1, 0, 6)]))
+    assert roster.seat(SeqId(1)).num_computed == 6
+
+
+@pytest.mark.parametrize("status", [SeqStatus.CANCELLED, SeqStatus.FAILED])
+def test_while_something_is_in_flight_the_next_chunk_still_stands_behind_it(status: SeqStatus) -> None:
+    roster = Roster(8, [FULL])
+    first, _ = two_in_flight(roster)
+    roster.settle(result(first, [0], status))
+    assert roster.seat(SeqId(1)).num_computed == 0
+    with pytest.raises(InvariantError, match="starts at 0, but 8 tokens are computed or in flight"):
+        roster.apply(plan(2, [chunk(1, 0, 4)]))
+
+
+def test_behind_a_prefix_hit_two_cancelled_chunks_go_back_to_the_hit() -> None:
+    roster = Roster(8, [FULL])
+    run(roster, plan(0, [chunk(1, 0, 4)], roster=[join(1)], blocks=[grant(1, [0])]))
+    made = [
+        plan(1, [chunk(2, 4, 2)], roster=[join(2)], blocks=[grant(2, [0, 5])]),
+        plan(2, [chunk(2, 6, 2)]),
+    ]
+    for one in made:
+        roster.apply(one)
+    for one in made:
+        roster.settle(result(one, [0], SeqStatus.CANCELLED))
+    run(roster, plan(3, [chunk(2, 4, 1)]))
+
+
+def test_an_executor_that_computes_behind_a_cancelled_chunk_is_found_out() -> None:
+    roster = Roster(8, [FULL])
+    first, second = two_in_flight(roster)
+    roster.settle(result(first, [0], SeqStatus.CANCELLED))
+    with pytest.raises(InvariantError, match="said to be computed from 4 on, behind 0 computed tokens"):
+        roster.settle(result(second))
+
+
+def test_cancelled_chunks_move_no_window() -> None:
+    """The chunk that is computed again sees what the second of the cancelled ones would not have seen."""
+    roster = Roster(8, [GroupSlots(num_blocks=10, tokens_per_block=4, visibility=window(4))])
+    run(roster, plan(0, [chunk(1, 0, 4)], roster=[join(1)], blocks=[grant(1, [0, 1, 2, 3])]))
+    made = [plan(1, [chunk(1, 4, 6)]), plan(2, [chunk(1, 10, 2)])]
+    for one in made:
+        roster.apply(one)
+    for one in made:
+        roster.settle(result(one, [0], SeqStatus.CANCELLED))
+    with pytest.raises(InvariantError, match="writes block 0 of group 0 for sequence 2"):
+        roster.apply(plan(3, [chunk(1, 4, 1), chunk(2, 0, 1)], roster=[join(2)], blocks=[grant(2, [0])]))
+
+
+@pytest.mark.parametrize(("first_samples", "second_samples"), [(True, False), (False, True)])
+def test_the_token_on_the_device_is_that_of_the_last_chunk_that_was_computed(
+    first_samples: bool, second_samples: bool
+) -> None:
+    roster = Roster(8, [FULL])
+    made = plan(0, [chunk(1, 0, 4, samples=first_samples)], roster=[join(1)], blocks=[grant(1, [0, 1])])
+    run(roster, made)
+    cancelled = plan(1, [chunk(1, 4, 1, samples=second_samples)])
+    roster.apply(cancelled)
+    roster.settle(result(cancelled, [0], SeqStatus.CANCELLED))
+    again = plan(2, [Chunk(SeqId(1), 4, 1, FROM_DEVICE)])
+    if first_samples:
+        run(roster, again)
+    else:
+        with pytest.raises(InvariantError, match="nothing was sampled"):
+            roster.apply(again)
+
+
+def test_a_block_that_a_sequence_at_rest_holds_is_not_written_by_another() -> None:
+    """It will read it again in its next step."""
+    roster = Roster(8, [FULL])
+    run(roster, plan(0, [chunk(1, 0, 4)], roster=[join(1)], blocks=[grant(1, [0])]))
+    with pytest.raises(InvariantError, match=r"writes block 0 .* but sequence 1, at rest, holds it"):
+        roster.apply(plan(1, [chunk(2, 0, 1)], roster=[join(2)], blocks=[grant(2, [0])]))
+
+
+# Moves:
+
+
+def copying(step: int, seq: int, source: int, copy: int, *, lane: int = 0) -> StepPlan:
+    """The sequence joins with a copy of two slots, and computes nothing yet."""
+    move = Move(GroupId(0), BlockId(source), 0, BlockId(copy), 0, 2)
+    return plan(step, [], lane=lane, roster=[join(seq)], blocks=[grant(seq, [copy])], moves=[move])
+
+
+@pytest.fixture
+def source() -> Roster:
+    """Sequence 1 has computed four tokens in block 0 and left."""
+    roster = Roster(8, [FULL])
+    run(roster, plan(0, [chunk(1, 0, 4)], roster=[join(1)], blocks=[grant(1, [0])]))
+    run(roster, plan(1, [], roster=[Leave(SeqId(1))]))
+    return roster
+
+
+def test_what_a_step_in_flight_moves_is_there_for_the_next_step_of_its_sequence(source: Roster) -> None:
+    source.apply(copying(2, 2, 0, 5))
+    source.apply(plan(3, [chunk(2, 2, 2)]))
+
+
+def test_what_a_step_in_flight_moves_is_not_there_for_others(source: Roster) -> None:
+    source.apply(copying(2, 2, 0, 5))
+    with pytest.raises(InvariantError, match="moves slots up to 2 of block 5 of group 0, of which 0 are written"):
+        source.apply(copying(3, 3, 5, 6, lane=1))
+
+
+def test_what_was_moved_is_there_for_others_once_it_was_collected(source: Roster) -> None:
+    run(source, copying(2, 2, 0, 5))
+    run(source, copying(3, 3, 5, 6, lane=1))
+    run(source, plan(4, [chunk(3, 2, 1)], lane=1))
+
+
+def test_moves_of_a_failed_step_brought_nothing(source: Roster) -> None:
+    made = copying(2, 2, 0, 5)
+    source.apply(made)
+    source.settle(replace(result(made), status=StepStatus.FAILED))
+    with pytest.raises(InvariantError, match="block 5 of group 0 has 0 of 2 slots written"):
+        source.apply(plan(3, [chunk(2, 2, 1)]))
+
+
+def test_a_block_that_a_step_of_another_lane_still_copies_from_is_not_written(source: Roster) -> None:
+    """The source has no owner any more, and the copy has not been made."""
+    made = copying(2, 2, 0, 5)
+    source.apply(made)
+    stolen = plan(3, [chunk(3, 0, 1)], lane=1, roster=[join(3)], blocks=[grant(3, [0])])
+    with pytest.raises(InvariantError, match=r"but step 2, in flight on lane 0, still copies from it"):
+        source.apply(stolen)
+
+
+def test_an_owner_may_fill_the_slots_behind_those_that_are_copied_from_its_block() -> None:
+    roster = Roster(8, [FULL])
+    run(roster, plan(0, [chunk(1, 0, 2)], roster=[join(1)], blocks=[grant(1, [0])]))
+    roster.apply(copying(1, 2, 0, 5, lane=1))
+    roster.apply(plan(2, [chunk(1, 2, 2)]))
+
+
+# States:
+
+
+def state_move(source: int, target: int) -> Move:
+    return Move(GroupId(0), BlockId(source), 0, BlockId(target), 0, 1)
+
+
+def kept(made: Chunk, **blocks: int) -> Chunk:
+    """`kept(chunk, at_1=5)`: the state behind the chunk's token 1 is kept in block 5."""
+    snapshots = (Snapshot(int(name[3:]), GroupId(0), BlockId(block)) for name, block in blocks.items())
+    return replace(made, snapshots=tuple(snapshots))
+
+
+@pytest.fixture
+def states() -> Roster:
+    """Sequence 1 has computed six tokens with its state in block 0; block 5 keeps the state behind the fourth."""
+    roster = Roster(8, [GroupSlots(8, Holds.STATE)])
+    run(roster, plan(0, [kept(chunk(1, 0, 6), at_3=5)], roster=[join(1)], blocks=[grant(1, [0])]))
+    return roster
+
+
+def test_a_sequence_joins_behind_a_checkpoint_that_is_moved_into_its_state(states: Roster) -> None:
+    made = plan(1, [chunk(2, 4, 2)], roster=[join(2)], blocks=[grant(2, [1])], moves=[state_move(5, 1)])
+    run(states, made)
+    run(states, plan(2, [chunk(2, 6, 1)]))
+
+
+def test_a_checkpoint_moved_in_one_step_is_there_in_the_next(states: Roster) -> None:
+    made = plan(1, [], roster=[join(2)], blocks=[grant(2, [1])], moves=[state_move(5, 1)])
+    states.apply(made)
+    states.apply(plan(2, [chunk(2, 4, 2)]))
+
+
+def test_rejected_drafts_are_rolled_back_by_moving_the_state_behind_the_accepted_ones(states: Roster) -> None:
+    verify = Chunk(SeqId(1), 6, 3, (7,), Drafts((8, 9), (-1, 0)))
+    run(states, plan(1, [kept(verify, at_0=6, at_1=7)]), computed=[2])
+    run(states, plan(2, [chunk(1, 8, 1)], moves=[state_move(7, 0)]))
+
+
+def test_drafts_that_were_all_accepted_need_no_move(states: Roster) -> None:
+    run(states, plan(1, [Chunk(SeqId(1), 6, 3, (7,), Drafts((8, 9), (-1, 0)))]), computed=[3])
+    run(states, plan(2, [chunk(1, 9, 1)]))
+
+
+def test_a_queued_chunk_goes_on_from_the_state_that_the_one_before_it_will_leave(states: Roster) -> None:
+    made = [plan(1, [chunk(1, 6, 2)]), plan(2, [chunk(1, 8, 2)])]
+    for one in made:
+        states.apply(one)
+    for one in made:
+        states.settle(result(one))
+    run(states, plan(3, [chunk(1, 10, 1)]))
+
+
+STATE_FAULTS = {
+    "state in block 1 of group 0 has seen 0 tokens; move a checkpoint": plan(
+        1, [chunk(2, 4, 1)], roster=[join(2)], blocks=[grant(2, [1])]
+    ),
+    "starts at 5, but the state in block 1 of group 0 has seen 4 tokens": plan(
+        1, [chunk(2, 5, 1)], roster=[join(2)], blocks=[grant(2, [1])], moves=[state_move(5, 1)]
+    ),
+    "moves state 4 of group 0 into block 1, but no collected step left a state there": plan(
+        1, [chunk(2, 4, 1)], roster=[join(2)], blocks=[grant(2, [1])], moves=[state_move(4, 1)]
+    ),
+    "as 2 slots; a state is moved whole": plan(
+        1, [], roster=[join(2)], blocks=[grant(2, [1])], moves=[replace(state_move(5, 1), num_tokens=2)]
+    ),
+    "into block 7, which nobody holds": plan(1, [], moves=[state_move(5, 7)]),
+    "has no state in group 0; it was granted no block": plan(1, [chunk(2, 0, 1)], roster=[join(2)]),
+}
+
+
+@pytest.mark.parametrize("message", STATE_FAULTS)
+def test_a_state_that_is_not_there_is_not_gone_on_from(states: Roster, message: str) -> None:
+    with pytest.raises(InvariantError, match=message):
+        states.apply(STATE_FAULTS[message])
+
+
+def test_rejected_drafts_that_nobody_rolls_back_are_found_out(states: Roster) -> None:
+    run(states, plan(1, [Chunk(SeqId(1), 6, 3, (7,), Drafts((8, 9), (-1, 0)))]), computed=[2])
+    with pytest.raises(InvariantError, match="starts at 8, but the state in block 0 of group 0 has seen 0 tokens"):
+        states.apply(plan(2, [chunk(1, 8, 1)]))
+
+
+def test_a_cancelled_chunk_leaves_no_state_to_go_on_from(states: Roster) -> None:
+    """Some of its layers may have been computed."""
+    made = plan(1, [chunk(1, 6, 1)])
+    states.apply(made)
+    states.settle(result(made, [0], SeqStatus.CANCELLED))
+    with pytest.raises(InvariantError, match="has seen 0 tokens; move a checkpoint there first"):
+        states.apply(plan(2, [chunk(1, 6, 1)]))
+
+
+def test_a_state_in_flight_is_neither_copied_nor_replaced(states: Roster) -> None:
+    states.apply(plan(1, [chunk(1, 6, 1)]))
+    with pytest.raises(InvariantError, match=r"moves state 0 .* but no collected step left a state there"):
+        states.apply(plan(2, [], lane=1, roster=[join(2)], blocks=[grant(2, [1])], moves=[state_move(0, 1)]))
+
+
+def test_a_state_is_not_replaced_under_its_sequence_in_flight(states: Roster) -> None:
+    states.apply(plan(1, [chunk(1, 6, 1)]))
+    with pytest.raises(InvariantError, match="but sequence 1, whose state it is, is in flight"):
+        states.apply(plan(2, [], moves=[state_move(5, 0)]))
