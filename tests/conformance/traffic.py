@@ -229,6 +229,7 @@ class Traffic:
                 copy, source = self._blocks.grant(self.random), table[start // size]
                 assert source is not None
                 self.happened["copied tails"] += 1
+                story.copied_by = plan.step
                 story.tables[index].append(copy)
                 plan.moves.append(Move(GroupId(index), source, 0, copy, 0, start % size))
                 plan.named += [source, copy]
