@@ -97,8 +97,6 @@ class Story:
     """A cancellation is on its way: nothing is planned behind it before all that is in flight has come back."""
     moves_from: StepId | None = None
     """It left a lane, keeping its memory, with this step; it may join another once the step was collected."""
-    shared_by: StepId | None = None
-    """The step that moved the last part of a shared prefix into its memory."""
     copied_by: StepId | None = None
     """The step that copies the beginning of its last block; others may begin with that once the step was collected."""
     answers: list[Answer] = field(default_factory=list)

@@ -209,7 +209,7 @@ class Traffic:
         """Start behind what another story has computed of the same text: its full blocks, and a copy of a last part."""
         # What a step in flight moves is there for its own sequence only.
         pending = (*self.in_flight, plan.step)
-        donors = [one for one in self.stories if one is not story and one.held() and one.shared_by not in pending]
+        donors = [one for one in self.stories if one is not story and one.held() and one.copied_by not in pending]
         donor = max(donors, key=story.common, default=story)
         start = 0 if donor is story else story.common(donor)
         if self.chance(0.3):
@@ -218,7 +218,7 @@ class Traffic:
         if start == 0 or self._blocks.num_free < tails or not self._still_has(donor, start):
             return
         self.happened["shared prefixes"] += 1
-        story.num_computed, story.shared_by = start, plan.step
+        story.num_computed = start
         for index, group in enumerate(self._groups):
             size, table = group.tokens_per_block, donor.tables[index]
             first = group.first_visible_entry(start)
