@@ -288,7 +288,7 @@ class ReferenceExecutor:
                     f"sequence {chunk.seq} has penalties and starts behind {chunk.start} tokens, but joined with "
                     f"{len(join.history)} of them"
                 )
-            state = self._rows[chunk.seq] = RowState(list(join.history), chunk.start)
+            state = self._rows[chunk.seq] = RowState(list(join.history))
         return state
 
     def _check_alive(self) -> None:

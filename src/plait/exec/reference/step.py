@@ -60,8 +60,6 @@ class RowState:
     """
 
     history: list[int]
-    num_slots: int
-    """Where its next chunk must start: behind the last one that was computed."""
     last_sampled: int | None = None
 
 
@@ -126,11 +124,9 @@ class StepRun:
             return SeqResult(chunk.seq, SeqStatus.CANCELLED)
         if fault is not None:
             return SeqResult(chunk.seq, SeqStatus.FAILED, error=fault)
-        result, state = self._results[chunk.seq], self.rows[chunk.seq]
-        if result.status is SeqStatus.OK:
-            state.num_slots = chunk.end
-            if result.tokens:
-                state.last_sampled = result.tokens[-1]
+        result = self._results[chunk.seq]
+        if result.tokens:
+            self.rows[chunk.seq].last_sampled = result.tokens[-1]
         return result
 
     def _begin(self) -> None:
@@ -139,8 +135,6 @@ class StepRun:
         self._positions = np.zeros(math_of.padded(num_tokens), np.int64)
         row = 0
         for chunk, seat in zip(self.plan.chunks, self.seats, strict=True):
-            if chunk.start != self.rows[chunk.seq].num_slots:
-                self.cancelled.add(chunk.seq)  # the chunk before it was cancelled or failed: there is nothing to go on
             rows, row = slice(row, row + chunk.num_tokens), row + chunk.num_tokens
             self._first_row.append(rows.start)
             if chunk.seq not in self.cancelled:
