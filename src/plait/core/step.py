@@ -147,7 +147,7 @@ class BlockGrant:
 @dataclass(frozen=True, slots=True)
 class Move:
     """Copy `num_tokens` token slots of every layer of `group` before any chunk runs (copy-on-write of a partly
-    matched block).
+    matched block). A state is one token in slot 0: such a move restores a checkpoint or rolls a draft back.
     """
 
     group: GroupId
