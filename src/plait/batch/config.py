@@ -48,5 +48,11 @@ class BatchConfig:
         """The whole output while it is being written, before it takes the output's name."""
         return self._beside(".new")
 
+    @property
+    def written(self) -> tuple[Path, ...]:
+        """Every file that the job may write or remove, SQLite's files beside the ledger among them."""
+        of_ledger = tuple(self._beside(f".ledger{suffix}") for suffix in ("", "-wal", "-shm", "-journal"))
+        return (self.output, self.partial, self.unpublished, *of_ledger)
+
     def _beside(self, suffix: str) -> Path:
         return self.output.with_name(self.output.name + suffix)

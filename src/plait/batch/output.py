@@ -8,12 +8,13 @@ the order of the input, and on the disk.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from plait.batch.config import BatchConfig
+from plait.batch.config import STDIN, BatchConfig
 from plait.core.errors import PlaitError, UsageError
 
 
@@ -22,17 +23,36 @@ def check_output(config: BatchConfig) -> None:
     output = config.output
     if output.is_dir():
         raise UsageError(f"{output} is a directory; name a file in it")
+    if os.path.lexists(output) and not output.is_file():
+        raise UsageError(f"{output} is no regular file, nor a link to one; choose another output")
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is no directory; make it first, or choose another output")
     if not os.access(output.parent, os.W_OK):
         raise UsageError(f"{output.parent} cannot be written to; choose an output in another folder")
-    if os.path.exists(config.input) and output.exists() and os.path.samefile(config.input, output):
-        raise UsageError(f"{output} is the input itself; choose another output")
+    _check_input_survives(config)
     if output.exists() and not config.ledger.exists() and not config.restart:
         raise UsageError(
             f"{output} exists and was not made by a batch of this name ({config.ledger} is missing); "
             "add --restart to replace it, or choose another output"
         )
+
+
+def _check_input_survives(config: BatchConfig) -> None:
+    of_input = _identity(config.input)
+    for path in config.written:
+        if of_input is not None and _identity(path) == of_input:
+            raise UsageError(f"{path} is the input itself, and the job would write to it; choose another output")
+
+
+def _identity(path: str | Path) -> tuple[int, int] | None:
+    """Device and inode of what a path leads to, or of what standard input comes from; None if there is nothing."""
+    if path == STDIN and sys.stdin is None:
+        return None
+    try:
+        status = os.fstat(sys.stdin.fileno()) if path == STDIN else os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 class OutputFiles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import closing
@@ -11,6 +12,7 @@ import pytest
 from tests.unit.batch.jobs import config_of, restarted
 
 from plait.batch.config import BatchConfig
+from plait.batch.ledger import Ledger
 from plait.batch.output import OutputFiles, check_output
 from plait.core.errors import PlaitError, UsageError
 
@@ -50,6 +52,51 @@ def test_the_input_is_not_overwritten_whatever_it_is_called(tmp_path: Path, conf
     for output in (Path(config.input), link):
         with pytest.raises(UsageError, match="is the input itself"):
             check_output(BatchConfig(input=config.input, output=output, restart=True))
+
+
+SIDE_FILES = ["", ".partial", ".new", ".ledger", ".ledger-wal", ".ledger-shm", ".ledger-journal"]
+
+
+@pytest.mark.parametrize("suffix", SIDE_FILES)
+@pytest.mark.parametrize("restart", [False, True])
+def test_an_input_that_bears_the_name_of_a_file_of_the_job_is_kept(tmp_path: Path, suffix: str, restart: bool) -> None:
+    source = tmp_path / f"out.jsonl{suffix}"
+    source.write_text("precious")
+    other_name = tmp_path / "hard link.jsonl"
+    other_name.hardlink_to(source)
+    for name in (source, other_name):
+        with pytest.raises(UsageError, match=r"is the input itself.*choose another output"):
+            check_output(BatchConfig(input=str(name), output=tmp_path / "out.jsonl", restart=restart))
+    assert source.read_text() == "precious"
+
+
+def test_standard_input_that_comes_from_a_file_of_the_job_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "out.jsonl.new"
+    source.write_text("precious")
+    with source.open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        with pytest.raises(UsageError, match=r"out\.jsonl\.new is the input itself"):
+            check_output(BatchConfig(input="-", output=tmp_path / "out.jsonl"))
+
+
+def test_every_file_that_a_job_leaves_or_makes_is_known(config: BatchConfig, tmp_path: Path) -> None:
+    with closing(Ledger.open(config.ledger)), closing(OutputFiles(config)) as output:
+        output.begin([])
+        assert {entry for entry in tmp_path.iterdir() if str(entry) != config.input} <= set(config.written)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_only_a_regular_file_is_replaced(tmp_path: Path, restart: bool) -> None:
+    pipe, dangling = tmp_path / "pipe", tmp_path / "dangling"
+    os.mkfifo(pipe)
+    dangling.symlink_to(tmp_path / "nothing")
+    device = tmp_path / "null"
+    device.symlink_to("/dev/null")
+    for output in (pipe, dangling, device, Path("/dev/null")):
+        with pytest.raises(UsageError, match="is no regular file"):
+            check_output(BatchConfig(input="-", output=output, restart=restart))
 
 
 def test_an_output_without_a_folder_or_that_is_one_is_refused(tmp_path: Path, config: BatchConfig) -> None:
