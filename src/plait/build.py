@@ -114,7 +114,10 @@ def start_engine(
     vocab_size = model.program.vocab_size
     inbox = Inbox()
     client = AsyncClient(
-        ModelInfo(model.name, vocab_size, sizes.max_model_tokens, info.fingerprint, info.bit_exact), inbox
+        ModelInfo(
+            model.name, vocab_size, sizes.max_model_tokens, info.fingerprint, info.bit_exact, model.weights.sha256
+        ),
+        inbox,
     )
     parts = assemble(
         EngineConfig(vocab_size, sizes.max_model_tokens, options.seed),

@@ -17,9 +17,13 @@ from plait.api.answers import Usage
 from plait.batch.outcomes import LineOutcome
 from plait.core.errors import InvariantError, PlaitError, UsageError
 
-_FORMAT = 1
+_APPLICATION = 0x504C4954
+"""Stands in `application_id`: the file is a ledger and no other program's database."""
+
+_FORMAT = 2
 """Stands in `user_version`; a ledger of another format is refused."""
 
+_MARKS = ("application_id", "user_version")
 _LOCK_WAIT_S = 0.5
 _FETCH_LINES = 64
 
@@ -30,9 +34,10 @@ _SCHEMA = (
         name TEXT NOT NULL UNIQUE,
         input_sha256 TEXT NOT NULL,
         model TEXT NOT NULL,
+        weights TEXT NOT NULL,
         fingerprint TEXT NOT NULL,
         seed INTEGER NOT NULL,
-        complete INTEGER NOT NULL DEFAULT 0
+        output_sha256 TEXT
     )""",
     """CREATE TABLE lines (
         job INTEGER NOT NULL REFERENCES jobs (id),
@@ -45,6 +50,7 @@ _SCHEMA = (
         output_tokens INTEGER NOT NULL,
         PRIMARY KEY (job, line)
     )""",
+    f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {_FORMAT}",
 )
 
@@ -67,10 +73,14 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """What the answers of a job depend on besides the code. `model` is the name that lines are answered under."""
+    """What the answers of a job depend on besides the code.
+
+    `model` is the name that lines are answered under, `weights` tells models of one name apart.
+    """
 
     input_sha256: str
     model: str
+    weights: str
     fingerprint: str
     seed: int
 
@@ -82,8 +92,13 @@ class Job:
     id: int
     name: str
     is_resumed: bool
-    is_complete: bool
+    output_sha256: str | None
+    """Of the output file of a complete job."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        return self.output_sha256 is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +141,23 @@ class Ledger:
         """Create the job, or resume it if the ledger has one of this name. `restart` forgets what it had finished."""
         with self._transaction() as connection:
             known = connection.execute(
-                "SELECT id, input_sha256, model, fingerprint, seed, complete FROM jobs WHERE name = ?", (name,)
+                "SELECT id, output_sha256, input_sha256, model, weights, fingerprint, seed FROM jobs WHERE name = ?",
+                (name,),
             ).fetchone()
             if known is not None and restart:
                 connection.execute("DELETE FROM lines WHERE job = ?", (known[0],))
                 connection.execute("DELETE FROM jobs WHERE id = ?", (known[0],))
             elif known is not None:
-                then = JobTerms(str(known[1]), str(known[2]), str(known[3]), int(known[4]))
+                then = JobTerms(str(known[2]), str(known[3]), str(known[4]), str(known[5]), int(known[6]))
                 self._check_same_job(then, terms)
-                return Job(int(known[0]), name, True, bool(known[5]), _warnings(then, terms))
+                output_sha256 = None if known[1] is None else str(known[1])
+                return Job(int(known[0]), name, True, output_sha256, _warnings(then, terms))
             row = connection.execute(
-                "INSERT INTO jobs (name, input_sha256, model, fingerprint, seed) VALUES (?, ?, ?, ?, ?) RETURNING id",
-                (name, terms.input_sha256, terms.model, terms.fingerprint, terms.seed),
+                "INSERT INTO jobs (name, input_sha256, model, weights, fingerprint, seed) VALUES (?, ?, ?, ?, ?, ?) "
+                "RETURNING id",
+                (name, terms.input_sha256, terms.model, terms.weights, terms.fingerprint, terms.seed),
             ).fetchone()
-            return Job(int(row[0]), name, is_resumed=False, is_complete=False)
+            return Job(int(row[0]), name, is_resumed=False, output_sha256=None)
 
     def finished(self, job: Job) -> frozenset[int]:
         """Numbers of the recorded lines."""
@@ -185,10 +203,10 @@ class Ledger:
             ).fetchone()
         return Counts(int(row[0]), int(row[1]), Usage(int(row[2]), int(row[3]), int(row[4])))
 
-    def complete(self, job: Job) -> None:
-        """Every line is recorded and the output file is whole."""
+    def complete(self, job: Job, output_sha256: str) -> None:
+        """Every line is recorded and the output file, with this digest, is whole."""
         with self._transaction() as connection:
-            connection.execute("UPDATE jobs SET complete = 1 WHERE id = ?", (job.id,))
+            connection.execute("UPDATE jobs SET output_sha256 = ? WHERE id = ?", (output_sha256, job.id))
 
     def _check_same_job(self, then: JobTerms, now: JobTerms) -> None:
         way_out = "add --restart to throw the finished lines away, or choose another output"
@@ -196,6 +214,11 @@ class Ledger:
             raise UsageError(f"{self._path} belongs to another input, or the input has changed since; {way_out}")
         if then.model != now.model:
             raise UsageError(f"{self._path} was begun with model {then.model!r}, now it is {now.model!r}; {way_out}")
+        if then.weights != now.weights:
+            raise UsageError(
+                f"{self._path} was begun with other weights that are called {then.model!r} too (sha256 "
+                f"{then.weights[:16]}, now {now.weights[:16]}); {way_out}"
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -212,23 +235,27 @@ class Ledger:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Take the lock and make sure of the format."""
+    """Take the lock and make sure of the format. A file that is no ledger is left as it is."""
     # In exclusive mode SQLite's own lock on the file is kept until the connection closes. The operating system drops it
     # when a process dies, however it dies. It also needs no shared memory, so network file systems can hold a ledger.
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
     connection.execute("BEGIN IMMEDIATE")
-    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if found == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-        for statement in _SCHEMA:
-            connection.execute(statement)
-    elif found != _FORMAT:
+    application, found = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in _MARKS)
+    is_empty = not found and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    connection.execute("COMMIT")
+    if not is_empty and (application, found) != (_APPLICATION, _FORMAT):
+        what = f"format {found}" if application == _APPLICATION else "another program's database, or older"
         raise PlaitError(
-            f"{path} is no ledger of this version (format {found}, this version writes {_FORMAT}); "
+            f"{path} is no ledger of this version ({what}; this version writes format {_FORMAT}); "
             "move it away to start anew, or choose another output"
         )
-    connection.execute("COMMIT")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    if is_empty:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        connection.execute("COMMIT")
 
 
 def _warnings(then: JobTerms, now: JobTerms) -> tuple[str, ...]:

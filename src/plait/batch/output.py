@@ -7,6 +7,7 @@ the order of the input, and on the disk.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -74,17 +75,22 @@ class OutputFiles:
         with _trouble_in_words(self._config.partial):
             self._write(self._partial, outputs)
 
-    def publish(self, outputs: Iterable[str]) -> None:
-        """Write the whole output and give it its name; the partial file goes."""
+    def publish(self, outputs: Iterable[str]) -> str:
+        """Write the whole output and give it its name; the partial file goes. Returns the output's sha256."""
+        digest = hashlib.sha256()
         unpublished = self._config.unpublished
         with _trouble_in_words(self._config.output):
             with open(unpublished, "wb") as file:
-                self._write(file, outputs)
+                for output in outputs:
+                    digest.update(_line(output))
+                    file.write(_line(output))
+                file.flush()
                 os.fsync(file.fileno())
             os.replace(unpublished, self._config.output)
             _sync_directory(self._config.output.parent)
             self.close()
             self._config.partial.unlink(missing_ok=True)
+        return digest.hexdigest()
 
     def close(self) -> None:
         if self._partial is not None:
@@ -94,8 +100,21 @@ class OutputFiles:
 
     def _write(self, file: BinaryIO, outputs: Iterable[str]) -> None:
         for output in outputs:
-            file.write(output.encode() + b"\n")
+            file.write(_line(output))
         file.flush()
+
+
+def _line(output: str) -> bytes:
+    return output.encode() + b"\n"
+
+
+def is_published(output: Path, sha256: str) -> bool:
+    """Whether the output is what `publish` wrote when it returned this digest."""
+    try:
+        with open(output, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    except OSError:
+        return False
 
 
 def _sync_directory(path: Path) -> None:

@@ -8,6 +8,7 @@ there.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -19,7 +20,7 @@ from plait.batch.interrupts import stopping_on_signals
 from plait.batch.ledger import Job, JobTerms, Ledger
 from plait.batch.lines import BatchLine, LineFault, read_lines
 from plait.batch.outcomes import LineOutcome
-from plait.batch.output import OutputFiles, check_output
+from plait.batch.output import OutputFiles, check_output, is_published
 from plait.batch.preparing import Preparer
 from plait.batch.progress import ProgressSink, Tally
 from plait.batch.recorder import Recorder
@@ -61,7 +62,7 @@ def run_batch(config: BatchConfig, ports: BatchPorts) -> Summary:
             _refuse_faulty_input(source, preparer)
         model = ports.client.model
         with closing(Ledger.open(config.ledger)) as ledger, closing(OutputFiles(config)) as output:
-            terms = JobTerms(source.sha256, model.name, model.fingerprint, config.seed)
+            terms = JobTerms(source.sha256, model.name, model.weights, model.fingerprint, config.seed)
             job = ledger.begin_job(JOB_NAME, terms, restart=config.restart)
             run = _Run(config, ports, source, preparer, ledger, job, output)
             interrupted_by = asyncio.run(run.go())
@@ -92,10 +93,12 @@ class _Run:
         self._tally = Tally(source.num_lines, self._before, ports.clock.now, ports.progress)
         self._serving: asyncio.Task[None] | None = None
         self._interrupted_by: signal.Signals | None = None
+        self._is_rewritten = False
 
     async def go(self) -> signal.Signals | None:
         """Serve what is left and publish the output; the signal that prevented it, if one did."""
-        if self._job.is_complete and self._config.output.exists():
+        sha256 = self._job.output_sha256
+        if sha256 is not None and await asyncio.to_thread(is_published, self._config.output, sha256):
             return None
         with stopping_on_signals(self._stop):
             if not self._job.is_complete:
@@ -107,15 +110,17 @@ class _Run:
             if self._interrupted_by is not None and self._tally.progress().lines_left:
                 return self._interrupted_by
             self._source.check_unchanged()
-            await asyncio.to_thread(self._output.publish, self._ledger.outputs(self._job))
-            self._ledger.complete(self._job)
+            sha256 = await asyncio.to_thread(self._output.publish, self._ledger.outputs(self._job))
+            self._ledger.complete(self._job, sha256)
+            self._is_rewritten = self._job.is_complete
         return None
 
     def summary(self, duration_s: float, interrupted_by: signal.Signals | None) -> Summary:
         counts = self._ledger.counts(self._job)
         model = self._ports.client.model
         return Summary(
-            output=str(self._config.output),
+            # A name that is no UTF-8 is shown as near to it as every terminal and JSON can.
+            output=os.fsencode(self._config.output).decode(errors="backslashreplace"),
             lines_total=self._source.num_lines,
             lines_completed=counts.done,
             lines_failed=counts.failed,
@@ -127,6 +132,7 @@ class _Run:
             fingerprint=model.fingerprint,
             seed_policy=f"lines without a seed get one from --seed {self._config.seed} and their custom_id",
             warnings=self._job.warnings,
+            is_rewritten=self._is_rewritten,
             interrupted_by=interrupted_by,
             strict=self._config.strict,
         )

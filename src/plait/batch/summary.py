@@ -32,6 +32,8 @@ class Summary:
     warnings: tuple[str, ...] = ()
     limited_by: str | None = None
     """What kept the run from being faster, filled in by who watched the engine."""
+    is_rewritten: bool = False
+    """The job was complete, but its output was missing or had been changed: it was made from the ledger again."""
     interrupted_by: signal.Signals | None = None
     strict: bool = False
 
@@ -79,13 +81,14 @@ class Summary:
             "numerics_fingerprint": self.fingerprint,
             "seed_policy": self.seed_policy,
             "warnings": warnings,
+            "output_rewritten": self.is_rewritten,
             "interrupted_by": self.interrupted_by.name if self.interrupted_by is not None else None,
         }
 
     def text(self) -> str:
         """A few lines for a terminal."""
         if self.is_nothing_to_do:
-            return f"nothing to do: all {self.lines_total} lines are in {self.output} ({self.lines_failed} failed)"
+            return "\n".join([self._nothing_to_do_text(), *_table([("warning", text) for text in self.warnings])])
         rows = [("lines", self._lines_text()), ("prompt", self._prompt_text())]
         speed = f"{self.run_usage.output_tokens:,} tokens, {self.output_tokens_per_s:,.1f} a second"
         rows += [("output", speed), ("time", _duration_text(self.duration_s))]
@@ -97,7 +100,17 @@ class Summary:
             rows.append(("stopped", f"by {self.interrupted_by.name}; run the same command again to go on"))
         else:
             rows.append(("written", self.output))
-        return "\n".join(f"{name:<11}{text}" for name, text in rows)
+        return "\n".join(_table(rows))
+
+    def _nothing_to_do_text(self) -> str:
+        if not self.lines_total:
+            return f"nothing to do: the input holds no lines, so {self.output} is empty"
+        if self.is_rewritten:
+            return (
+                f"nothing to run: all {self.lines_total} lines were finished ({self.lines_failed} failed); "
+                f"{self.output} was missing or changed and was written again from the ledger"
+            )
+        return f"nothing to do: all {self.lines_total} lines are in {self.output} ({self.lines_failed} failed)"
 
     def _lines_text(self) -> str:
         finished = self.lines_completed + self.lines_failed
@@ -106,6 +119,10 @@ class Summary:
 
     def _prompt_text(self) -> str:
         return f"{self.run_usage.prompt_tokens:,} tokens, {self.prefix_hit_fraction:.0%} found in the prefix index"
+
+
+def _table(rows: list[tuple[str, str]]) -> list[str]:
+    return [f"{name:<11}{text}" for name, text in rows]
 
 
 def _tokens(usage: Usage) -> JsonObject:

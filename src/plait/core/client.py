@@ -62,6 +62,8 @@ class ModelInfo:
     """Prompt and output tokens of one sequence together."""
     fingerprint: str
     bit_exact: bool
+    weights: str = ""
+    """SHA-256 of the weights; empty where nobody knows it."""
 
 
 class EngineClient(Protocol):

@@ -70,7 +70,7 @@ def child_of(config: BatchConfig, seconds_per_token: float, *extra: str) -> Iter
 def recorded(config: BatchConfig) -> dict[int, str]:
     """Finished lines in the ledger, with their output."""
     with open_source(config.input) as source, closing(Ledger.open(config.ledger)) as ledger:
-        job = ledger.begin_job(JOB_NAME, JobTerms(source.sha256, MODEL.name, MODEL.fingerprint, 0))
+        job = ledger.begin_job(JOB_NAME, JobTerms(source.sha256, MODEL.name, MODEL.weights, MODEL.fingerprint, 0))
         return dict(zip(sorted(ledger.finished(job)), ledger.outputs(job), strict=True))
 
 

@@ -19,7 +19,7 @@ from plait.batch.ledger import Counts, JobTerms, Ledger
 from plait.batch.outcomes import LineOutcome
 from plait.core.errors import InvariantError, PlaitError, UsageError
 
-TERMS = JobTerms(input_sha256="aa", model="m", fingerprint="fp-1", seed=0)
+TERMS = JobTerms(input_sha256="aa", model="m", weights="w" * 64, fingerprint="fp-1", seed=0)
 
 
 def outcome(number: int, *, failed: bool = False, text: str = "") -> LineOutcome:
@@ -77,7 +77,7 @@ def test_jobs_of_one_ledger_do_not_mix(ledger: Ledger) -> None:
     one, other = ledger.begin_job("one", TERMS), ledger.begin_job("other", replace(TERMS, input_sha256="bb"))
     ledger.record(one, [outcome(1)])
     ledger.record(other, [outcome(1), outcome(2)])
-    ledger.complete(other)
+    ledger.complete(other, "digest")
     assert ledger.finished(one) == {1}
     assert ledger.finished(other) == {1, 2}
     assert not ledger.begin_job("one", TERMS).is_complete
@@ -85,13 +85,20 @@ def test_jobs_of_one_ledger_do_not_mix(ledger: Ledger) -> None:
 
 def test_completeness_is_remembered(ledger: Ledger) -> None:
     job = ledger.begin_job("output", TERMS)
-    ledger.complete(job)
-    assert ledger.begin_job("output", TERMS).is_complete
+    assert not job.is_complete
+    ledger.complete(job, "digest")
+    again = ledger.begin_job("output", TERMS)
+    assert again.is_complete
+    assert again.output_sha256 == "digest"
 
 
 @pytest.mark.parametrize(
     ("terms", "reason"),
-    [(replace(TERMS, input_sha256="bb"), "another input"), (replace(TERMS, model="other"), "begun with model 'm'")],
+    [
+        (replace(TERMS, input_sha256="bb"), "another input"),
+        (replace(TERMS, model="other"), "begun with model 'm'"),
+        (replace(TERMS, weights="v" * 64), r"called 'm' too \(sha256 wwwwwwwwwwwwwwww, now vvvv"),
+    ],
 )
 def test_another_input_or_model_is_refused_with_the_way_out(ledger: Ledger, terms: JobTerms, reason: str) -> None:
     ledger.begin_job("output", TERMS)
@@ -144,7 +151,7 @@ import sys, time
 from pathlib import Path
 from plait.batch.ledger import JobTerms, Ledger
 ledger = Ledger.open(Path(sys.argv[1]))
-ledger.begin_job("output", JobTerms("aa", "m", "fp-1", 0))
+ledger.begin_job("output", JobTerms("aa", "m", "w" * 64, "fp-1", 0))
 print("open", flush=True)
 time.sleep(60)
 """
@@ -188,18 +195,23 @@ def test_what_is_no_ledger_is_refused_and_left_alone(path: Path) -> None:
     assert path.read_bytes().startswith(b"my diary")
 
 
-def test_a_database_of_somebody_else_is_refused(path: Path) -> None:
+@pytest.mark.parametrize("user_version", [0, 1, 2])
+def test_a_database_of_somebody_else_is_refused_and_left_alone(path: Path, tmp_path: Path, user_version: int) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE recipes (name TEXT)")
-    with pytest.raises(PlaitError, match=r"no ledger of this version \(format 0"):
+        connection.execute(f"PRAGMA user_version = {user_version}")
+    before = path.read_bytes()
+    with pytest.raises(PlaitError, match=r"no ledger of this version \(another program's database.*move it away"):
         Ledger.open(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_a_ledger_of_a_later_version_is_refused(path: Path) -> None:
     Ledger.open(path).close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(PlaitError, match="format 99, this version writes 1"):
+    with pytest.raises(PlaitError, match="format 99; this version writes format 2"):
         Ledger.open(path)
 
 

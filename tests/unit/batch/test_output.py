@@ -13,7 +13,7 @@ from tests.unit.batch.jobs import config_of, restarted
 
 from plait.batch.config import BatchConfig
 from plait.batch.ledger import Ledger
-from plait.batch.output import OutputFiles, check_output
+from plait.batch.output import OutputFiles, check_output, is_published
 from plait.core.errors import PlaitError, UsageError
 
 
@@ -127,8 +127,12 @@ def test_the_partial_file_grows_and_the_output_appears_whole(config: BatchConfig
         output.append(["3", "2"])
         assert config.partial.read_text() == "1\n3\n2\n"
         assert not config.output.exists()
-        output.publish(["1", "2", "3"])
+        sha256 = output.publish(["1", "2", "3"])
     assert config.output.read_text() == "1\n2\n3\n"
+    assert is_published(config.output, sha256)
+    assert not is_published(config.partial, sha256)
+    config.output.write_text("1\n2\n4\n")
+    assert not is_published(config.output, sha256)
     assert not config.partial.exists()
     assert not config.unpublished.exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -24,7 +25,7 @@ from tests.unit.batch.jobs import (
 from tests.unit.batch.scripted_client import ScriptedClient, words_of
 
 from plait.api.answers import Usage
-from plait.api.bodies import JsonObject, JsonValue
+from plait.api.bodies import JsonObject, JsonValue, write_line
 from plait.batch.config import BatchConfig
 from plait.batch.ledger import JobTerms, Ledger
 from plait.batch.lines import read_lines
@@ -67,7 +68,7 @@ def names_in(folder: Path) -> list[str]:
 
 def finished_in(config: BatchConfig) -> frozenset[int]:
     with open_source(config.input) as source, closing(Ledger.open(config.ledger)) as ledger:
-        terms = JobTerms(source.sha256, MODEL.name, MODEL.fingerprint, 0)
+        terms = JobTerms(source.sha256, MODEL.name, MODEL.weights, MODEL.fingerprint, 0)
         return ledger.finished(ledger.begin_job(JOB_NAME, terms))
 
 
@@ -131,6 +132,7 @@ def test_an_empty_file_gives_an_empty_file(tmp_path: Path) -> None:
     config = config_of(tmp_path, ["", "   "])
     summary = run(config)
     assert config.output.read_bytes() == b""
+    assert summary.text() == f"nothing to do: the input holds no lines, so {config.output} is empty"
     assert (summary.lines_total, summary.exit_code) == (0, 0)
 
 
@@ -148,15 +150,47 @@ def test_a_finished_job_runs_nothing_again(tmp_path: Path) -> None:
     assert config.output.read_bytes() == before
 
 
-def test_a_lost_output_is_written_again_from_the_ledger(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["lost", "emptied", "one byte"])
+def test_a_lost_or_changed_output_is_written_again_from_the_ledger(tmp_path: Path, damage: str) -> None:
     config = config_of(tmp_path, good_lines(3))
-    run(config)
+    assert not run(config).is_rewritten
     before = config.output.read_bytes()
     config.output.unlink()
+    if damage != "lost":
+        config.output.write_bytes(b"" if damage == "emptied" else before.replace(b"0002", b"0009", 1))
     client = ScriptedClient()
-    run(config, client)
+    summary = run(config, client)
     assert client.submitted == []
     assert config.output.read_bytes() == before
+    assert summary.is_rewritten
+    assert summary.text().endswith("was missing or changed and was written again from the ledger")
+    assert run(config).text().startswith("nothing to do: all 3 lines are in ")
+
+
+def test_other_weights_under_the_same_name_are_refused_until_restart(tmp_path: Path) -> None:
+    config = config_of(tmp_path, good_lines(3))
+    run(config)
+    other = replace(MODEL, weights="5eed")
+    with pytest.raises(UsageError, match="other weights that are called 'byte-model' too"):
+        run(config, ScriptedClient(model_info=other))
+    assert run(restarted(config), ScriptedClient(model_info=other)).lines_completed == 3
+
+
+def test_another_seed_for_a_finished_job_is_warned_about(tmp_path: Path) -> None:
+    config = config_of(tmp_path, good_lines(3))
+    run(config)
+    text = run(replace(config, seed=7)).text().splitlines()
+    assert text[0].startswith("nothing to do")
+    assert text[1].startswith("warning    the job was begun with seed 0, now it is 7")
+
+
+def test_an_output_whose_name_is_no_utf8_is_written_and_named(tmp_path: Path) -> None:
+    config = replace(config_of(tmp_path, good_lines(1)), output=Path(os.fsdecode(bytes(tmp_path) + b"/\xff.jsonl")))
+    summary = run(config)
+    assert len(read_lines_of(config.output)) == 1
+    assert summary.output == f"{tmp_path}/\\xff.jsonl"
+    assert write_line(summary.json_object())
+    assert summary.text().encode()
 
 
 def test_output_and_ledger_may_be_renamed_together(tmp_path: Path) -> None:

@@ -55,6 +55,16 @@ def test_nothing_to_do_is_one_line() -> None:
     assert rerun.exit_code == 0
 
 
+def test_nothing_to_do_keeps_its_warnings_and_says_what_was_mended() -> None:
+    rerun = replace(DONE, lines_resumed=1200, warnings=("another seed",), is_rewritten=True)
+    assert rerun.text().splitlines() == [
+        "nothing to run: all 1200 lines were finished (10 failed); out.jsonl was missing or changed and was written "
+        "again from the ledger",
+        "warning    another seed",
+    ]
+    assert rerun.json_object()["output_rewritten"] is True
+
+
 def test_failed_lines_fail_the_job_only_if_strict() -> None:
     assert DONE.exit_code == 0
     assert replace(DONE, strict=True).exit_code == 1
