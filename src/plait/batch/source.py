@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import stat
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader, FileIO
 from typing import BinaryIO
 
 from plait.batch.config import STDIN
@@ -41,13 +41,14 @@ class Source:
         self.name = name
         self._file = file
         self._stamp = self._now()
-        self.sha256, self.num_lines = _survey(file)
+        with _trouble_in_words(name):
+            self.sha256, self.num_lines = _survey(file)
 
     def lines(self) -> Iterator[RawLine]:
         """Every line that is not blank, from the top."""
         self._file.seek(0)
         number = 0
-        while raw := self._file.readline(MAX_LINE_BYTES + 1):
+        while raw := self._read(MAX_LINE_BYTES + 1):
             number += 1
             if len(raw) > MAX_LINE_BYTES:
                 self._skip_rest(raw)
@@ -68,7 +69,11 @@ class Source:
 
     def _skip_rest(self, raw: bytes) -> None:
         while raw and not raw.endswith(b"\n"):
-            raw = self._file.readline(MAX_LINE_BYTES)
+            raw = self._read(MAX_LINE_BYTES)
+
+    def _read(self, limit: int) -> bytes:
+        with _trouble_in_words(self.name):
+            return self._file.readline(limit)
 
     def _now(self) -> tuple[int, int]:
         status = os.fstat(self._file.fileno())
@@ -77,7 +82,7 @@ class Source:
 
 def check_input(path: str) -> None:
     """Raise what opening the input would raise, before anything expensive is started. A pipe is left alone."""
-    if path != STDIN and not stat.S_ISFIFO(_mode(path)):
+    if path == STDIN or not stat.S_ISFIFO(_mode(path)):
         _opened(path).close()
 
 
@@ -87,14 +92,49 @@ def open_source(path: str) -> Iterator[Source]:
 
     What cannot be read twice (standard input, a pipe) is first copied to a temporary file.
     """
+    name = "standard input" if path == STDIN else path
     with _opened(path) as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            yield Source(path, file)
+            yield Source(name, file)
             return
-        with tempfile.TemporaryFile() as copy:
-            shutil.copyfileobj(file, copy, 2**20)
-            copy.flush()
-            yield Source("standard input" if path == STDIN else path, copy)
+        with _temporary_file() as copy:
+            _copy(name, file, copy)
+            yield Source(name, BufferedReader(copy))
+
+
+def _temporary_file() -> FileIO:
+    try:
+        # Without a buffer nothing waits to be written, and to fail once more, when the file is closed.
+        return tempfile.TemporaryFile("w+b", buffering=0)
+    except OSError as error:
+        raise PlaitError(f"a temporary file cannot be made: {error}; set TMPDIR to another folder") from error
+
+
+def _copy(name: str, file: BinaryIO, copy: FileIO) -> None:
+    while piece := _piece(name, file):
+        try:
+            while piece:
+                piece = piece[copy.write(piece) :]
+        except OSError as error:
+            raise PlaitError(
+                f"{name} is copied to {tempfile.gettempdir()} first, which fails: {error.strerror}; make room there, "
+                "set TMPDIR to another folder, or name a regular file"
+            ) from error
+
+
+def _piece(name: str, file: BinaryIO) -> bytes:
+    with _trouble_in_words(name):
+        return file.read(2**20)
+
+
+@contextmanager
+def _trouble_in_words(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PlaitError(
+            f"{name} cannot be read to its end: {error.strerror or error}; mend it, or give a copy of it"
+        ) from error
 
 
 def _mode(path: str) -> int:
@@ -105,6 +145,8 @@ def _mode(path: str) -> int:
 
 
 def _opened(path: str) -> BinaryIO:
+    if path == STDIN and sys.stdin is None:
+        raise UsageError("standard input is closed; redirect it from a file or a pipe, or name a JSONL file with -i")
     try:
         # A duplicate, because closing the input must not close the process's own standard input.
         return os.fdopen(os.dup(sys.stdin.fileno()), "rb") if path == STDIN else open(path, "rb")

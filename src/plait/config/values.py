@@ -12,6 +12,7 @@ from pathlib import Path
 _NUMBER = r"([0-9]{1,18}(?:\.[0-9]{1,18})?)"
 _BYTES = re.compile(_NUMBER + r"\s*([kKmMgGtT]i?)?[bB]?")
 _COUNT = re.compile(_NUMBER + r"\s*([kKmM])?")
+_SEED = re.compile(r"[+-]?[0-9]{1,19}")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
@@ -50,11 +51,10 @@ def parse_positive(text: str) -> int:
 
 
 def parse_seed(text: str) -> int:
-    """A whole number, negative ones too."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("a whole number is expected") from None
+    """A whole number of 64 bits, negative ones too."""
+    if _SEED.fullmatch(text.strip()) is None or not -(2**63) <= int(text) < 2**63:
+        raise ValueError(f"a whole number from {-(2**63)} to {2**63 - 1} is expected")
+    return int(text)
 
 
 def parse_flag(text: str) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -110,10 +112,62 @@ def test_what_cannot_be_opened_is_one_clear_line(tmp_path: Path) -> None:
         pass
 
 
-def test_an_input_can_be_checked_without_taking_anything_from_it(tmp_path: Path) -> None:
+def test_a_closed_standard_input_is_found_out_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(UsageError, match="standard input is closed"):
+        check_input("-")
+    with pytest.raises(UsageError, match="standard input is closed"), open_source("-"):
+        pass
+
+
+def test_a_read_error_is_one_clear_line() -> None:
+    # Nothing is mapped at address 0, so that reading it is an error of the device.
+    match = "/proc/self/mem cannot be read to its end: Input/output error"
+    with pytest.raises(PlaitError, match=match), open_source("/proc/self/mem"):
+        pass
+
+
+@pytest.fixture
+def filled_pipe() -> Iterator[str]:
+    """A pipe that has all its content already, so that reading it needs no second thread."""
+    reading, writing = os.pipe()
+    os.write(writing, b"a\n")
+    os.close(writing)
+    yield f"/dev/fd/{reading}"
+    os.close(reading)
+
+
+def test_no_room_for_the_copy_of_a_pipe_is_one_line_that_names_the_folder(
+    filled_pipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    full = open("/dev/full", "w+b", buffering=0)  # noqa: SIM115 - closed by the source
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda mode, buffering: full)
+    match = f"is copied to {tmp_path} first, which fails: No space left on device; .*set TMPDIR"
+    with pytest.raises(PlaitError, match=match), open_source(filled_pipe):
+        pass
+    assert full.closed
+
+
+def test_no_folder_for_temporary_files_is_one_clear_line(
+    filled_pipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    match = r"a temporary file cannot be made: .*; set TMPDIR"
+    with pytest.raises(PlaitError, match=match), open_source(filled_pipe):
+        pass
+
+
+def test_an_input_can_be_checked_without_taking_anything_from_it(
+    filled_pipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(filled_pipe) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        check_input("-")
+        assert stdin.read() == "a\n"
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    for path in ("-", str(pipe), __file__):
+    for path in (str(pipe), __file__):
         check_input(path)
     for path in (str(tmp_path), str(tmp_path / "none.jsonl")):
         with pytest.raises(UsageError):

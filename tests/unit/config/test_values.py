@@ -91,11 +91,17 @@ def test_positive_numbers_begin_at_one() -> None:
         parse_positive("0")
 
 
-def test_seeds_may_be_negative() -> None:
-    assert parse_seed("-5") == -5
-    for text in ("", "1.5", "five", "9" * 5000):
-        with pytest.raises(ValueError, match="a whole number is expected"):
-            parse_seed(text)
+@pytest.mark.parametrize("seed", [-5, 0, 2**63 - 1, -(2**63)])
+def test_seeds_have_64_bits_and_may_be_negative(seed: int) -> None:
+    assert parse_seed(str(seed)) == seed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1.5", "five", "1_000", "٣", "9" * 5000, "99999999999999999999", str(2**63), str(-(2**63) - 1)]
+)
+def test_what_is_no_seed_is_answered_with_the_limits(text: str) -> None:
+    with pytest.raises(ValueError, match="a whole number from -9223372036854775808 to 9223372036854775807 is expected"):
+        parse_seed(text)
 
 
 @pytest.mark.parametrize("text", ["1", "true", "True", "YES", " on "])
