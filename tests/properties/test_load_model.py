@@ -66,7 +66,7 @@ GROWING = [
     replace(
         one, id=RequestId(f"growing-{one.id}"), prompt=one.prompt[:8], sampling=replace(one.sampling, max_tokens=26)
     )
-    for one in REQUESTS[:5]
+    for one in REQUESTS[:4]
 ]
 
 
@@ -123,7 +123,7 @@ def test_answers_are_the_same_from_a_cold_and_from_a_warm_index(served: Served, 
 
 
 def test_answers_are_the_same_after_preemptions(served: Served, ledger: Ledger) -> None:
-    serving = Serving(served, Setup(max_step_tokens=32, cache_tokens=7 * BLOCK))
+    serving = Serving(served, Setup(max_step_tokens=32, cache_tokens=5 * BLOCK))
     check_bits(ledger, serving.serve(GROWING))
     serving.close()
     assert serving.num_preemptions >= 1
