@@ -251,6 +251,9 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    # Copied out of the write-ahead log after every transaction, so that the ledger is whole without the file beside it
+    # even after a kill. That makes a commit about four times as slow (15 ms on an SSD); groups of lines hide it.
+    connection.execute("PRAGMA wal_autocheckpoint = 1")
     if is_empty:
         connection.execute("BEGIN IMMEDIATE")
         for statement in _SCHEMA:

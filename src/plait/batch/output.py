@@ -30,6 +30,10 @@ def check_output(config: BatchConfig) -> None:
         raise UsageError(f"{output.parent} is no directory; make it first, or choose another output")
     if not os.access(output.parent, os.W_OK):
         raise UsageError(f"{output.parent} cannot be written to; choose an output in another folder")
+    if config.ledger.exists() and not os.access(config.ledger, os.R_OK | os.W_OK):
+        raise UsageError(
+            f"{config.ledger} cannot be written to; make it writable to go on with its job, or choose another output"
+        )
     _check_input_survives(config)
     if output.exists() and not config.ledger.exists() and not config.restart:
         raise UsageError(

@@ -170,17 +170,17 @@ def test_the_lock_of_another_process_holds_until_it_is_killed(path: Path) -> Non
         assert ledger.begin_job("output", TERMS).is_resumed
 
 
-def test_a_recorded_line_survives_without_closing(path: Path, tmp_path: Path) -> None:
+def test_recorded_lines_are_in_the_ledger_alone_even_if_nobody_closes_it(path: Path, tmp_path: Path) -> None:
     ledger = Ledger.open(path)
     job = ledger.begin_job("output", TERMS)
-    ledger.record(job, [outcome(1)])
-    # What a crash would leave behind: the files as they are now.
-    copy = tmp_path / "copy.ledger"
-    copy.write_bytes(path.read_bytes())
-    copy.with_name("copy.ledger-wal").write_bytes(path.with_name(path.name + "-wal").read_bytes())
+    for number in range(1, 6):
+        ledger.record(job, [outcome(number, text=f"{number}" * 10_000)])
+        # What a kill would leave behind, without the files beside it.
+        copy = tmp_path / f"copy-{number}.ledger"
+        copy.write_bytes(path.read_bytes())
+        with closing(Ledger.open(copy)) as reopened:
+            assert reopened.finished(reopened.begin_job("output", TERMS)) == set(range(1, number + 1))
     ledger.close()
-    with closing(Ledger.open(copy)) as reopened:
-        assert reopened.finished(reopened.begin_job("output", TERMS)) == {1}
 
 
 def test_a_closed_ledger_is_one_file(path: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -108,16 +109,35 @@ def test_an_output_without_a_folder_or_that_is_one_is_refused(tmp_path: Path, co
         check_output(BatchConfig(input=config.input, output=tmp_path))
 
 
-def test_a_folder_that_cannot_be_written_to_is_found_out_early(tmp_path: Path) -> None:
-    # Root may write anywhere, so the question is asked by a user with fewer rights.
+def refusal_without_rights(output: Path) -> str:
+    """What `check_output` says to a user with fewer rights: root may write anywhere."""
     question = (
         "import os, sys; from pathlib import Path; from plait.batch.config import BatchConfig;"
         "from plait.batch.output import check_output;"
         "os.geteuid() or os.setuid(65534);"
-        "check_output(BatchConfig('-', Path('/usr/out.jsonl')))"
+        "check_output(BatchConfig('-', Path(sys.argv[1])))"
     )
-    done = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, cwd="/")
-    assert "/usr cannot be written to; choose an output in another folder" in done.stderr
+    command = [sys.executable, "-c", question, str(output)]
+    return subprocess.run(command, capture_output=True, text=True, cwd="/").stderr
+
+
+def test_a_folder_that_cannot_be_written_to_is_found_out_early() -> None:
+    assert "/usr cannot be written to; choose an output in another folder" in refusal_without_rights(
+        Path("/usr/out.jsonl")
+    )
+
+
+def test_a_ledger_that_cannot_be_written_to_is_found_out_early() -> None:
+    # The folders of pytest are closed to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        output = Path(folder) / "out.jsonl"
+        ledger = output.with_name("out.jsonl.ledger")
+        Ledger.open(ledger).close()
+        ledger.chmod(0o444)
+        assert f"{ledger} cannot be written to; make it writable" in refusal_without_rights(output)
+        ledger.chmod(0o666)
+        assert refusal_without_rights(output) == ""
 
 
 def test_the_partial_file_grows_and_the_output_appears_whole(config: BatchConfig) -> None:
