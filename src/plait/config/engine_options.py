@@ -12,15 +12,28 @@ import platformdirs
 
 from plait.config.option import option
 from plait.config.values import (
+    count_between,
+    count_from,
     parse_bytes,
     parse_flag,
     parse_path,
-    parse_positive,
     parse_seed,
     parse_text,
 )
 
 DEFAULT_CACHE_DIR = Path(platformdirs.user_cache_dir("plait"))
+
+MAX_SEQS = 65_536
+"""More rows than this cost memory and time even if nobody takes them."""
+
+MAX_STEP_TOKENS = 1_048_576
+"""Far beyond what one step can use; more is a slip of the keyboard."""
+
+MIN_CONTEXT = 2
+"""One token of prompt and one of output."""
+
+KEY_TILE = 256
+"""Attention's key tile: a block must divide it (docs/concepts/numerics.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +44,17 @@ class EngineOptions:
         None, parse_bytes, "memory for the KV cache, e.g. 1GiB; default: a quarter of what is free", metavar="SIZE"
     )
     max_model_len: int | None = option(
-        None, parse_positive, "prompt and output tokens of one sequence at most; default: the model's", metavar="TOKENS"
+        None,
+        count_from(MIN_CONTEXT),
+        "prompt and output tokens of one sequence at most; default: the model's",
+        metavar="TOKENS",
     )
-    max_num_seqs: int = option(32, parse_positive, "sequences that run at once at most", metavar="N")
-    max_num_batched_tokens: int = option(512, parse_positive, "tokens computed in one step at most", metavar="TOKENS")
-    block_size: int = option(32, parse_positive, "tokens of a cache block, a divisor of 256", metavar="TOKENS")
+    max_num_seqs: int = option(32, count_between(1, MAX_SEQS), "sequences that run at once at most", metavar="N")
+    max_num_batched_tokens: int = option(
+        512, count_between(1, MAX_STEP_TOKENS), "tokens computed in one step at most", metavar="TOKENS"
+    )
+    block_size: int = option(
+        32, count_between(1, KEY_TILE), "tokens of a cache block, a divisor of 256", metavar="TOKENS"
+    )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings")
     seed: int = option(0, parse_seed, "where the seeds of requests without one come from", metavar="N")

@@ -1,24 +1,18 @@
 """Resolve: from what the user left open to numbers, with a reason for each.
 
-Owns every automatic choice. Nothing later in the program chooses again. Invariant: the memory holds at least one
-sequence of `max_model_tokens`.
+Owns every automatic choice. Nothing later in the program chooses again. The limits of single options are checked
+where they are read (`engine_options`). Invariant: the memory holds at least one sequence of `max_model_tokens`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plait.config.engine_options import EngineOptions
+from plait.config.engine_options import KEY_TILE, MIN_CONTEXT, EngineOptions
 from plait.core.errors import UsageError
 
 FREE_SHARE = 4
 """A quarter of the free memory goes to the KV cache unless the user says otherwise."""
-
-MAX_SEQS = 65_536
-"""More rows than this cost memory and time even if nobody takes them."""
-
-KEY_TILE = 256
-"""Attention's key tile: a block must divide it (docs/concepts/numerics.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +36,6 @@ class Sizes:
 def resolve_sizes(options: EngineOptions, facts: ModelFacts, available_bytes: int) -> Sizes:
     """Choose memory and context length; `UsageError` where the user's numbers contradict each other or the model."""
     _check_block_size(options.block_size)
-    if options.max_num_seqs > MAX_SEQS:
-        raise UsageError(f"--max-num-seqs is {options.max_num_seqs}; give at most {MAX_SEQS}")
     wanted = options.max_model_len or facts.max_positions
     if wanted > facts.max_positions:
         raise UsageError(
@@ -52,11 +44,11 @@ def resolve_sizes(options: EngineOptions, facts: ModelFacts, available_bytes: in
     memory, reason = _memory(options, facts, available_bytes, wanted)
     block_bytes = facts.cache_bytes_per_token * options.block_size
     capacity = memory // block_bytes * options.block_size
-    if capacity < options.block_size:
+    least = -(-MIN_CONTEXT // options.block_size) * block_bytes
+    if memory < least:
         whose = "--kv-cache-memory is" if options.kv_cache_memory is not None else "the share of free memory is"
         raise UsageError(
-            f"{whose} {memory} bytes but one block of the KV cache takes {block_bytes}; give at least that with "
-            "--kv-cache-memory"
+            f"{whose} {memory} bytes but the smallest KV cache takes {least}; give at least that with --kv-cache-memory"
         )
     reasons = [reason]
     if capacity < wanted:

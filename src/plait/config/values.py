@@ -6,6 +6,7 @@ Owns the parsers and their messages. A parser gets a string and raises `ValueErr
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -43,11 +44,32 @@ def parse_count(text: str) -> int:
     return int(value)
 
 
+def count_between(least: int, most: int) -> Callable[[str], int]:
+    """A parser of counts from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        value = parse_count(text)
+        if not least <= value <= most:
+            raise ValueError(f"a number from {least} to {most} is expected")
+        return value
+
+    return parse
+
+
+def count_from(least: int) -> Callable[[str], int]:
+    """A parser of counts that are at least so large; the most is known only later."""
+
+    def parse(text: str) -> int:
+        value = parse_count(text)
+        if value < least:
+            raise ValueError(f"a number of at least {least} is expected")
+        return value
+
+    return parse
+
+
 def parse_positive(text: str) -> int:
-    value = parse_count(text)
-    if value < 1:
-        raise ValueError("a number of at least 1 is expected")
-    return value
+    return count_from(1)(text)
 
 
 def parse_seed(text: str) -> int:

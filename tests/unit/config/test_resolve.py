@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from plait.config.engine_options import EngineOptions
-from plait.config.resolve import MAX_SEQS, ModelFacts, Sizes, resolve_sizes
+from plait.config.resolve import ModelFacts, Sizes, resolve_sizes
 from plait.core.errors import UsageError
 
 FACTS = ModelFacts(max_positions=1024, cache_bytes_per_token=100)
@@ -79,11 +79,17 @@ def test_a_context_beyond_the_model_is_refused() -> None:
 
 def test_less_than_one_block_is_refused_whoever_chose_it() -> None:
     given = refusal(kv_cache_memory=BLOCK_BYTES - 1)
-    assert given.startswith(f"--kv-cache-memory is {BLOCK_BYTES - 1} bytes but one block of the KV cache takes 3200")
+    assert given.startswith(f"--kv-cache-memory is {BLOCK_BYTES - 1} bytes but the smallest KV cache takes 3200")
     chosen = refusal(available=4 * BLOCK_BYTES - 1)
-    assert chosen.startswith("the share of free memory is 3199 bytes but one block")
+    assert chosen.startswith("the share of free memory is 3199 bytes but the smallest KV cache")
     assert "--kv-cache-memory" in chosen
     assert "0 bytes" in refusal(available=0)
+
+
+def test_a_context_of_one_token_serves_nothing_and_is_never_chosen() -> None:
+    assert resolve(kv_cache_memory=200, block_size=1).max_model_tokens == 2
+    message = refusal(kv_cache_memory=199, block_size=1)
+    assert message.startswith("--kv-cache-memory is 199 bytes but the smallest KV cache takes 200; give at least that")
 
 
 @pytest.mark.parametrize("size", [1, 2, 16, 32, 128, 256])
@@ -95,11 +101,6 @@ def test_blocks_divide_the_key_tile(size: int) -> None:
 @pytest.mark.parametrize("size", [3, 48, 257, 512])
 def test_other_blocks_are_refused(size: int) -> None:
     assert refusal(block_size=size) == f"--block-size is {size}; give a divisor of 256 (16, 32, 64, ...)"
-
-
-def test_a_typo_in_the_number_of_sequences_does_not_fill_the_memory_with_rows() -> None:
-    assert resolve(max_num_seqs=MAX_SEQS).capacity_tokens > 0
-    assert refusal(max_num_seqs=10**12) == "--max-num-seqs is 1000000000000; give at most 65536"
 
 
 @pytest.mark.parametrize("available", [4 * BLOCK_BYTES, 10**5, 10**6, 10**7, 10**8])

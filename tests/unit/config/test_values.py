@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.config.values import (
+    count_between,
+    count_from,
     parse_bytes,
     parse_count,
     parse_flag,
@@ -89,6 +91,16 @@ def test_positive_numbers_begin_at_one() -> None:
     assert parse_positive("1") == 1
     with pytest.raises(ValueError, match="at least 1"):
         parse_positive("0")
+
+
+def test_limits_of_counts_are_included_and_named() -> None:
+    assert [count_between(2, 2000)(text) for text in ("2", "2k")] == [2, 2000]
+    for text in ("1", "2001"):
+        with pytest.raises(ValueError, match="a number from 2 to 2000 is expected"):
+            count_between(2, 2000)(text)
+    assert count_from(2)("2") == 2
+    with pytest.raises(ValueError, match="a number of at least 2 is expected"):
+        count_from(2)("1")
 
 
 @pytest.mark.parametrize("seed", [-5, 0, 2**63 - 1, -(2**63)])
