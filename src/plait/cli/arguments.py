@@ -16,6 +16,9 @@ from typing import NoReturn
 from plait.config.option import OptionSources, OptionSpec, nearest, options_of
 from plait.core.errors import UsageError
 
+_FOR_PLAIT = ("--version", "--help")
+"""Options that stand before any command."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -51,15 +54,20 @@ def parse_arguments(argv: Sequence[str], commands: Sequence[Command], version: s
     """Understand a command line; `UsageError` for a mistake. --help and --version print and exit as usual."""
     parser = _OneLineParser(prog="plait", description="Serve language models, online and offline.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"plait {version}")
-    parser.known = tuple(command.name for command in commands)
+    names = [command.name for command in commands]
+    parser.known = (*names, *_FOR_PLAIT)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_OneLineParser)
     for command in commands:
         _add_command(subparsers.add_parser(command.name, help=command.help, description=command.help), command)
     namespace, unknown = parser.parse_known_args(list(argv))
     given = vars(namespace)
     name = given.pop("command")
+    before = list(argv) if name is None else list(argv)[: list(argv).index(name)]
+    if unknown and unknown[0] in before:
+        close = nearest(unknown[0].split("=")[0], _FOR_PLAIT)
+        raise UsageError(f"{unknown[0]!r} is not an option of plait{close or '; see plait --help'}")
     if name is None:
-        raise UsageError(f"no command was given; choose one of {', '.join(parser.known)}")
+        raise UsageError(f"no command was given; choose one of {', '.join(names)}")
     command = next(one for one in commands if one.name == name)
     if unknown:
         raise UsageError(_unknown(unknown[0], command))

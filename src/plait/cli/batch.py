@@ -9,7 +9,6 @@ import time
 from dataclasses import replace
 from datetime import datetime
 
-import orjson
 from tqdm import tqdm
 
 from plait.batch.config import BatchConfig
@@ -18,7 +17,8 @@ from plait.batch.progress import BatchProgress
 from plait.batch.runner import BatchPorts, run_batch
 from plait.batch.source import check_input
 from plait.build import LocalEngine, load_model, start_engine
-from plait.cli.terminal import download_progress, say, show, start_report
+from plait.cli.streams import say, show, show_json
+from plait.cli.terminal import download_progress, start_report
 from plait.config.batch_options import BatchOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
@@ -82,7 +82,7 @@ def _run(config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals
         bar.close()
     summary = replace(summary, limited_by=totals.limit())
     if options.json:
-        show(orjson.dumps(summary.json_object()).decode())
+        show_json(summary.json_object())
     else:
         show(summary.text())
     return summary.exit_code

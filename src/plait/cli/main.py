@@ -1,30 +1,18 @@
 """Main: the command `plait`.
 
-Owns the table of commands and the last word on errors: one line on stderr and exit code 1 or 2, never a traceback for
-what a user did.
+Owns the last word on errors and interrupts: one line on stderr and an exit code, never a traceback for what a user did.
+Invariant: imports next to nothing itself; all else is imported while an interrupt ends the process quietly.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-import traceback
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 
-from plait.cli.arguments import Command, parse_arguments
-from plait.cli.batch import run_batch_command
-from plait.cli.verify import run_verify
-from plait.config.batch_options import BatchOptions
-from plait.config.engine_options import EngineOptions
-from plait.config.option import OptionSources
-from plait.config.verify_options import VerifyOptions
+from plait.cli.streams import prepare_streams, say
 from plait.core.errors import PlaitError
-
-COMMANDS = (
-    Command("batch", "Answer a file of OpenAI Batch lines.", (BatchOptions, EngineOptions)),
-    Command("verify", "Check that answers do not depend on the load.", (VerifyOptions, EngineOptions), "model"),
-)
-RUN: dict[str, Callable[[OptionSources], int]] = {"batch": run_batch_command, "verify": run_verify}
 
 INTERRUPTED = 130
 NOBODY_READS = 141
@@ -32,19 +20,54 @@ OUR_FAULT = 70
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code."""
+    """Run a command line and return its exit code. Without `argv` it is that of the process, and so are its signals."""
+    if argv is not None:
+        return _run(argv)
+    # A process that was told to ignore interrupts (`nohup`, a background job) goes on ignoring them.
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return _run(sys.argv[1:])
+    # While modules are imported there is nothing to put in order, and an exception out of a signal could come up inside
+    # any of them, in callbacks too that cannot pass it on.
+    signal.signal(signal.SIGINT, _leave)
     try:
-        invocation = parse_arguments(sys.argv[1:] if argv is None else argv, COMMANDS, version("plait"))
-        return RUN[invocation.command](invocation.sources)
+        return _run(sys.argv[1:])
+    finally:
+        # The work is over; what is left is the interpreter's own end, which would complain about an interrupt.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _run(argv: Sequence[str]) -> int:
+    prepare_streams()
+    try:
+        from importlib.metadata import version
+
+        from plait.cli.arguments import parse_arguments
+        from plait.cli.commands import COMMANDS, LOAD
+
+        invocation = parse_arguments(argv, COMMANDS, version("plait"))
+        work = LOAD[invocation.command]()
+        if signal.getsignal(signal.SIGINT) is _leave:
+            # From here on there are files and threads to close. The usual handler, because asyncio looks for it.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return work(invocation.sources)
     except PlaitError as error:
-        print(f"plait: {error}", file=sys.stderr)
+        say(f"plait: {error}")
         return error.exit_code
     except BrokenPipeError:
         return NOBODY_READS
     except KeyboardInterrupt:
-        print("plait: interrupted", file=sys.stderr)
+        say("plait: interrupted")
         return INTERRUPTED
     except Exception as fault:  # the outermost frame: what comes here is a fault of Plait and is shown whole
-        traceback.print_exc()
-        print(f"plait: internal error ({type(fault).__name__}); please report it with the lines above", file=sys.stderr)
+        import traceback
+
+        say(traceback.format_exc().rstrip())
+        say(f"plait: internal error ({type(fault).__name__}); please report it with the lines above")
         return OUR_FAULT
+
+
+def _leave(number: int, frame: object) -> None:
+    try:
+        os.write(2, b"plait: interrupted\n")
+    finally:
+        os._exit(INTERRUPTED)

@@ -1,19 +1,16 @@
-"""Terminal: what commands show while they work. Results go to stdout, everything else to stderr.
+"""Terminal: what commands show while they work.
 
-Owns both streams, the start-up report and the download bar. Knows no command.
+Owns the start-up report and the download bar. Knows no command, and leaves printing to `streams`.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tqdm import tqdm
 
 from plait.build import LocalEngine
-from plait.core.errors import PlaitError
 
 MIB = 1024 * 1024
 LOGPROB_TOLERANCE = 1e-4
@@ -21,23 +18,6 @@ LOGPROB_TOLERANCE = 1e-4
 orders of summing in float32 differ by about 1e-6 of the largest logits, and those are below 100. See
 docs/concepts/numerics.md, "Tests of closeness".
 """
-
-
-def say(text: str) -> None:
-    """One line for a person."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def show(text: str) -> None:
-    """A result, written out at once: if it cannot be, that is the last moment to say so in one line."""
-    try:
-        print(text, flush=True)
-    except OSError as error:
-        # Python flushes once more at exit; what is left in its buffer may then go where nobody minds.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise PlaitError(f"standard output cannot be written: {error.strerror}; send it to another place") from None
 
 
 @contextmanager

@@ -8,7 +8,6 @@ was broken.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,8 @@ import orjson
 from tqdm import tqdm
 
 from plait.build import LocalEngine, load_model, start_engine
-from plait.cli.terminal import LOGPROB_TOLERANCE, download_progress, say, show, start_report
+from plait.cli.streams import say, show, show_json
+from plait.cli.terminal import LOGPROB_TOLERANCE, download_progress, start_report
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.config.verify_options import VerifyOptions
@@ -73,6 +73,11 @@ class Verdict:
             return self.num_bit_equal == self.num_answers
         return self.max_logprob_difference <= LOGPROB_TOLERANCE
 
+    def json_object(self) -> dict[str, object]:
+        """For programs. A difference that no number tells is null, because JSON has no infinity."""
+        known = self.max_logprob_difference if math.isfinite(self.max_logprob_difference) else None
+        return {**asdict(self), "max_logprob_difference": known, "kept": self.kept}
+
     def sentence(self) -> str:
         """The result and the promise it belongs to."""
         bits = "bit for bit" if self.num_bit_equal == self.num_answers else f"{self.num_bit_equal} bit for bit"
@@ -99,7 +104,7 @@ def run_verify(sources: OptionSources) -> int:
     finally:
         engine.close()
     if verify.json:
-        show(json.dumps({**asdict(verdict), "kept": verdict.kept}))
+        show_json(verdict.json_object())
     else:
         show(verdict.sentence())
         for name in verdict.different:

@@ -62,6 +62,9 @@ def test_negative_numbers_are_values() -> None:
     ("argv", "message"),
     [
         ([], "no command was given; choose one of boil, roast"),
+        (["--verison"], "'--verison' is not an option of plait; did you mean --version?"),
+        (["--halp", "boil"], "'--halp' is not an option of plait; did you mean --help?"),
+        (["--xyz=1"], "'--xyz=1' is not an option of plait; see plait --help"),
         (["boil", "--max-pot", "5"], "'--max-pot' is not an option of plait boil; did you mean --max-pots?"),
         (["boil", "--max-pot=5"], "'--max-pot=5' is not an option of plait boil; did you mean --max-pots?"),
         (["boil", "--no-gaz"], "'--no-gaz' is not an option of plait boil; did you mean --no-gas?"),
@@ -86,6 +89,8 @@ def test_a_mistake_is_one_line_with_a_way_out(argv: list[str], message: str) -> 
 def test_a_mistyped_command_is_answered_with_the_nearest() -> None:
     assert refusal("biol").endswith("; did you mean boil?")
     assert refusal("zzz").endswith("; see plait --help")
+    assert refusal("version").endswith("; did you mean --version?")
+    assert refusal("hlep").endswith("; did you mean --help?")
     assert "boil" in refusal("zzz"), "all of them are listed"
 
 

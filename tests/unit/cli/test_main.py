@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
 import pytest
 
-from plait.cli.main import COMMANDS, RUN, main
+from plait.cli.commands import COMMANDS, LOAD
+from plait.cli.main import main
 from plait.config.batch_options import BatchOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
@@ -24,7 +28,7 @@ def ends_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | BaseException]
                 raise end
             return end
 
-        monkeypatch.setitem(RUN, "verify", work)
+        monkeypatch.setitem(LOAD, "verify", lambda: work)
         return main(["verify"])
 
     return run
@@ -82,6 +86,15 @@ def test_a_mistyped_command_line_ends_with_two(capsys: Capture) -> None:
     assert "did you mean --output?" in lines[2]
 
 
+@pytest.fixture
+def own_interrupts() -> Iterator[None]:
+    """Put back what a command that owns its process changes."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("own_interrupts")
 def test_without_arguments_those_of_the_process_count(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr("sys.argv", ["plait", "--version"])
     with pytest.raises(SystemExit) as caught:
@@ -91,7 +104,7 @@ def test_without_arguments_those_of_the_process_count(monkeypatch: pytest.Monkey
 
 
 def test_every_command_has_its_work_and_reads_the_engines_options() -> None:
-    assert [command.name for command in COMMANDS] == list(RUN)
+    assert [command.name for command in COMMANDS] == list(LOAD)
     assert all(EngineOptions in command.configs for command in COMMANDS)
 
 
@@ -106,3 +119,63 @@ def test_a_batch_needs_an_input_and_an_output(argv: list[str], message: str, cap
     assert BatchOptions().input is None
     assert main(argv) == 2
     assert capsys.readouterr().err == f"plait: {message}\n"
+
+
+def test_a_command_inside_a_program_leaves_its_interrupts_alone(ends_with: Ends) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    assert ends_with(KeyboardInterrupt()) == 130
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.usefixtures("own_interrupts")
+def test_work_is_interrupted_in_pythons_way_and_what_follows_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    def work(sources: OptionSources) -> int:
+        seen.append(signal.getsignal(signal.SIGINT))
+        return 0
+
+    monkeypatch.setitem(LOAD, "verify", lambda: work)
+    monkeypatch.setattr("sys.argv", ["plait", "verify"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert main() == 0
+    assert seen == [signal.default_int_handler]
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("own_interrupts")
+def test_interrupts_that_are_ignored_stay_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOAD, "verify", lambda: lambda sources: int(signal.getsignal(signal.SIGINT) is signal.SIG_IGN))
+    monkeypatch.setattr("sys.argv", ["plait", "verify"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert main() == 1
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+COMMAND = "import sys; from plait.cli.main import main; sys.exit(main())"
+
+# In the order in which they are imported; the last ones in the middle of what takes longest.
+MODULES = ("importlib.metadata", "argparse", "yaml", "plait.cli.commands", "orjson", "numpy", "plait.build")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_an_interrupt_while_modules_are_imported_is_one_line(module: str) -> None:
+    command = [sys.executable, "-X", "importtime", "-c", COMMAND, "verify", "--model", "/nowhere.gguf"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.split("|")[-1].strip() == module:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = [line for line in process.stderr if not line.startswith("import time:")]
+    assert (process.returncode, rest) == (130, ["plait: interrupted\n"])
+
+
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_a_question_is_answered_without_importing_the_engine(argument: str) -> None:
+    command = [sys.executable, "-X", "importtime", "-c", COMMAND, argument]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    assert "plait.cli.arguments" in imported
+    assert not imported & {"numpy", "pydantic", "orjson", "tqdm", "tokenizers", "jinja2", "asyncio", "plait.build"}

@@ -21,7 +21,7 @@ from plait.core.errors import UsageError
 from plait.core.executor import ExecutorInfo
 
 Capture = pytest.CaptureFixture[str]
-EXACT = INFO
+EXACT = replace(INFO, bit_exact=True)
 CLOSE = replace(INFO, bit_exact=False)
 SAID = Answer((1, 2, 3), (-0.5, -1.0, -1.5))
 

@@ -1,0 +1,39 @@
+"""Commands: the table of what `plait` can do.
+
+Owns names, options and where the work is. Invariant: a command's own imports, which take most of the start, happen only
+when it is chosen, so that --help, --version and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from plait.cli.arguments import Command
+from plait.config.batch_options import BatchOptions
+from plait.config.engine_options import EngineOptions
+from plait.config.option import OptionSources
+from plait.config.verify_options import VerifyOptions
+
+COMMANDS = (
+    Command("batch", "Answer a file of OpenAI Batch lines.", (BatchOptions, EngineOptions)),
+    Command("verify", "Check that answers do not depend on the load.", (VerifyOptions, EngineOptions), "model"),
+)
+
+Work: TypeAlias = Callable[[OptionSources], int]
+"""Does what a command is for and returns the exit code."""
+
+
+def _load_batch() -> Work:
+    from plait.cli.batch import run_batch_command
+
+    return run_batch_command
+
+
+def _load_verify() -> Work:
+    from plait.cli.verify import run_verify
+
+    return run_verify
+
+
+LOAD: dict[str, Callable[[], Work]] = {"batch": _load_batch, "verify": _load_verify}
