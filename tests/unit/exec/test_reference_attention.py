@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from tests.conformance.oracle import sees
+from tests.conformance.serving import EVEN_BLAS
 from threadpoolctl import threadpool_limits
 
 from plait.core.ids import GroupId
@@ -134,6 +135,7 @@ def test_it_is_the_softmax_over_the_visible_keys(name: str) -> None:
     assert error(run(picture, *numbers), dense(picture, *numbers)) < 2e-6
 
 
+@pytest.mark.skipif(not EVEN_BLAS, reason="what this BLAS does with places was never measured")
 @pytest.mark.parametrize("name", [name for name, one in PICTURES.items() if one.visibility != ALL])
 @pytest.mark.usefixtures("one_thread")
 def test_a_row_has_the_same_bits_alone_and_among_others(name: str) -> None:
