@@ -193,3 +193,37 @@ def test_strict_fails_early_for_a_bad_line(tmp_path: Path, tiny: Path) -> None:
     assert done.returncode == 2
     assert "line 2: custom_id 'a' is already used on line 1" in done.stderr
     assert os.listdir(tmp_path) == ["in.jsonl"]
+
+
+def test_an_input_named_like_a_file_of_the_job_is_kept(tmp_path: Path, tiny: Path) -> None:
+    for suffix in (".new", ".partial", ".ledger", ".ledger-wal", ".ledger-shm", ".ledger-journal"):
+        source = write_lines(tmp_path / f"out.jsonl{suffix}", [completion_line("a", "x")])
+        before = source.read_bytes()
+        done = batch(tmp_path, tiny, "-i", str(source))
+        assert (done.returncode, "is the input itself" in done.stderr) == (2, True)
+        assert source.read_bytes() == before
+        source.unlink()
+
+
+def test_other_weights_of_the_same_name_do_not_go_on_with_a_job(tmp_path: Path, tiny: Path) -> None:
+    write_lines(tmp_path / "in.jsonl", [completion_line("a", "x", max_tokens=2)])
+    assert batch(tmp_path, tiny).returncode == 0
+    other = tmp_path / "tuned" / tiny.name
+    other.parent.mkdir()
+    weights = bytearray(tiny.read_bytes())
+    weights[-4] ^= 1
+    other.write_bytes(weights)
+    done = batch(tmp_path, other)
+    assert (done.returncode, "other weights that are called 'tiny' too" in done.stderr) == (2, True)
+    assert batch(tmp_path, other, "--restart").returncode == 0
+
+
+def test_a_name_that_is_no_utf8_and_an_input_that_is_closed(tmp_path: Path, tiny: Path) -> None:
+    write_lines(tmp_path / "in.jsonl", [completion_line("a", "x", max_tokens=2)])
+    done = batch(tmp_path, tiny, "-o", os.fsdecode(bytes(tmp_path) + b"/\xff.jsonl"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["output"] == f"{tmp_path}/\\xff.jsonl"
+    closed = ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command(tmp_path, tiny, "-i", "-")]
+    done = subprocess.run(closed, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "standard input is closed" in done.stderr
