@@ -35,11 +35,12 @@ def check_output(config: BatchConfig) -> None:
             f"{config.ledger} cannot be written to; make it writable to go on with its job, or choose another output"
         )
     _check_input_survives(config)
-    if output.exists() and not config.ledger.exists() and not config.restart:
-        raise UsageError(
-            f"{output} exists and was not made by a batch of this name ({config.ledger} is missing); "
-            "add --restart to replace it, or choose another output"
-        )
+    for path in (output, config.partial, config.unpublished):
+        if path.exists() and not config.ledger.exists() and not config.restart:
+            raise UsageError(
+                f"{path} exists and was not made by a batch of this name ({config.ledger} is missing); "
+                "add --restart to replace it, or choose another output"
+            )
 
 
 def _check_input_survives(config: BatchConfig) -> None:

@@ -37,8 +37,9 @@ def test_a_fresh_output_is_fine(config: BatchConfig) -> None:
     check_output(config)
 
 
-def test_an_output_that_no_batch_made_is_not_overwritten(config: BatchConfig) -> None:
-    config.output.write_text("precious")
+@pytest.mark.parametrize("suffix", ["", ".partial", ".new"])
+def test_a_file_that_no_batch_made_is_not_overwritten(config: BatchConfig, suffix: str) -> None:
+    config.output.with_name(config.output.name + suffix).write_text("precious")
     with pytest.raises(UsageError, match="exists and was not made by a batch") as caught:
         check_output(config)
     assert "--restart" in str(caught.value)

@@ -336,7 +336,7 @@ def test_a_full_disk_ends_the_job_and_the_next_run_goes_on(tmp_path: Path) -> No
     config = config_of(tmp_path, good_lines(5))
     config.partial.symlink_to("/dev/full")
     with pytest.raises(PlaitError, match="No space left on device"):
-        run(config)
+        run(restarted(config))
     finished = finished_in(config)
     assert finished
     config.partial.unlink()
@@ -350,7 +350,7 @@ def test_a_job_that_stopped_before_publishing_only_publishes(tmp_path: Path) -> 
     config = config_of(tmp_path, good_lines(3))
     config.unpublished.mkdir()
     with pytest.raises(PlaitError, match="could not be written: Is a directory"):
-        run(config)
+        run(restarted(config))
     assert not config.output.exists()
     config.unpublished.rmdir()
     client = ScriptedClient()
