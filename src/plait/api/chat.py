@@ -76,9 +76,9 @@ def chat_call(body: ChatBody, call_id: str, text: ModelText, model: ModelInfo) -
 
 
 def _limit(fields: ChatFields) -> OutputLimit:
-    old = output_limit(fields.max_tokens, "max_tokens")
-    new = output_limit(fields.max_completion_tokens, "max_completion_tokens")
-    return new or old or OutputLimit(None, None)
+    """The newer field wins, whatever the older one says."""
+    limit = output_limit(fields.max_completion_tokens, "max_completion_tokens")
+    return limit or output_limit(fields.max_tokens, "max_tokens") or OutputLimit(None, None)
 
 
 def _logprobs(fields: ChatFields) -> int | None:

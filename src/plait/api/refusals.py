@@ -2,7 +2,7 @@
 
 Owns the list of them, each with the reason and the way out. A field on this list is never ignored silently: an answer
 that looks right but was made without it is worse than an error. Fields that nobody knows are ignored elsewhere.
-Invariant: null, and the value that asks for nothing, are always accepted.
+Invariant: null, and the values that ask for nothing, are always accepted.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("spaces_between_special_tokens", "text is never padded with spaces; leave it out", (True,)),
     Refusal("return_tokens_as_token_ids", "use return_token_ids", (False,)),
     Refusal("logits_processors", "they are not supported; leave them out", ([],)),
+    Refusal("audio", "answers are text only; leave it out", ({},)),
+    Refusal("web_search_options", "nothing is searched; leave it out and put what was found into a message"),
     Refusal("kv_transfer_params", "KV is not moved between engines; leave it out"),
 )
 

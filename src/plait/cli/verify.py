@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
@@ -19,6 +19,8 @@ from pathlib import Path
 import orjson
 from tqdm import tqdm
 
+from plait.api.bodies import JsonObject, JsonValue
+from plait.api.messages import parse_messages
 from plait.build import LocalEngine, load_model, start_engine
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import LOGPROB_TOLERANCE, download_progress, start_report
@@ -31,7 +33,6 @@ from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
 from plait.metrics.totals import Totals
-from plait.text.prompt import encode_chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,10 @@ class Prompt:
     """One of `messages` (chat) and `text` (raw) is there."""
 
     name: str
-    messages: tuple[Mapping[str, object], ...] = ()
+    messages: tuple[JsonObject, ...] = ()
     text: str | None = None
+    source: str = field(default="", compare=False)
+    """The file and the line that it is from, for errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +137,13 @@ async def _check(engine: LocalEngine, prompts: Sequence[Prompt], verify: VerifyO
 
 def _request(engine: LocalEngine, prompt: Prompt, place: int, max_tokens: int) -> Request:
     """Even places are greedy, odd ones drawn with a seed: both are promised."""
-    if prompt.text is not None:
-        tokens = engine.text.encode_text(prompt.text, add_special=True)
-    else:
-        tokens = encode_chat(engine.model.tokenizer, engine.model.template, list(prompt.messages))
+    try:
+        if prompt.text is not None:
+            tokens = engine.text.encode_text(prompt.text, add_special=True)
+        else:
+            tokens = engine.text.encode_chat(prompt.messages, add_generation_prompt=True, variables={})
+    except RequestError as error:
+        raise UsageError(f"{prompt.source}: {error}") from None
     drawn = place % 2 == 1
     sampling = SamplingParams(
         temperature=0.8 if drawn else 0.0,
@@ -218,7 +224,8 @@ def read_prompts(path: Path | None) -> list[Prompt]:
     lines = [(number, line) for number, line in enumerate(raw.splitlines(), start=1) if line.strip()]
     if not lines:
         raise UsageError(f"--prompts {path} is empty; give lines with messages or prompt")
-    return [_prompt(line, f"--prompts {path}, line {number}", number) for number, line in lines]
+    file = "the built-in prompts" if path is None else f"--prompts {path}"
+    return [_prompt(line, f"{file}, line {number}", number) for number, line in lines]
 
 
 def _prompt(line: bytes, source: str, number: int) -> Prompt:
@@ -230,7 +237,14 @@ def _prompt(line: bytes, source: str, number: int) -> Prompt:
     if isinstance(body, dict):
         name = str(record.get("id") or record.get("custom_id") or f"line {number}")
         if isinstance(body.get("messages"), list):
-            return Prompt(name, messages=tuple(body["messages"]))
+            return Prompt(name, messages=_messages(body["messages"], source), source=source)
         if isinstance(body.get("prompt"), str):
-            return Prompt(name, text=body["prompt"])
+            return Prompt(name, text=body["prompt"], source=source)
     raise UsageError(f"{source} has neither messages nor a prompt string; give one of them")
+
+
+def _messages(messages: JsonValue, source: str) -> tuple[JsonObject, ...]:
+    try:
+        return parse_messages(messages)
+    except RequestError as error:
+        raise UsageError(f"{source}: {error}") from None

@@ -15,7 +15,7 @@ from typing import TypeVar
 from plait.core.errors import RequestError
 from plait.text.chat import ChatTemplate
 from plait.text.literals import Literals
-from plait.text.messages import fit_messages, plain_copy, texts_in
+from plait.text.messages import fit_messages, joined_path, plain_copy, texts_in
 from plait.text.tokenizer import Tokenizer
 
 # Supplementary private use: no character there has a meaning, a case or a width, so templates pass them on untouched.
@@ -47,7 +47,11 @@ def encode_chat(
             "this model has no chat template; use /v1/completions", param="messages", code="no_chat_template"
         )
     fitted = fit_messages(messages, template.reading)
-    texts = texts_in([fitted, plain_copy(tools, "tools"), plain_copy(variables, "variables")])
+    # Under the name that the field has in a body, because that is what the error is read for.
+    named = {
+        key: plain_copy(value, joined_path("chat_template_kwargs", key)) for key, value in (variables or {}).items()
+    }
+    texts = texts_in([fitted, plain_copy(tools, "tools"), named])
     if not any(_is_suspect(tokenizer.control, text) for text in texts):
         rendered = template.render(fitted, add_generation_prompt, tools, variables)
         return tokenizer.encode(rendered, add_special=False, parse_special=True)

@@ -144,6 +144,8 @@ def test_absent_sampling_fields_take_the_defaults_that_the_caller_brings() -> No
 
 def test_max_completion_tokens_wins_over_max_tokens() -> None:
     assert sampling(max_tokens=5, max_completion_tokens=3).max_tokens == 3
+    assert sampling(max_tokens=0, max_completion_tokens=3).max_tokens == 3
+    assert fault_of(max_tokens=3, max_completion_tokens=0).param == "max_completion_tokens"
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1.5, "8", True, [], 8.0, 10**4000])
@@ -263,6 +265,12 @@ def test_the_template_gets_its_variables_and_nothing_that_is_ours() -> None:
     made = request(chat_template_kwargs={"thinking": False}, reasoning_effort="low")
     assert made.prompt == (USER, *b"hi", END, *b"False", *b"low", ASSISTANT)
     assert fault_of(chat_template_kwargs={"messages": []}).param == "chat_template_kwargs.messages"
+    deep: JsonValue = []
+    for _ in range(200):
+        deep = [deep]
+    fault = fault_of(chat_template_kwargs={"thinking": deep})
+    assert fault.param == "chat_template_kwargs.thinking"
+    assert fault.message.startswith("chat_template_kwargs.thinking is nested more than 100 levels deep")
 
 
 def test_the_generation_prompt_can_be_left_out() -> None:

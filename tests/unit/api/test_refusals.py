@@ -30,6 +30,12 @@ def test_a_field_that_asks_for_nothing_is_accepted(refusal: Refusal) -> None:
         refuse_unsupported({refusal.field: value})
 
 
+def test_a_voice_and_a_search_are_refused_and_an_empty_voice_is_none() -> None:
+    assert fault_of({"audio": {"voice": "alloy", "format": "wav"}}).param == "audio"
+    assert fault_of({"web_search_options": {}}).param == "web_search_options", "there it asks for a search"
+    refuse_unsupported({"audio": {}, "structured_outputs": {}, "function_call": "auto"})
+
+
 def test_no_field_is_refused_twice() -> None:
     names = [refusal.field for refusal in REFUSALS]
     assert names == list(dict.fromkeys(names))

@@ -68,6 +68,9 @@ def test_lines_with_messages_or_a_prompt_or_a_batch_body_are_understood(tmp_path
         ('{"prompt": ["a", "b"]}', "line 1 has neither"),
         ('{"messages": "hi"}', "line 1 has neither"),
         ('{"body": "hi"}', "line 1 has neither"),
+        ('{"messages": []}', "line 1: messages is empty"),
+        ('{"prompt": "a"}\n{"messages": ["hi"]}', 'line 2: messages.0 is "hi" (a string)'),
+        ('{"messages": [{"role": "tool", "content": "7"}]}', 'line 1: messages.0.role is "tool"'),
     ],
 )
 def test_a_file_that_cannot_be_used_names_the_line(content: str | bytes, message: str, tmp_path: Path) -> None:
@@ -193,6 +196,15 @@ def test_a_prompt_that_does_not_fit_is_named(tiny: Path, tmp_path: Path, capsys:
     assert verify(tiny, file) == 1
     assert capsys.readouterr().err.startswith(
         "plait: prompt too long: the prompt has 300 tokens but this model holds 256"
+    )
+
+
+def test_a_message_that_the_model_cannot_read_names_the_line(tiny: Path, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "roles.jsonl"
+    file.write_text('{"prompt": "a"}\n\n{"messages": [{"role": "wizard", "content": "x"}]}\n')
+    assert verify(tiny, file) == 2
+    assert capsys.readouterr().err.startswith(
+        f"plait: --prompts {file}, line 3: messages.0.role is 'wizard'; use one of"
     )
 
 
