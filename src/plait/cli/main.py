@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from types import TracebackType
 
 from plait.cli.streams import prepare_streams, say
 from plait.core.errors import PlaitError
@@ -29,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # While modules are imported there is nothing to put in order, and an exception out of a signal could come up inside
     # any of them, in callbacks too that cannot pass it on.
     signal.signal(signal.SIGINT, _leave)
+    # Whoever keeps pressing Ctrl-C interrupts what the first one began, outside of any `try` too.
+    sys.excepthook, sys.unraisablehook = _report_uncaught, _report_unraisable
     try:
         return _run(sys.argv[1:])
     finally:
@@ -71,3 +74,16 @@ def _leave(number: int, frame: object) -> None:
         os.write(2, b"plait: interrupted\n")
     finally:
         os._exit(INTERRUPTED)
+
+
+def _report_uncaught(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
+    """Python ends an interrupted process by the signal itself, which a shell shows as 130; no more is to be said."""
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, fault, trace)
+
+
+def _report_unraisable(fault: sys.UnraisableHookArgs) -> None:
+    """An interrupt that came up in a callback goes no further: the process would run on as if nothing had been."""
+    if issubclass(fault.exc_type, KeyboardInterrupt):
+        os._exit(INTERRUPTED)
+    sys.__unraisablehook__(fault)

@@ -90,7 +90,9 @@ def test_a_mistyped_command_line_ends_with_two(capsys: Capture) -> None:
 def own_interrupts() -> Iterator[None]:
     """Put back what a command that owns its process changes."""
     before = signal.getsignal(signal.SIGINT)
+    hooks = sys.excepthook, sys.unraisablehook
     yield
+    sys.excepthook, sys.unraisablehook = hooks
     signal.signal(signal.SIGINT, before)
 
 
@@ -169,6 +171,47 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(module: str) -> Non
                 break
         rest = [line for line in process.stderr if not line.startswith("import time:")]
     assert (process.returncode, rest) == (130, ["plait: interrupted\n"])
+
+
+LATE = """
+import sys
+from plait.cli.commands import LOAD
+from plait.cli.main import main
+
+class Late:
+    def __del__(self):
+        raise KeyboardInterrupt if {in_callback} else ValueError("not to be hidden")
+
+def work(sources):
+    late = Late()
+    del late
+    return 0
+
+LOAD["verify"] = lambda: work
+code = main()
+if {uncaught}:
+    raise KeyboardInterrupt
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("in_callback", "uncaught", "returncode", "told"),
+    [
+        (True, False, 130, ""),
+        (False, True, -signal.SIGINT, "not to be hidden"),
+        (False, False, 0, "not to be hidden"),
+    ],
+)
+def test_an_interrupt_where_nothing_can_catch_it_ends_quietly(
+    in_callback: bool, uncaught: bool, returncode: int, told: str
+) -> None:
+    script = LATE.format(in_callback=in_callback, uncaught=uncaught)
+    command = [sys.executable, "-c", script, "verify"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == returncode
+    assert told in done.stderr
+    assert "KeyboardInterrupt" not in done.stderr.replace("raise KeyboardInterrupt", "")
 
 
 @pytest.mark.parametrize("argument", ["--version", "--help"])
