@@ -7,6 +7,7 @@ deselected or skipped with its reason; nothing here changes what a test does.
 from __future__ import annotations
 
 import re
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +24,9 @@ settings.register_profile("plait", derandomize=True, deadline=None, database=Non
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("plait")
+    # Started in the background by a script, we would ignore Ctrl-C, and so would every process that a test interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

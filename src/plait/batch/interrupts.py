@@ -22,16 +22,18 @@ def stopping_on_signals(stop: Callable[[signal.Signals], None]) -> Iterator[None
         yield
         return
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in STOPPING}
+    # What was ignored when we were started (nohup, a script's background) stays ignored.
+    handlers = {number: signal.getsignal(number) for number in STOPPING}
+    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
 
     def first(number: signal.Signals) -> None:
-        for each in STOPPING:
+        for each in before:
             loop.remove_signal_handler(each)
             # The second signal does what it does to a program that knows nothing of signals. The ledger does not mind.
             signal.signal(each, signal.SIG_DFL)
         stop(number)
 
-    for number in STOPPING:
+    for number in before:
         loop.add_signal_handler(number, first, number)
     try:
         yield

@@ -14,6 +14,8 @@ from plait.batch.ledger import Counts
 from plait.batch.outcomes import LineOutcome
 
 REPORT_EVERY_S = 0.1
+ESTIMATE_FROM = 0.05
+"""Share of the expected output tokens that must have come before the time left is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class BatchProgress:
     elapsed_s: float
     output_tokens_per_s: float
     left_s: float | None
-    """Estimate; None while nothing was answered in this run or before."""
+    """Estimate; None while too little has come to judge the speed by."""
 
     @property
     def lines_left(self) -> int:
@@ -129,7 +131,11 @@ class Tally:
         num_seen = self._num_closed + len(self._open)
         per_line = (self._emitted + of_open) / num_seen if num_seen else 0.0
         unread = max(0, lines_left - len(self._open))
-        return (of_open + unread * per_line) * elapsed_s / self._emitted
+        to_come = of_open + unread * per_line
+        # The first tokens come late, behind all the prompts: what they say about the speed is worth nothing.
+        if self._emitted < ESTIMATE_FROM * (self._emitted + to_come):
+            return None
+        return to_come * elapsed_s / self._emitted
 
     def report(self) -> None:
         """Report now, due or not: at the beginning and at the end."""
