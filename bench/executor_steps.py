@@ -29,6 +29,8 @@ from plait.model.program import Program
 
 GREEDY = SamplingParams(temperature=0.0)
 CONTEXT = 256
+MAX_STEP_TOKENS = 32 * CONTEXT
+"""The contexts of all sequences are computed in one step before a decode step is timed."""
 SHAPES = [(1, 1), (8, 1), (32, 1), (1, 64), (1, 512)]
 """(sequences, tokens of each): decode with 1, 8 and 32 sequences at CONTEXT tokens, and prompts of 64 and 512."""
 
@@ -41,31 +43,46 @@ class Bench:
         self.program: Program = model.program
         layout = plan_layout(self.program, memory_bytes=1 << 30)
         self.size = layout.groups[0].tokens_per_block
-        self.executor = ReferenceExecutor(ReferenceConfig(max_step_tokens=4096, threaded=False), time.monotonic)
+        config = ReferenceConfig(max_step_tokens=MAX_STEP_TOKENS, threaded=False)
+        self.executor = ReferenceExecutor(config, time.monotonic)
         self.executor.load({"step": self.program}, model.weights, layout)
         self._step = 0
         self._seq = 0
+        self._roster: list[Join | Leave] = []
+        self._grants: list[BlockGrant] = []
 
-    def run(self, sequences: int, tokens: int) -> float:
-        """Seconds of one step with `sequences` chunks of `tokens` tokens; decode chunks stand at CONTEXT."""
-        start = CONTEXT if tokens == 1 else 0
+    def run(self, sequences: int, tokens: int, repeats: int) -> list[float]:
+        """Seconds of each of `repeats` steps with `sequences` chunks of `tokens` tokens, after one that is not counted.
+
+        Decode steps follow each other behind CONTEXT tokens; prompts are computed anew each time.
+        """
+        seconds: list[float] = []
+        if tokens == 1:
+            seqs = self._join(sequences, CONTEXT + repeats + 1)
+            self._submit([self._chunk(seq, 0, CONTEXT) for seq in seqs])
+            for step in range(repeats + 1):
+                seconds.append(self._submit([self._chunk(seq, CONTEXT + step, 1) for seq in seqs]))
+            self._leave(seqs)
+        else:
+            for _ in range(repeats + 1):
+                seqs = self._join(sequences, tokens)
+                seconds.append(self._submit([self._chunk(seq, 0, tokens) for seq in seqs]))
+                self._leave(seqs)
+        return seconds[1:]
+
+    def _join(self, sequences: int, num_tokens: int) -> list[SeqId]:
+        """New sequences with memory for `num_tokens` tokens each; the next step brings them in."""
         seqs = [SeqId(self._seq + place) for place in range(sequences)]
         self._seq += sequences
-        blocks = -(-(start + tokens) // self.size)
-        rows = {seq: row for row, seq in enumerate(seqs)}
-        joins = tuple(Join(seq, rows[seq], GREEDY, 0, 0, start + tokens) for seq in seqs)
-        grants = tuple(
-            BlockGrant(seq, GroupId(0), 0, tuple(BlockId(rows[seq] * blocks + place) for place in range(blocks)))
-            for seq in seqs
-        )
-        if start:
-            self._submit(joins, grants, [self._chunk(seq, 0, start) for seq in seqs])
-            joins, grants = (), ()
-        began = time.perf_counter()
-        self._submit(joins, grants, [self._chunk(seq, start, tokens) for seq in seqs])
-        seconds = time.perf_counter() - began
-        self._submit(tuple(Leave(seq) for seq in seqs), (), [])
-        return seconds
+        blocks = -(-num_tokens // self.size)
+        for row, seq in enumerate(seqs):
+            self._roster.append(Join(seq, row, GREEDY, 0, 0, num_tokens))
+            table = tuple(BlockId(row * blocks + place) for place in range(blocks))
+            self._grants.append(BlockGrant(seq, GroupId(0), 0, table))
+        return seqs
+
+    def _leave(self, seqs: list[SeqId]) -> None:
+        self._roster += [Leave(seq) for seq in seqs]
 
     def _chunk(self, seq: SeqId, start: int, tokens: int) -> Chunk:
         ids = tuple(
@@ -73,12 +90,18 @@ class Bench:
         )
         return Chunk(seq, start, tokens, ids, outputs=(Outputs(tokens - 1, 1, OutputKind.SAMPLE),))
 
-    def _submit(self, roster: tuple[Join | Leave, ...], grants: tuple[BlockGrant, ...], chunks: list[Chunk]) -> None:
-        self.executor.submit(StepPlan(StepId(self._step), LaneId(0), roster, grants, (), tuple(chunks)))
+    def _submit(self, chunks: list[Chunk]) -> float:
+        """Run one step to its end; its seconds."""
+        plan = StepPlan(StepId(self._step), LaneId(0), tuple(self._roster), tuple(self._grants), (), tuple(chunks))
         self._step += 1
+        self._roster, self._grants = [], []
+        began = time.perf_counter()
+        self.executor.submit(plan)
         while self.executor.advance():
             pass
+        seconds = time.perf_counter() - began
         self.executor.collect()
+        return seconds
 
 
 def main() -> None:
@@ -94,8 +117,7 @@ def main() -> None:
     print(f"{'sequences':>9} {'tokens':>6} {'median s':>9} {'tokens/s':>9} {'bound s':>8} {'of limit':>8}")
     rows = []
     for sequences, tokens in SHAPES:
-        bench.run(sequences, tokens)
-        seconds = statistics.median(bench.run(sequences, tokens) for _ in range(repeats))
+        seconds = statistics.median(bench.run(sequences, tokens, repeats))
         bound = bound_s(bench.program, sequences, tokens, flops_per_s, bytes_per_s)
         rate = sequences * tokens / seconds
         print(f"{sequences:9} {tokens:6} {seconds:9.4f} {rate:9.1f} {bound:8.4f} {bound / seconds:8.0%}")
