@@ -1,0 +1,58 @@
+// Schemes: which numbers a weight matrix is made of, and how it lies in column panels.
+//
+// Owns the names of the number schemes and the geometry of panels; packing is in formats/pack.h, arithmetic in
+// ops/targets/gemm.cc. docs/adr/0006-number-schemes.md says why each scheme is what it is.
+// Invariant: a scheme is fixed when a model is loaded and is the same for one row and for a thousand.
+
+#ifndef PLAIT_CSRC_FORMATS_SCHEME_H_
+#define PLAIT_CSRC_FORMATS_SCHEME_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace plait {
+
+enum class Scheme : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1 };
+inline constexpr size_t kNumSchemes = 6;
+
+// Output columns of a panel: one AVX-512 register of floats, two of AVX2, four of SSE2.
+inline constexpr size_t kPanelColumns = 16;
+
+// Weights, and activations, that share a scale along K in the integer schemes.
+inline constexpr size_t kGroupSize = 32;
+
+// Whether rows are quantised to 8 bits before they are multiplied.
+constexpr bool IsInteger(Scheme scheme) {
+  return scheme == Scheme::kQ8_0 || scheme == Scheme::kQ4_0 || scheme == Scheme::kQ4_1;
+}
+
+// A matrix [columns, depth] (a Linear's [N, K]) packed into panels of kPanelColumns output columns each. Columns behind
+// `columns` in the last panel are zero.
+struct WeightPanels {
+  Scheme scheme = Scheme::kF32;
+  size_t columns = 0;
+  size_t depth = 0;
+  size_t bytes_per_panel = 0;
+  const uint8_t* bytes = nullptr;  // 64-byte aligned
+
+  size_t num_panels() const { return (columns + kPanelColumns - 1) / kPanelColumns; }
+  const uint8_t* panel(size_t index) const { return bytes + index * bytes_per_panel; }
+};
+
+// Rows quantised for the integer schemes: x[r, k] ~ scales[r, k / 32] * values[r, k], values in [-127, 127];
+// sums[r, g] is the sum of the group's values.
+struct QuantizedRows {
+  int8_t* values = nullptr;  // [rows][depth]
+  float* scales = nullptr;   // [rows][depth / 32]
+  int32_t* sums = nullptr;   // [rows][depth / 32]
+  size_t depth = 0;
+
+  QuantizedRows from_row(size_t row) const {
+    const size_t groups = depth / kGroupSize;
+    return {values + row * depth, scales + row * groups, sums + row * groups, depth};
+  }
+};
+
+}  // namespace plait
+
+#endif  // PLAIT_CSRC_FORMATS_SCHEME_H_
