@@ -1,0 +1,151 @@
+// What the processor and the operating system say about themselves.
+//
+// Owns the queries behind cpu.h. Keeps no state: callers ask once, when they are built.
+// Invariant: a question that the system does not answer gets the modest answer.
+
+#include "base/cpu.h"
+
+#include <thread>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__linux__)
+#include <pthread.h>
+#include <sched.h>
+
+#include <cerrno>
+#include <cstddef>
+#endif
+
+namespace plait {
+namespace {
+
+#if defined(__x86_64__)
+// __builtin_cpu_supports says yes to AVX and AVX-512 only where the operating system saves their registers. Older
+// Clangs do not know the name f16c, which needs no more of the system than AVX does.
+bool HasF16c() {
+  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+bool RunsHere(Target target) {
+  __builtin_cpu_init();
+  switch (target) {
+    case Target::kBaseline:
+      return true;
+    case Target::kAvx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+             HasF16c();
+    case Target::kAvx512:
+      return RunsHere(Target::kAvx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512vnni");
+  }
+  return false;
+}
+#else
+bool RunsHere(Target target) { return target == Target::kBaseline; }
+#endif
+
+#if defined(__linux__)
+// A set of processors of any size: a cpu_set_t holds 1024, and machines with more exist.
+class CpuSet {
+ public:
+  explicit CpuSet(int num_cpus) : size_(CPU_ALLOC_SIZE(num_cpus)), bits_(CPU_ALLOC(num_cpus)) {
+    if (bits_ != nullptr) CPU_ZERO_S(size_, bits_);
+  }
+  ~CpuSet() {
+    if (bits_ != nullptr) CPU_FREE(bits_);
+  }
+  CpuSet(const CpuSet&) = delete;
+  CpuSet& operator=(const CpuSet&) = delete;
+
+  bool valid() const { return bits_ != nullptr; }
+  size_t size() const { return size_; }
+  cpu_set_t* bits() { return bits_; }
+  void Add(int cpu) { CPU_SET_S(cpu, size_, bits_); }
+  bool Contains(int cpu) const { return CPU_ISSET_S(cpu, size_, bits_); }
+
+ private:
+  size_t size_;
+  cpu_set_t* bits_;
+};
+
+// The kernel refuses a set smaller than its own with EINVAL; this bound is beyond any kernel's limit.
+constexpr int kMaxCpus = 1 << 16;
+
+std::vector<int> CpusOfAffinity() {
+  for (int num_cpus = CPU_SETSIZE; num_cpus <= kMaxCpus; num_cpus *= 2) {
+    CpuSet set(num_cpus);
+    if (!set.valid()) break;
+    if (sched_getaffinity(0, set.size(), set.bits()) != 0) {
+      if (errno == EINVAL) continue;
+      break;
+    }
+    std::vector<int> cpus;
+    for (int cpu = 0; cpu < num_cpus; ++cpu) {
+      if (set.Contains(cpu)) cpus.push_back(cpu);
+    }
+    return cpus;
+  }
+  return {};
+}
+#else
+std::vector<int> CpusOfAffinity() { return {}; }
+#endif
+
+}  // namespace
+
+const char* TargetName(Target target) {
+  switch (target) {
+    case Target::kBaseline:
+      return "baseline";
+    case Target::kAvx2:
+      return "avx2";
+    case Target::kAvx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+std::vector<Target> CompiledTargets() {
+#if defined(__x86_64__)
+  return {Target::kBaseline, Target::kAvx2, Target::kAvx512};
+#else
+  return {Target::kBaseline};
+#endif
+}
+
+std::vector<Target> SupportedTargets() {
+  std::vector<Target> supported;
+  for (const Target target : CompiledTargets()) {
+    if (RunsHere(target)) supported.push_back(target);
+  }
+  return supported;
+}
+
+Target BestTarget() { return SupportedTargets().back(); }
+
+std::vector<int> UsableCpus() {
+  std::vector<int> cpus = CpusOfAffinity();
+  if (!cpus.empty()) return cpus;
+  const unsigned int count = std::thread::hardware_concurrency();
+  for (unsigned int cpu = 0; cpu < (count > 0 ? count : 1); ++cpu) cpus.push_back(static_cast<int>(cpu));
+  return cpus;
+}
+
+bool PinThread(int cpu) {
+#if defined(__linux__)
+  if (cpu < 0 || cpu >= kMaxCpus) return false;
+  CpuSet set(cpu + 1);
+  if (!set.valid()) return false;
+  set.Add(cpu);
+  return pthread_setaffinity_np(pthread_self(), set.size(), set.bits()) == 0;
+#else
+  static_cast<void>(cpu);
+  return false;
+#endif
+}
+
+}  // namespace plait
