@@ -8,7 +8,9 @@
 BIN  := .venv/bin
 DONE := .venv/done
 # What plait._native and the installed package are made of. Python files are used in place.
-PARTS := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
+PARTS := pyproject.toml CMakeLists.txt scripts/plait_backend.py $(shell find csrc -type f)
+# Empty where there is none: Plait is then installed without plait._native, and anew once there is a compiler.
+COMPILER := $(shell scripts/compiler)
 
 export PYTHON
 
@@ -50,6 +52,10 @@ $(DONE)/dev: requirements-dev.lock $(DONE)/runtime
 	@scripts/setup dev
 	@touch $@
 
-$(DONE)/plait: $(PARTS) $(DONE)/build $(DONE)/runtime
+$(DONE)/plait: $(PARTS) $(DONE)/build $(DONE)/runtime $(if $(COMPILER),$(DONE)/compiler)
 	@scripts/setup plait
+	@$(if $(COMPILER),,rm -f $(DONE)/compiler)
+	@touch $@
+
+$(DONE)/compiler: | $(DONE)/venv
 	@touch $@
