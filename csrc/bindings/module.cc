@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/philox.h"
+#include "limits/limits_bindings.h"
 
 #if defined(__FAST_MATH__)
 #error "Plait promises bit-identical answers: build without -ffast-math and -Ofast"
@@ -106,4 +107,5 @@ NB_MODULE(_native, module) {
   module.def("philox_uniform", &plait::PhiloxUniforms, nb::arg("seed"), nb::arg("choice"), nb::arg("position"),
              nb::arg("draws"),
              "Return the first `draws` uniform numbers in [0, 1) of (seed, choice, position) as float64.");
+  plait::BindLimits(module);
 }
