@@ -1,14 +1,19 @@
-"""The scripts that say yes or no: they say no when they must."""
+"""The scripts that say yes or no: they say no when they must. And the build, with and without a C++ compiler."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tarfile
+from collections.abc import Mapping
 from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
+from importlib.util import find_spec, module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
+from zipfile import ZipFile
 
 import pytest
 
@@ -137,3 +142,142 @@ def test_a_missing_output_is_one_line(tmp_path: Path) -> None:
 def test_an_unknown_part_of_the_checks_is_refused() -> None:
     result = subprocess.run([SCRIPTS / "check", "magic"], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (2, "scripts/check: no part is called magic\n")
+
+
+# Builds write into a copy or a folder of the test; nothing in the checkout changes.
+ROOT = SCRIPTS.parent
+COMPILERS = ("c++", "g++", "clang++")
+needs_compiler = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="needs a C++ compiler")
+needs_build_tools = pytest.mark.skipif(
+    find_spec("scikit_build_core") is None, reason="needs the packages of requirements-build.lock"
+)
+
+
+def environment_with(path: str, compiler: str | None = None) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if name != "CXX"}
+    return environment | {"PATH": path} | ({} if compiler is None else {"CXX": compiler})
+
+
+def folder_with(folder: Path, *programs: str) -> str:
+    """A folder for the PATH that holds these programs, each of which succeeds, and what the scripts call."""
+    folder.mkdir()
+    for program in programs:
+        (folder / program).write_text("#!/bin/sh\n", encoding="utf-8")
+        (folder / program).chmod(0o755)
+    for program in ("env", "bash", "dirname"):
+        (folder / program).symlink_to(shutil.which(program) or "")
+    return str(folder)
+
+
+def run_script(name: str, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SCRIPTS / name, *arguments], capture_output=True, text=True, check=False, env=env)
+
+
+def run_backend(call: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    code = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); import plait_backend; print(plait_backend.{call})"
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, env=env)
+
+
+@needs_build_tools
+@pytest.mark.parametrize(
+    ("programs", "variable", "found"),
+    [
+        ((), None, None),
+        (("clang++",), None, "clang++"),
+        (("g++", "clang++"), None, "g++"),
+        (("c++", "g++"), None, "c++"),
+        (("g++",), "", "g++"),
+        ((), "no-such-compiler -std=c++20", "no-such-compiler -std=c++20"),
+    ],
+)
+def test_the_makefile_and_the_build_backend_find_the_same_compiler(
+    tmp_path: Path, programs: tuple[str, ...], variable: str | None, found: str | None
+) -> None:
+    environment = environment_with(folder_with(tmp_path / "bin", *programs), variable)
+    script = run_script("compiler", env=environment)
+    name = script.stdout.strip().removeprefix(f"{tmp_path}/bin/")
+    assert (script.returncode, name) == ((0, found) if found else (1, ""))
+    assert run_backend("find_compiler()", environment).stdout.strip() == str(found)
+
+
+@needs_build_tools
+def test_without_a_compiler_the_wheel_holds_the_python_files_and_the_build_says_so(tmp_path: Path) -> None:
+    result = run_backend(f"build_wheel({str(tmp_path)!r})", environment_with(folder_with(tmp_path / "bin")))
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    names = ZipFile(wheel).namelist()
+    assert "plait/cli/main.py" in names
+    assert not [name for name in names if name.endswith((".so", ".cc"))]
+    assert "building without the native runtime" in result.stderr
+
+
+@needs_build_tools
+def test_a_compiler_that_does_not_work_is_an_error_and_not_a_wheel_without_the_native_runtime(tmp_path: Path) -> None:
+    settings = {"build-dir": str(tmp_path / "build")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = environment_with(path, str(shutil.which("false")))
+    result = run_backend(f"build_wheel({str(tmp_path)!r}, {settings!r})", environment)
+    assert result.returncode != 0
+    assert "CMake" in result.stdout + result.stderr
+    assert not list(tmp_path.glob("*.whl"))
+
+
+@needs_build_tools
+def test_the_source_archive_can_build_the_native_runtime(tmp_path: Path) -> None:
+    run_backend(f"build_sdist({str(tmp_path)!r})", os.environ)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as members:
+        names = {name.split("/", 1)[-1] for name in members.getnames()}
+    wanted = {path.relative_to(ROOT).as_posix() for path in (ROOT / "csrc").rglob("*") if path.suffix in (".h", ".cc")}
+    assert wanted | {"CMakeLists.txt", "pyproject.toml", "scripts/plait_backend.py"} <= names
+
+
+def compile_kernel(folder: Path, body: str) -> None:
+    """An object file where a build of the target avx2 has it; plain code, for the check reads names alone."""
+    objects = folder / "CMakeFiles" / "plait_target_avx2.dir"
+    objects.mkdir(parents=True)
+    (folder / "kernel.cc").write_text(body, encoding="utf-8")
+    compiler = next(name for name in COMPILERS if shutil.which(name))
+    subprocess.run([compiler, "-std=c++20", "-c", folder / "kernel.cc", "-o", objects / "kernel.cc.o"], check=True)
+
+
+@needs_compiler
+def test_a_kernel_of_its_own_namespace_passes_with_constants_and_local_functions(tmp_path: Path) -> None:
+    compile_kernel(
+        tmp_path,
+        "inline constexpr float kTable[2] = {1, 2};\n"
+        "static float Local(int i) { return kTable[i]; }\n"
+        "namespace plait::avx2 {\n"
+        "template <typename T> T Twice(T x) { return x + x; }\n"
+        "struct Row { float First() const; };\n"
+        "float Row::First() const { return Twice(Local(1)); }\n"
+        "}\n",
+    )
+    result = run_script("target-symbols", str(tmp_path))
+    assert (result.returncode, result.stdout) == (
+        0,
+        "target-symbols: 1 object files hold code of their own target alone\n",
+    )
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (
+            "inline float Shared(float x) { return x; }\nnamespace plait::avx2 { float F() { return Shared(1); } }",
+            "Shared",
+        ),
+        (
+            "namespace plait { inline int G(int x) { return x; } namespace avx2 { int F() { return G(1); } } }",
+            "plait::G",
+        ),
+        ("namespace plait::avx512 { int F() { return 1; } }", "plait::avx512::F"),
+        ("int Start();\nnamespace plait::avx2 { static int s = Start(); int F() { return s; } }", "runs while loading"),
+    ],
+)
+def test_code_that_the_whole_program_would_share_or_run_is_found(tmp_path: Path, body: str, named: str) -> None:
+    compile_kernel(tmp_path, body)
+    result = run_script("target-symbols", str(tmp_path))
+    assert result.returncode == 1
+    assert named in result.stdout
