@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from plait.cli.arguments import Command
 from plait.config.batch_options import BatchOptions
+from plait.config.bench_options import BenchOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.config.verify_options import VerifyOptions
@@ -18,6 +19,7 @@ from plait.config.verify_options import VerifyOptions
 COMMANDS = (
     Command("batch", "Answer a file of OpenAI Batch lines.", (BatchOptions, EngineOptions)),
     Command("verify", "Check that answers do not depend on the load.", (VerifyOptions, EngineOptions), "model"),
+    Command("bench", "Measure what this machine can do at most.", (BenchOptions, EngineOptions), "subject"),
 )
 
 Work: TypeAlias = Callable[[OptionSources], int]
@@ -36,4 +38,10 @@ def _load_verify() -> Work:
     return run_verify
 
 
-LOAD: dict[str, Callable[[], Work]] = {"batch": _load_batch, "verify": _load_verify}
+def _load_bench() -> Work:
+    from plait.cli.bench import run_bench
+
+    return run_bench
+
+
+LOAD: dict[str, Callable[[], Work]] = {"batch": _load_batch, "verify": _load_verify, "bench": _load_bench}
