@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "formats/half.h"
+
 #if defined(__AVX2__)
 // GCC 12 takes the "undefined" operands of its own AVX-512 intrinsics for variables read before they are set.
 #pragma GCC diagnostic push
@@ -34,7 +36,7 @@ PLAIT_INLINE float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bit
 // One lane, for tails and scalars. Exact everywhere: the C library's where the machine has no instruction.
 PLAIT_INLINE float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-PLAIT_INLINE float FloatOfBf16(uint16_t bits) { return FloatOf(static_cast<uint32_t>(bits) << 16); }
+PLAIT_INLINE float FloatOfBf16(uint16_t bits) { return Bf16ToFloat(bits); }
 
 #if defined(__AVX2__)
 
@@ -45,34 +47,8 @@ PLAIT_INLINE uint16_t F16Of(float value) {
 
 #else
 
-PLAIT_INLINE float FloatOfF16(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
-  const uint32_t magnitude = bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) {  // infinity, or NaN made quiet
-    const uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
-    return FloatOf(sign | 0x7f800000u | quiet | (magnitude & 0x3ffu) << 13);
-  }
-  // Moved to the place of a float's exponent and mantissa, a half is 2^112 too small; subnormal halves come out right
-  // too, because the product is exact.
-  const float positive = magnitude >= 0x400u ? FloatOf((magnitude << 13) + (112u << 23))
-                                             : static_cast<float>(magnitude) * 0x1p-24f;
-  return FloatOf(sign | BitsOf(positive));
-}
-
-PLAIT_INLINE uint16_t F16Of(float value) {
-  const uint32_t bits = BitsOf(value);
-  const uint32_t sign = bits >> 16 & 0x8000u;
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
-  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // 65520 and more round to infinity
-  if (magnitude < 0x38800000u) {
-    // Below 2^-14: the sum's last place is 2^-24, the step of subnormal halves.
-    const uint32_t sum = BitsOf(FloatOf(magnitude) + 0.5f);
-    return static_cast<uint16_t>(sign | (sum - BitsOf(0.5f)));
-  }
-  const uint32_t odd = magnitude >> 13 & 1u;
-  return static_cast<uint16_t>(sign | ((magnitude - (112u << 23) + 0xfffu + odd) >> 13));
-}
+PLAIT_INLINE float FloatOfF16(uint16_t bits) { return HalfToFloat(bits); }
+PLAIT_INLINE uint16_t F16Of(float value) { return FloatToHalf(value); }
 
 #endif
 

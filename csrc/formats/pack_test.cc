@@ -1,0 +1,139 @@
+// Tests of packing: what lies in a panel means what the file's bytes mean.
+
+#include "formats/pack.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/testing.h"
+#include "formats/half.h"
+
+namespace plait {
+namespace {
+
+constexpr Scheme kSchemes[] = {Scheme::kF32, Scheme::kF16, Scheme::kBf16, Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1};
+
+float HalfByDefinition(uint16_t bits) {
+  const int exponent = bits >> 10 & 31;
+  const int mantissa = bits & 1023;
+  const float sign = bits & 0x8000 ? -1.0f : 1.0f;
+  if (exponent == 31) return mantissa != 0 ? std::nanf("") : sign * INFINITY;
+  return sign * (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25));
+}
+
+// One stored row as floats, written from the formats' definitions and not from the code under test.
+std::vector<float> Dequantized(Scheme scheme, const uint8_t* row, size_t depth) {
+  std::vector<float> weights(depth);
+  const auto half_at = [](const uint8_t* at) { return HalfByDefinition(static_cast<uint16_t>(at[0] | at[1] << 8)); };
+  for (size_t k = 0; k < depth; ++k) {
+    const size_t group = k / 32;
+    const size_t in_group = k % 32;
+    if (scheme == Scheme::kF32) {
+      std::memcpy(&weights[k], row + 4 * k, 4);
+    } else if (scheme == Scheme::kF16) {
+      weights[k] = half_at(row + 2 * k);
+    } else if (scheme == Scheme::kBf16) {
+      const uint8_t bytes[4] = {0, 0, row[2 * k], row[2 * k + 1]};
+      std::memcpy(&weights[k], bytes, 4);
+    } else if (scheme == Scheme::kQ8_0) {
+      const uint8_t* block = row + group * 34;
+      weights[k] = half_at(block) * static_cast<float>(static_cast<int8_t>(block[2 + in_group]));
+    } else {
+      const size_t halves = scheme == Scheme::kQ4_1 ? 2 : 1;
+      const uint8_t* block = row + group * (2 * halves + 16);
+      const uint8_t byte = block[2 * halves + in_group % 16];
+      const int nibble = in_group < 16 ? byte & 15 : byte >> 4;
+      const float product = half_at(block) * static_cast<float>(scheme == Scheme::kQ4_0 ? nibble - 8 : nibble);
+      weights[k] = scheme == Scheme::kQ4_1 ? product + half_at(block + 2) : product;
+    }
+  }
+  return weights;
+}
+
+std::vector<uint8_t> RandomBytes(size_t count) {
+  std::mt19937 random(7);
+  std::vector<uint8_t> bytes(count);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  return bytes;
+}
+
+bool SameFloats(const std::vector<float>& left, const std::vector<float>& right) {
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (std::isnan(left[i]) && std::isnan(right[i])) continue;
+    if (std::memcmp(&left[i], &right[i], 4) != 0) return false;
+  }
+  return left.size() == right.size();
+}
+
+TEST(EveryHalfIsTheFloatThatItMeans) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float value = HalfToFloat(static_cast<uint16_t>(bits));
+    CHECK(SameFloats({value}, {HalfByDefinition(static_cast<uint16_t>(bits))}));
+    const uint16_t back = FloatToHalf(value);
+    if (std::isnan(value)) {
+      CHECK((back & 0x7e00) == 0x7e00);
+    } else {
+      CHECK_EQ(back, bits);
+    }
+  }
+}
+
+TEST(FloatsBetweenTwoHalvesGoToTheNearerAndTiesToTheEven) {
+  for (uint16_t bits = 0; bits < 0x7bff; ++bits) {
+    const float below = HalfByDefinition(bits);
+    const float above = HalfByDefinition(static_cast<uint16_t>(bits + 1));
+    const float middle = below + (above - below) / 2;  // exact: a float has 13 bits more
+    CHECK_EQ(FloatToHalf(middle), bits + (bits & 1));
+    CHECK_EQ(FloatToHalf(std::nextafter(middle, 0.0f)), bits);
+    CHECK_EQ(FloatToHalf(std::nextafter(-middle, -INFINITY)), 0x8000 | (bits + 1));
+  }
+  CHECK_EQ(FloatToHalf(65519.996f), 0x7bff);
+  CHECK_EQ(FloatToHalf(65520.0f), 0x7c00);
+  CHECK_EQ(FloatToHalf(-1e30f), 0xfc00);
+  CHECK_EQ(FloatToHalf(1e-40f), 0);
+}
+
+TEST(AColumnComesBackAsTheFormatDefinesIt) {
+  constexpr size_t kColumns = 37;
+  for (const Scheme scheme : kSchemes) {
+    for (const size_t depth : {32, 96, 576}) {
+      const size_t row_bytes = BytesPerStoredRow(scheme, depth);
+      const std::vector<uint8_t> stored = RandomBytes(kColumns * row_bytes);
+      WeightPanels weights{scheme, kColumns, depth, BytesPerPanel(scheme, depth), nullptr};
+      CHECK_EQ(weights.bytes_per_panel % 64, 0u);
+      std::vector<uint8_t> panels(weights.num_panels() * weights.bytes_per_panel, 0xee);
+      // Two threads' shares, in either order.
+      PackPanels(scheme, stored.data(), kColumns, depth, 1, 2, panels.data());
+      PackPanels(scheme, stored.data(), kColumns, depth, 0, 1, panels.data());
+      weights.bytes = panels.data();
+      for (size_t n = 0; n < kColumns; ++n) {
+        std::vector<float> column(depth);
+        UnpackColumn(weights, n, column.data());
+        CHECK(SameFloats(column, Dequantized(scheme, stored.data() + n * row_bytes, depth)));
+      }
+      std::vector<float> padding(depth, 1.0f);
+      UnpackColumn(weights, kColumns, padding.data());
+      CHECK(SameFloats(padding, std::vector<float>(depth, 0.0f)));
+    }
+  }
+}
+
+TEST(FloatSchemesTakeAnyDepth) {
+  for (const Scheme scheme : {Scheme::kF32, Scheme::kF16, Scheme::kBf16}) {
+    for (const size_t depth : {1, 8, 17, 48}) {
+      const std::vector<uint8_t> stored = RandomBytes(3 * BytesPerStoredRow(scheme, depth));
+      WeightPanels weights{scheme, 3, depth, BytesPerPanel(scheme, depth), nullptr};
+      std::vector<uint8_t> panels(weights.bytes_per_panel, 0xee);
+      PackPanels(scheme, stored.data(), 3, depth, 0, 1, panels.data());
+      weights.bytes = panels.data();
+      std::vector<float> column(depth);
+      UnpackColumn(weights, 2, column.data());
+      CHECK(SameFloats(column, Dequantized(scheme, stored.data() + 2 * BytesPerStoredRow(scheme, depth), depth)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plait

@@ -1,0 +1,412 @@
+// Tests of the matrix kernels: every target gives the bits of the definition, whatever the number of rows.
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "base/cpu.h"
+#include "base/testing.h"
+#include "formats/half.h"
+#include "formats/pack.h"
+#include "ops/kernels.h"
+
+namespace plait {
+namespace {
+
+constexpr Scheme kFloatSchemes[] = {Scheme::kF32, Scheme::kF16, Scheme::kBf16};
+constexpr Scheme kIntegerSchemes[] = {Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1};
+
+std::vector<const Kernels*> SupportedKernels() {
+  std::vector<const Kernels*> kernels;
+  for (const Target target : SupportedTargets()) {
+    if (target == Target::kBaseline) kernels.push_back(&baseline::kKernels);
+#if defined(__x86_64__)
+    if (target == Target::kAvx2) kernels.push_back(&avx2::kKernels);
+    if (target == Target::kAvx512) kernels.push_back(&avx512::kKernels);
+#endif
+  }
+  return kernels;
+}
+
+// 64-byte aligned bytes of panels.
+struct FreeBytes {
+  void operator()(uint8_t* bytes) const { std::free(bytes); }
+};
+using Bytes = std::unique_ptr<uint8_t[], FreeBytes>;
+
+Bytes AlignedBytes(size_t count) {
+  return Bytes(static_cast<uint8_t*>(std::aligned_alloc(64, (count + 63) / 64 * 64)));
+}
+
+// A matrix as a file stores it, and its panels.
+struct Matrix {
+  std::vector<uint8_t> stored;
+  Bytes packed;
+  WeightPanels panels;
+};
+
+// Random codes, among them the extremes; scales and minima are halves of moderate size.
+std::vector<uint8_t> StoredMatrix(Scheme scheme, size_t columns, size_t depth, std::mt19937& random) {
+  std::vector<uint8_t> stored(columns * BytesPerStoredRow(scheme, depth));
+  std::normal_distribution<float> normal;
+  if (!IsInteger(scheme)) {
+    const size_t size = scheme == Scheme::kF32 ? 4 : 2;
+    for (size_t at = 0; at < stored.size(); at += size) {
+      const float weight = normal(random);
+      uint32_t bits = __builtin_bit_cast(uint32_t, weight);
+      if (scheme == Scheme::kF16) bits = FloatToHalf(weight);
+      if (scheme == Scheme::kBf16) bits >>= 16;
+      std::memcpy(&stored[at], &bits, size);
+    }
+    return stored;
+  }
+  const size_t halves = scheme == Scheme::kQ4_1 ? 2 : 1;
+  const size_t block_bytes = BytesPerStoredRow(scheme, kGroupSize);
+  for (size_t at = 0; at < stored.size(); at += block_bytes) {
+    for (size_t b = 2 * halves; b < block_bytes; ++b) stored[at + b] = static_cast<uint8_t>(random());
+    if (random() % 8 == 0) std::memset(&stored[at + 2 * halves], random() % 2 ? 0x80 : 0xff, block_bytes - 2 * halves);
+    for (size_t h = 0; h < halves; ++h) {
+      const uint16_t half = FloatToHalf(normal(random) * 0.05f);
+      std::memcpy(&stored[at + 2 * h], &half, 2);
+    }
+  }
+  return stored;
+}
+
+Matrix RandomMatrix(Scheme scheme, size_t columns, size_t depth, std::mt19937& random) {
+  Matrix matrix{StoredMatrix(scheme, columns, depth, random), nullptr, {}};
+  matrix.panels = {scheme, columns, depth, BytesPerPanel(scheme, depth), nullptr};
+  matrix.packed = AlignedBytes(matrix.panels.num_panels() * matrix.panels.bytes_per_panel);
+  PackPanels(scheme, matrix.stored.data(), columns, depth, 0, matrix.panels.num_panels(), matrix.packed.get());
+  matrix.panels.bytes = matrix.packed.get();
+  return matrix;
+}
+
+std::vector<float> RandomFloats(size_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<float> floats(count);
+  for (float& value : floats) value = normal(random);
+  return floats;
+}
+
+// Rows quantised by the definition of docs/adr/0006-number-schemes.md.
+struct Rows {
+  std::vector<int8_t> values;
+  std::vector<float> scales;
+  std::vector<int32_t> sums;
+  size_t depth = 0;
+
+  Rows(size_t rows, size_t depth)
+      : values(rows * depth), scales(rows * depth / kGroupSize), sums(rows * depth / kGroupSize), depth(depth) {}
+  QuantizedRows view() { return {values.data(), scales.data(), sums.data(), depth}; }
+};
+
+void QuantizeByDefinition(const float* x, size_t count, Rows& rows, size_t first_group) {
+  for (size_t g = 0; g < count / kGroupSize; ++g) {
+    const float* group = x + g * kGroupSize;
+    float largest = 0.0f;
+    bool finite = true;
+    for (size_t k = 0; k < kGroupSize; ++k) {
+      finite = finite && std::isfinite(group[k]);
+      largest = std::max(largest, std::fabs(group[k]));
+    }
+    const bool zero = !finite || largest < 0x1p-100f;
+    rows.scales[first_group + g] = !finite ? std::nanf("") : zero ? 0.0f : largest / 127.0f;
+    rows.sums[first_group + g] = 0;
+    for (size_t k = 0; k < kGroupSize; ++k) {
+      const int value = zero ? 0 : static_cast<int>(std::nearbyint(group[k] * (127.0f / largest)));
+      rows.values[(first_group + g) * kGroupSize + k] = static_cast<int8_t>(value);
+      rows.sums[first_group + g] += value;
+    }
+  }
+}
+
+float HalfAt(const uint8_t* at) { return HalfToFloat(static_cast<uint16_t>(at[0] | at[1] << 8)); }
+
+// One output before bias and factor, from the stored bytes.
+float FloatSum(Scheme scheme, const uint8_t* row, size_t depth, const float* x) {
+  float sum = 0.0f;
+  for (size_t k = 0; k < depth; ++k) {
+    float weight;
+    if (scheme == Scheme::kF32) {
+      std::memcpy(&weight, row + 4 * k, 4);
+    } else {
+      uint16_t bits;
+      std::memcpy(&bits, row + 2 * k, 2);
+      weight = scheme == Scheme::kF16 ? HalfToFloat(bits) : Bf16ToFloat(bits);
+    }
+    sum = std::fma(x[k], weight, sum);
+  }
+  return sum;
+}
+
+float IntegerSum(Scheme scheme, const uint8_t* row, size_t depth, const Rows& rows, size_t r) {
+  const size_t halves = scheme == Scheme::kQ4_1 ? 2 : 1;
+  const size_t block_bytes = BytesPerStoredRow(scheme, kGroupSize);
+  float sum = 0.0f;
+  for (size_t g = 0; g < depth / kGroupSize; ++g) {
+    const uint8_t* block = row + g * block_bytes;
+    const size_t at = r * (depth / kGroupSize) + g;
+    int32_t products = 0;
+    for (size_t k = 0; k < kGroupSize; ++k) {
+      int weight;
+      if (scheme == Scheme::kQ8_0) {
+        weight = static_cast<int8_t>(block[2 + k]);
+      } else {
+        const uint8_t byte = block[2 * halves + k % 16];
+        weight = (k < 16 ? byte & 15 : byte >> 4) - (scheme == Scheme::kQ4_0 ? 8 : 0);
+      }
+      products += weight * rows.values[at * kGroupSize + k];
+    }
+    sum = std::fma(static_cast<float>(products), HalfAt(block) * rows.scales[at], sum);
+    if (scheme == Scheme::kQ4_1) {
+      sum = std::fma(HalfAt(block + 2), rows.scales[at] * static_cast<float>(rows.sums[at]), sum);
+    }
+  }
+  return sum;
+}
+
+struct Epilogue {
+  bool bias;
+  float out_scale;
+  bool residual;
+};
+
+// Everything that a call needs, and the outputs by definition.
+struct Case {
+  Matrix matrix;
+  std::vector<float> x;
+  Rows quantized;
+  std::vector<float> bias;
+  std::vector<float> residual;
+  std::vector<float> sums;  // [rows][columns]
+  size_t num_rows;
+
+  Case(Scheme scheme, size_t num_rows, size_t columns, size_t depth, std::mt19937& random)
+      : matrix(RandomMatrix(scheme, columns, depth, random)),
+        x(RandomFloats(num_rows * depth, random)),
+        quantized(num_rows, IsInteger(scheme) ? depth : 0),
+        bias(RandomFloats(columns, random)),
+        residual(RandomFloats(num_rows * columns, random)),
+        sums(num_rows * columns),
+        num_rows(num_rows) {
+    if (IsInteger(scheme)) QuantizeByDefinition(x.data(), x.size(), quantized, 0);
+    const size_t row_bytes = BytesPerStoredRow(scheme, depth);
+    for (size_t r = 0; r < num_rows; ++r) {
+      for (size_t n = 0; n < columns; ++n) {
+        const uint8_t* row = matrix.stored.data() + n * row_bytes;
+        sums[r * columns + n] = IsInteger(scheme) ? IntegerSum(scheme, row, depth, quantized, r)
+                                                  : FloatSum(scheme, row, depth, &x[r * depth]);
+      }
+    }
+  }
+
+  float Expected(size_t row, size_t column, const Epilogue& epilogue) const {
+    const size_t columns = matrix.panels.columns;
+    float y = sums[row * columns + column];
+    if (epilogue.bias) y += bias[column];
+    y *= epilogue.out_scale;
+    return epilogue.residual ? residual[row * columns + column] + y : y;
+  }
+
+  // Rows [first_row, first_row + count) and a range of panels.
+  GemmCall Call(size_t first_row, size_t count, size_t first_panel, size_t num_panels, const Epilogue& epilogue,
+                float* y, size_t y_stride) {
+    GemmCall call;
+    const size_t columns = matrix.panels.columns;
+    const size_t depth = matrix.panels.depth;
+    call.weights = matrix.panels;
+    call.first_panel = first_panel;
+    call.num_panels = num_panels;
+    call.num_rows = count;
+    call.x = x.data() + first_row * depth;
+    call.x_stride = depth;
+    if (IsInteger(matrix.panels.scheme)) call.quantized = quantized.view().from_row(first_row);
+    call.y = y;
+    call.y_stride = y_stride;
+    call.bias = epilogue.bias ? bias.data() : nullptr;
+    call.out_scale = epilogue.out_scale;
+    call.residual = epilogue.residual ? residual.data() + first_row * columns : nullptr;
+    call.residual_stride = columns;
+    return call;
+  }
+};
+
+bool SameBits(float left, float right) { return std::memcmp(&left, &right, sizeof(left)) == 0; }
+
+// Runs rows [first_row, first_row + count) on every target. Counts outputs that differ from the definition, and writes
+// to what is no output: between the columns' end and the stride.
+size_t WrongOutputs(Case& test, size_t first_row, size_t count, const Epilogue& epilogue) {
+  const size_t columns = test.matrix.panels.columns;
+  const size_t stride = columns + 5;
+  size_t wrong = 0;
+  for (const Kernels* kernels : SupportedKernels()) {
+    std::vector<float> y(count * stride, 1234.5f);
+    kernels->gemm(test.Call(first_row, count, 0, test.matrix.panels.num_panels(), epilogue, y.data(), stride));
+    for (size_t r = 0; r < count; ++r) {
+      for (size_t n = 0; n < stride; ++n) {
+        const float expected = n < columns ? test.Expected(first_row + r, n, epilogue) : 1234.5f;
+        wrong += !SameBits(y[r * stride + n], expected);
+      }
+    }
+  }
+  return wrong;
+}
+
+void CheckEveryNumberOfRows(Scheme scheme, size_t columns, size_t depth) {
+  std::mt19937 random(static_cast<uint32_t>(depth));
+  Case test(scheme, 45, columns, depth, random);
+  for (size_t rows = 1; rows <= 40; ++rows) {
+    const Epilogue epilogue{rows % 2 == 0, rows % 3 == 0 ? 0.3f : 1.0f, rows % 4 < 2};
+    CHECK_EQ(WrongOutputs(test, rows % 6, rows, epilogue), 0u);
+  }
+}
+
+TEST(FloatProductsAreOneChainForEveryNumberOfRows) {
+  for (const Scheme scheme : kFloatSchemes) {
+    for (const size_t depth : {1, 8, 33, 48}) CheckEveryNumberOfRows(scheme, 37, depth);
+  }
+}
+
+TEST(IntegerProductsAreOneChainForEveryNumberOfRows) {
+  for (const Scheme scheme : kIntegerSchemes) {
+    for (const size_t depth : {32, 96}) CheckEveryNumberOfRows(scheme, 37, depth);
+  }
+}
+
+TEST(ColumnsOfAnyNumberAndWholePanels) {
+  std::mt19937 random(5);
+  for (const Scheme scheme : {Scheme::kF32, Scheme::kBf16, Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1}) {
+    for (const size_t columns : {1, 15, 16, 17, 32, 33, 47, 48}) {
+      Case test(scheme, 7, columns, 64, random);
+      CHECK_EQ(WrongOutputs(test, 0, 7, {true, 2.0f, true}), 0u);
+    }
+  }
+}
+
+TEST(ManyRowsAndTheDefaultModelsDepths) {
+  std::mt19937 random(6);
+  for (const Scheme scheme : {Scheme::kF32, Scheme::kF16, Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1}) {
+    Case shallow(scheme, 131, 20, 576, random);
+    CHECK_EQ(WrongOutputs(shallow, 0, 131, {false, 1.0f, true}), 0u);
+    Case deep(scheme, 13, 20, 1536, random);
+    CHECK_EQ(WrongOutputs(deep, 0, 13, {false, 1.0f, false}), 0u);
+  }
+}
+
+TEST(AChainContinuesBehindABlockOfDepth) {
+  std::mt19937 random(7);
+  for (const Scheme scheme : kFloatSchemes) {
+    Case deep(scheme, 5, 35, 8200, random);
+    CHECK_EQ(WrongOutputs(deep, 0, 5, {true, 0.5f, true}), 0u);
+  }
+  Case many_rows(Scheme::kF32, 110, 20, 4100, random);
+  CHECK_EQ(WrongOutputs(many_rows, 0, 110, {true, 0.5f, true}), 0u);
+}
+
+TEST(APanelRangeWritesItsColumnsAlone) {
+  std::mt19937 random(8);
+  for (const Scheme scheme : {Scheme::kF32, Scheme::kQ8_0, Scheme::kQ4_1}) {
+    Case test(scheme, 9, 88, 32, random);
+    const Epilogue epilogue{true, 1.0f, false};
+    for (const Kernels* kernels : SupportedKernels()) {
+      std::vector<float> y(9 * 88, -7.0f);
+      kernels->gemm(test.Call(0, 9, 1, 3, epilogue, y.data(), 88));
+      size_t wrong = 0;
+      for (size_t r = 0; r < 9; ++r) {
+        for (size_t n = 0; n < 88; ++n) {
+          wrong += !SameBits(y[r * 88 + n], n >= 16 && n < 64 ? test.Expected(r, n, epilogue) : -7.0f);
+        }
+      }
+      CHECK_EQ(wrong, 0u);
+    }
+  }
+}
+
+TEST(TheResidualMayBeTheOutput) {
+  std::mt19937 random(9);
+  for (const Scheme scheme : {Scheme::kF32, Scheme::kQ4_0}) {
+    Case test(scheme, 14, 40, 64, random);
+    for (const Kernels* kernels : SupportedKernels()) {
+      std::vector<float> y = test.residual;
+      GemmCall call = test.Call(0, 14, 0, 3, {false, 1.0f, true}, y.data(), 40);
+      call.residual = y.data();
+      kernels->gemm(call);
+      size_t wrong = 0;
+      for (size_t i = 0; i < y.size(); ++i)
+        wrong += !SameBits(y[i], test.Expected(i / 40, i % 40, {false, 1.0f, true}));
+      CHECK_EQ(wrong, 0u);
+    }
+  }
+}
+
+TEST(RowsQuantiseAsDefinedOnEveryTarget) {
+  std::mt19937 random(10);
+  constexpr size_t kDepth = 96;
+  constexpr size_t kRows = 300;
+  std::vector<float> x = RandomFloats(kRows * kDepth, random);
+  for (size_t r = 0; r < kRows; ++r) {
+    // Sizes from subnormal to almost the largest; many values half-way between two integers; whole and half-empty
+    // groups.
+    const float factor = std::ldexp(1.0f, static_cast<int>(random() % 244) - 126);
+    for (size_t k = 0; k < kDepth; ++k) {
+      float& value = x[r * kDepth + k];
+      if (r % 5 == 1) value = static_cast<float>(static_cast<int>(random() % 255) - 127) * 0.5f;
+      if (r % 5 == 1 && k % 32 == 3) value = 63.5f;
+      if (r % 5 == 2 && k % 3 != 0) value = 0.0f;
+      if (r % 7 != 3) value *= factor;
+    }
+  }
+  for (size_t k = 0; k < 32; ++k) x[k] = k % 2 ? -0.0f : 0.0f;
+  Rows expected(kRows, kDepth);
+  QuantizeByDefinition(x.data(), x.size(), expected, 0);
+  for (const Kernels* kernels : SupportedKernels()) {
+    Rows whole(kRows, kDepth);
+    kernels->quantize(x.data(), kDepth, kRows, whole.view());
+    Rows in_parts(kRows, kDepth);
+    kernels->quantize_columns(x.data(), kDepth, kRows, 64, 32, in_parts.view());
+    kernels->quantize_columns(x.data(), kDepth, kRows, 0, 64, in_parts.view());
+    for (const Rows* rows : {&whole, &in_parts}) {
+      CHECK(rows->values == expected.values);
+      CHECK(rows->scales == expected.scales);
+      CHECK(rows->sums == expected.sums);
+    }
+  }
+}
+
+TEST(WhatIsNotANumberStaysVisible) {
+  std::mt19937 random(11);
+  for (const Scheme scheme : {Scheme::kF32, Scheme::kF16, Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1}) {
+    for (const float poison : {std::nanf(""), -std::nanf(""), INFINITY, -INFINITY}) {
+      Case test(scheme, 3, 20, 64, random);
+      test.x[64 + 40] = poison;  // row 1
+      for (const Kernels* kernels : SupportedKernels()) {
+        if (IsInteger(scheme)) kernels->quantize(test.x.data(), 64, 3, test.quantized.view());
+        std::vector<float> y(3 * 20);
+        kernels->gemm(test.Call(0, 3, 0, 2, {false, 1.0f, false}, y.data(), 20));
+        for (size_t n = 0; n < 20; ++n) {
+          CHECK(!std::isfinite(y[20 + n]));
+          CHECK(SameBits(y[n], test.Expected(0, n, {false, 1.0f, false})));
+          CHECK(SameBits(y[40 + n], test.Expected(2, n, {false, 1.0f, false})));
+        }
+      }
+    }
+  }
+}
+
+TEST(NoRowsAndNoPanelsAreNoWork) {
+  std::mt19937 random(12);
+  Case test(Scheme::kQ8_0, 2, 16, 32, random);
+  for (const Kernels* kernels : SupportedKernels()) {
+    float y = 3.0f;
+    kernels->gemm(test.Call(0, 0, 0, 1, {false, 1.0f, false}, &y, 16));
+    kernels->gemm(test.Call(0, 2, 0, 0, {false, 1.0f, false}, &y, 16));
+    CHECK_EQ(y, 3.0f);
+  }
+}
+
+}  // namespace
+}  // namespace plait

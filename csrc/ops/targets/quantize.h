@@ -1,0 +1,114 @@
+// Quantisation of one group of activations, for whoever has the floats at hand.
+//
+// Owns the rule, docs/adr/0006-number-schemes.md: scale = max|x| / 127, values = x * (127 / max|x|) rounded to nearest
+// with ties to even. Groups whose largest magnitude is below 2^-100 are zero, with scale zero; groups with an infinity
+// or a NaN get a NaN scale. Invariant: the same bits on every target.
+
+#ifndef PLAIT_CSRC_OPS_TARGETS_QUANTIZE_H_
+#define PLAIT_CSRC_OPS_TARGETS_QUANTIZE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "formats/scheme.h"
+#include "ops/targets/simd.h"
+
+namespace plait::PLAIT_TARGET {
+
+inline constexpr int32_t kInfinityBits = 0x7f800000;
+inline constexpr int32_t kLeastMaximumBits = 0x0d800000;  // 2^-100: 127 / max stays finite, max / 127 normal
+
+#if defined(__AVX512F__)
+
+// Bits of the largest magnitude; above those of infinity if a value is a NaN.
+PLAIT_INLINE int32_t LargestMagnitudeBits(const float* x) {
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  const __m512i low = _mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x)), magnitude);
+  const __m512i high = _mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + 16)), magnitude);
+  return _mm512_reduce_max_epi32(_mm512_max_epi32(low, high));
+}
+
+// Rounds x * factor and returns the sum of the values.
+PLAIT_INLINE int32_t RoundGroup(const float* x, float factor, int8_t* values) {
+  const __m512 factors = _mm512_set1_ps(factor);
+  const __m512i low = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), factors));
+  const __m512i high = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 16), factors));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(values), _mm512_cvtepi32_epi8(low));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(values + 16), _mm512_cvtepi32_epi8(high));
+  return _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));
+}
+
+#elif defined(__AVX2__)
+
+PLAIT_INLINE int32_t LargestMagnitudeBits(const float* x) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  __m256i largest = _mm256_setzero_si256();
+  for (size_t i = 0; i < kGroupSize; i += 8) {
+    const __m256i bits = _mm256_castps_si256(_mm256_loadu_ps(x + i));
+    largest = _mm256_max_epi32(largest, _mm256_and_si256(bits, magnitude));
+  }
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+
+PLAIT_INLINE int32_t RoundGroup(const float* x, float factor, int8_t* values) {
+  const __m256 factors = _mm256_set1_ps(factor);
+  __m256i rounded[4];
+  for (size_t i = 0; i < 4; ++i) {
+    rounded[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), factors));
+  }
+  // Packing works within halves of a register; the permutation puts the fours back in order.
+  const __m256i words = _mm256_packs_epi32(rounded[0], rounded[1]);
+  const __m256i more_words = _mm256_packs_epi32(rounded[2], rounded[3]);
+  const __m256i bytes = _mm256_packs_epi16(words, more_words);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(values),
+                      _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+  const __m256i sums = _mm256_madd_epi16(_mm256_add_epi16(words, more_words), _mm256_set1_epi16(1));
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+
+#else
+
+PLAIT_INLINE int32_t LargestMagnitudeBits(const float* x) {
+  int32_t largest = 0;
+  for (size_t i = 0; i < kGroupSize; ++i) {
+    const int32_t bits = static_cast<int32_t>(BitsOf(x[i]) & 0x7fffffffu);
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
+PLAIT_INLINE int32_t RoundGroup(const float* x, float factor, int8_t* values) {
+  int32_t sum = 0;
+  for (size_t i = 0; i < kGroupSize; ++i) {
+    // The last place of this sum is 1, so the addition rounds.
+    const float shifted = x[i] * factor + 0x1.8p23f;
+    const int32_t value = static_cast<int32_t>(BitsOf(shifted)) - 0x4b400000;
+    values[i] = static_cast<int8_t>(value);
+    sum += value;
+  }
+  return sum;
+}
+
+#endif
+
+// Quantises x[0 .. 32).
+PLAIT_INLINE void QuantizeGroup(const float* x, int8_t* values, float* scale, int32_t* sum) {
+  const int32_t bits = LargestMagnitudeBits(x);
+  if (bits >= kLeastMaximumBits && bits < kInfinityBits) {
+    const float largest = FloatOf(static_cast<uint32_t>(bits));
+    *scale = largest / 127.0f;
+    *sum = RoundGroup(x, 127.0f / largest, values);
+    return;
+  }
+  for (size_t i = 0; i < kGroupSize; ++i) values[i] = 0;
+  *scale = bits >= kInfinityBits ? __builtin_nanf("") : 0.0f;
+  *sum = 0;
+}
+
+}  // namespace plait::PLAIT_TARGET
+
+#endif  // PLAIT_CSRC_OPS_TARGETS_QUANTIZE_H_
