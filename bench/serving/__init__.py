@@ -1,0 +1,1 @@
+"""Serving benchmarks: the workloads, who runs them, and what is made of the samples."""
