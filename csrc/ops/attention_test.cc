@@ -1,0 +1,425 @@
+// Tests of attention and of cache writes: every target against a scalar reference, bit for bit.
+//
+// Owns the reference, written from docs/concepts/numerics.md with one row and one key at a time, and the cases.
+// Invariant: all memory that a row may not look at is NaN.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "base/testing.h"
+#include "ops/kernels.h"
+#include "ops/rows_reference.h"
+
+namespace plait {
+namespace {
+
+using reference::Random;
+
+struct Shape {
+  size_t kv_heads = 1;
+  size_t group = 1;
+  size_t head_dim_k = 16;
+  size_t head_dim_v = 16;
+  size_t tokens_per_block = 32;
+  CacheType type = CacheType::kF16;
+  Reach reach = Reach::kCausal;
+  size_t reach_size = 0;
+  float softcap = 0.0f;
+  bool has_sinks = false;
+  size_t length = 100;  // slots written
+  float score_deviation = 1.0f;
+};
+
+// A sequence in a pool whose blocks are in random order, with a layer before and behind it, and NaN everywhere else.
+class Scene {
+ public:
+  Scene(const Shape& shape, uint32_t seed) : shape_(shape), random_(seed) {
+    const size_t number = shape.type == CacheType::kF16 ? 2 : 4;
+    const size_t per_head = (shape.head_dim_k + shape.head_dim_v) * shape.tokens_per_block * number;
+    place_.head_bytes = per_head;
+    place_.layer_offset = 64;
+    place_.block_bytes = 64 + per_head * shape.kv_heads + 64;
+    place_.tokens_per_block = shape.tokens_per_block;
+    place_.kv_heads = shape.kv_heads;
+    place_.head_dim_k = shape.head_dim_k;
+    place_.head_dim_v = shape.head_dim_v;
+    place_.type = shape.type;
+    num_blocks_ = (shape.length + shape.tokens_per_block - 1) / shape.tokens_per_block;
+    table_.resize(num_blocks_);
+    std::iota(table_.begin(), table_.end(), 1);  // block 0 is nobody's
+    for (size_t i = num_blocks_; i > 1; --i) std::swap(table_[i - 1], table_[random_.Below(i)]);
+    pool_.assign((num_blocks_ + 2) * place_.block_bytes + 64, 0xff);  // NaN in both types
+    place_.pool = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(pool_.data()) + 63) / 64 * 64);
+    k_ = random_.Normals(shape.length * k_stride());
+    v_ = random_.Normals(shape.length * v_stride());
+    q_ = random_.Normals(shape.length * q_stride(),
+                         shape.score_deviation / std::sqrt(static_cast<float>(shape.head_dim_k)));
+    sinks_ = random_.Normals(heads());
+  }
+
+  size_t heads() const { return shape_.kv_heads * shape_.group; }
+  size_t k_stride() const { return shape_.kv_heads * shape_.head_dim_k; }
+  size_t v_stride() const { return shape_.kv_heads * shape_.head_dim_v; }
+  size_t q_stride() const { return heads() * shape_.head_dim_k; }
+  size_t y_stride() const { return heads() * shape_.head_dim_v; }
+  const Shape& shape() const { return shape_; }
+  Random& random() { return random_; }
+  CachePlace& place() { return place_; }
+  std::vector<float>& v() { return v_; }
+
+  // Rows [start, start + num_rows) into the cache by the kernel.
+  void Write(const Kernels& kernels, size_t start, size_t num_rows) {
+    kernels.write_cache({place_, table_.data(), start, num_rows, k_.data() + start * k_stride(), k_stride(),
+                         v_.data() + start * v_stride(), v_stride()});
+  }
+
+  float Stored(size_t slot, size_t kv_head, bool is_key, size_t column) const {
+    const size_t tokens = place_.tokens_per_block;
+    const uint8_t* head = place_.pool + static_cast<size_t>(table_[slot / tokens]) * place_.block_bytes +
+                          place_.layer_offset + kv_head * place_.head_bytes;
+    const size_t inside = slot % tokens;
+    const size_t index =
+        is_key ? column * tokens + inside : place_.head_dim_k * tokens + inside * place_.head_dim_v + column;
+    if (place_.type == CacheType::kF32) {
+      float number;
+      std::memcpy(&number, head + index * 4, 4);
+      return number;
+    }
+    uint16_t number;
+    std::memcpy(&number, head + index * 2, 2);
+    return reference::FloatOfHalf(number);
+  }
+
+  float Rounded(float number) const {
+    return place_.type == CacheType::kF32 ? number : reference::FloatOfHalf(reference::HalfOf(number));
+  }
+  float Key(size_t slot, size_t kv_head, size_t d) const {
+    return Rounded(k_[slot * k_stride() + kv_head * shape_.head_dim_k + d]);
+  }
+  float Value(size_t slot, size_t kv_head, size_t c) const {
+    return Rounded(v_[slot * v_stride() + kv_head * shape_.head_dim_v + c]);
+  }
+
+  AttendCall Call(size_t kv_head, size_t start, size_t num_rows, float* y) const {
+    AttendCall call;
+    call.place = place_;
+    call.table = table_.data();
+    call.kv_head = kv_head;
+    call.group = shape_.group;
+    call.q = q_.data() + start * q_stride();
+    call.q_stride = q_stride();
+    call.y = y + start * y_stride();
+    call.y_stride = y_stride();
+    call.start = start;
+    call.num_rows = num_rows;
+    call.scale = 1.7f;
+    call.softcap = shape_.softcap;
+    call.reach = shape_.reach;
+    call.reach_size = shape_.reach == Reach::kAll ? shape_.length : shape_.reach_size;
+    call.sinks = shape_.has_sinks ? sinks_.data() : nullptr;
+    return call;
+  }
+
+  // Rows [start, start + num_rows) in pieces of `step` rows; every `split` tiles are a call of their own (0: one call).
+  void Attend(const Kernels& kernels, size_t start, size_t num_rows, size_t step, size_t split, float* y) const {
+    const size_t bytes = kernels.attend_scratch_bytes(shape_.group, shape_.head_dim_k, shape_.head_dim_v);
+    std::vector<uint8_t> scratch(bytes + 64, 0xff);
+    uint8_t* aligned = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
+    for (size_t row = 0; row < num_rows; row += step) {
+      for (size_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
+        AttendCall call = Call(kv_head, start + row, std::min(step, num_rows - row), y);
+        if (split == 0) {
+          kernels.attend(call, aligned);
+        } else {
+          AttendSplit(kernels, call, split, aligned);
+        }
+      }
+    }
+    CHECK(std::all_of(aligned + bytes, scratch.data() + scratch.size(), [](uint8_t byte) { return byte == 0xff; }));
+  }
+
+ private:
+  void AttendSplit(const Kernels& kernels, AttendCall call, size_t split, uint8_t* scratch) const {
+    const size_t num_tiles = (shape_.length + kKeyTile - 1) / kKeyTile;
+    const size_t per_tile = call.num_rows * call.group * (2 + shape_.head_dim_v);
+    std::vector<float> partials(num_tiles * per_tile, reference::kNan);
+    for (size_t tile = 0; tile < num_tiles; tile += split) {
+      call.partials = partials.data() + tile * per_tile;
+      call.first_tile = tile;
+      call.num_tiles = std::min(split, num_tiles - tile);
+      kernels.attend(call, scratch);
+    }
+    kernels.merge({partials.data(), num_tiles, call.num_rows, call.group, shape_.head_dim_v, call.kv_head, call.sinks,
+                   call.y, call.y_stride});
+  }
+
+  Shape shape_;
+  Random random_;
+  CachePlace place_;
+  size_t num_blocks_ = 0;
+  std::vector<int32_t> table_;
+  std::vector<uint8_t> pool_;
+  std::vector<float> k_, v_, q_, sinks_;
+};
+
+size_t FirstSeen(const AttendCall& call, size_t slot) {
+  if (call.reach == Reach::kWindow) return slot + 1 > call.reach_size ? slot + 1 - call.reach_size : 0;
+  return call.reach == Reach::kChunk ? slot / call.reach_size * call.reach_size : 0;
+}
+
+struct Tile {
+  float max;
+  float sum;
+  std::vector<float> o;
+};
+
+Tile ReferenceTile(const Scene& scene, const AttendCall& call, const float* q, size_t low, size_t high) {
+  const Shape& shape = scene.shape();
+  std::vector<float> p;
+  for (size_t slot = low; slot < high; ++slot) {
+    float s = 0.0f;
+    for (size_t d = 0; d < shape.head_dim_k; ++d) s = std::fma(q[d], scene.Key(slot, call.kv_head, d), s);
+    s *= call.scale;
+    if (call.softcap != 0.0f) s = call.softcap * reference::Tanh(s / call.softcap);
+    p.push_back(s);
+  }
+  Tile tile{*std::max_element(p.begin(), p.end()), 0.0f, std::vector<float>(shape.head_dim_v, 0.0f)};
+  float lanes[8] = {};
+  for (size_t i = 0; i < p.size(); ++i) {
+    p[i] = reference::Exp(p[i] - tile.max);
+    lanes[(low + i) % 8] += p[i];
+  }
+  for (size_t half = 4; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  tile.sum = lanes[0];
+  for (size_t i = 0; i < p.size(); ++i) {
+    for (size_t c = 0; c < shape.head_dim_v; ++c) {
+      tile.o[c] = std::fma(p[i], scene.Value(low + i, call.kv_head, c), tile.o[c]);
+    }
+  }
+  return tile;
+}
+
+void ReferenceRow(const Scene& scene, const AttendCall& call, size_t row, size_t head, float* y) {
+  const Shape& shape = scene.shape();
+  const size_t slot = call.start + row;
+  const size_t low = FirstSeen(call, slot);
+  const size_t high = call.reach == Reach::kAll ? call.reach_size : slot + 1;
+  Tile all{-reference::kInfinity, 0.0f, std::vector<float>(shape.head_dim_v, 0.0f)};
+  if (call.sinks != nullptr) all = {call.sinks[head], 1.0f, all.o};
+  const float* q = call.q + row * call.q_stride + head * shape.head_dim_k;
+  for (size_t first = low / kKeyTile * kKeyTile; first < high; first += kKeyTile) {
+    const Tile tile = ReferenceTile(scene, call, q, std::max(low, first), std::min(high, first + kKeyTile));
+    if (all.sum == 0.0f) {
+      all = tile;
+      continue;
+    }
+    const float max = std::max(all.max, tile.max);
+    const float kept = reference::Exp(all.max - max);
+    const float added = reference::Exp(tile.max - max);
+    all.max = max;
+    all.sum = std::fma(tile.sum, added, all.sum * kept);
+    for (size_t c = 0; c < shape.head_dim_v; ++c) all.o[c] = std::fma(tile.o[c], added, all.o[c] * kept);
+  }
+  for (size_t c = 0; c < shape.head_dim_v; ++c) y[c] = all.o[c] / all.sum;
+}
+
+// All rows of the sequence.
+std::vector<float> ReferenceAnswers(const Scene& scene, size_t start, size_t num_rows) {
+  const Shape& shape = scene.shape();
+  std::vector<float> y(shape.length * scene.y_stride(), reference::kNan);
+  for (size_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+    const AttendCall call = scene.Call(kv_head, start, num_rows, y.data());
+    for (size_t row = 0; row < num_rows; ++row) {
+      for (size_t h = 0; h < shape.group; ++h) {
+        const size_t head = kv_head * shape.group + h;
+        ReferenceRow(scene, call, row, head, call.y + row * call.y_stride + head * shape.head_dim_v);
+      }
+    }
+  }
+  return y;
+}
+
+// Every way to compute rows [start, length) of a scene, on every target.
+void CheckEveryWay(const Shape& shape, size_t start, uint32_t seed, const char* what) {
+  Scene scene(shape, seed);
+  const size_t num_rows = shape.length - start;
+  const std::vector<float> expected = ReferenceAnswers(scene, start, num_rows);
+  for (const Kernels* kernels : reference::TestedKernels()) {
+    scene.Write(*kernels, 0, shape.length);
+    for (const size_t step : {kMaxAttendRows, size_t{1}, 1 + scene.random().Below(20)}) {
+      for (const size_t split : {size_t{0}, size_t{1}, size_t{2}}) {
+        std::vector<float> y(expected.size(), reference::kNan);
+        scene.Attend(*kernels, start, num_rows, step, split, y.data());
+        reference::CheckSame(y, expected, what, kernels->target);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST(CausalRowsHaveTheReferencesBits) {
+  CheckEveryWay({.kv_heads = 2, .group = 3, .head_dim_k = 64, .head_dim_v = 64, .length = 300}, 230, 1, "causal");
+  CheckEveryWay({.group = 4, .type = CacheType::kF32, .length = 70}, 0, 2, "causal from the first row");
+  CheckEveryWay({.group = 1, .length = 530}, 500, 3, "one head");
+}
+
+TEST(NoBlockSizeMovesABit) {
+  for (const size_t tokens : {1, 4, 8, 16, 32, 64, 128, 256}) {
+    for (const CacheType type : {CacheType::kF16, CacheType::kF32}) {
+      CheckEveryWay({.group = 2, .tokens_per_block = tokens, .type = type, .length = 290}, 270, 4, "blocks");
+    }
+  }
+}
+
+TEST(HeadsNeedNotBeWholeVectors) {
+  for (const size_t width : {1, 8, 24, 40, 80, 100}) {
+    CheckEveryWay({.kv_heads = 2, .group = 2, .head_dim_k = width, .head_dim_v = width, .length = 60}, 45, 5, "width");
+    CheckEveryWay({.group = 3, .head_dim_k = 48, .head_dim_v = width, .type = CacheType::kF32, .length = 40}, 20, 6,
+                  "values of another width");
+  }
+}
+
+TEST(GroupsOfEverySize) {
+  for (size_t group = 1; group <= 16; ++group) {
+    CheckEveryWay({.group = group, .head_dim_k = 32, .head_dim_v = 96, .length = 70}, 64, 7, "group");
+  }
+}
+
+TEST(WindowsEndWhereTheySay) {
+  for (const size_t size : {1, 5, 16, 100, 255, 256, 257, 300}) {
+    CheckEveryWay({.group = 2, .reach = Reach::kWindow, .reach_size = size, .length = 600}, 560, 8, "window");
+  }
+  CheckEveryWay({.group = 3, .reach = Reach::kWindow, .reach_size = 33, .length = 70}, 0, 9, "window from the start");
+}
+
+TEST(ChunksBeginWhereTheySay) {
+  for (const size_t size : {1, 7, 64, 256, 300}) {
+    CheckEveryWay({.group = 2, .reach = Reach::kChunk, .reach_size = size, .length = 620}, 585, 10, "chunk");
+  }
+}
+
+TEST(RowsThatSeeAll) { CheckEveryWay({.group = 2, .reach = Reach::kAll, .length = 270}, 230, 11, "all"); }
+
+TEST(SinksAndSoftcapsHaveTheReferencesBits) {
+  CheckEveryWay({.kv_heads = 2, .group = 2, .has_sinks = true, .length = 300}, 270, 12, "sinks");
+  CheckEveryWay({.group = 3, .softcap = 5.0f, .length = 280, .score_deviation = 8.0f}, 250, 13, "softcap");
+  CheckEveryWay(
+      {.group = 3, .reach = Reach::kWindow, .reach_size = 20, .softcap = 50.0f, .has_sinks = true, .length = 300}, 290,
+      14, "all of it");
+}
+
+TEST(LargeScoresAndSmallWeights) {
+  CheckEveryWay({.group = 2, .length = 560, .score_deviation = 60.0f}, 540, 15, "large scores");
+}
+
+TEST(RandomCasesHaveTheReferencesBits) {
+  Random random(16);
+  for (uint32_t i = 0; i < 25; ++i) {
+    Shape shape;
+    shape.kv_heads = 1 + random.Below(2);
+    shape.group = 1 + random.Below(8);
+    shape.head_dim_k = 1 + random.Below(40);
+    shape.head_dim_v = 8 * (1 + random.Below(9));
+    shape.tokens_per_block = size_t{1} << random.Below(9);
+    shape.type = random.Below(3) == 0 ? CacheType::kF32 : CacheType::kF16;
+    shape.reach = static_cast<Reach>(random.Below(4));
+    shape.reach_size = 1 + random.Below(400);
+    shape.softcap = random.Below(4) == 0 ? 10.0f : 0.0f;
+    shape.has_sinks = random.Below(3) == 0;
+    shape.length = 1 + random.Below(600);
+    CheckEveryWay(shape, shape.length - std::min(shape.length, 1 + random.Below(25)), 100 + i, "random");
+  }
+}
+
+TEST(LaterTokensOfAChunkMayBeNan) {
+  Scene clean({.group = 3, .length = 120}, 17);
+  const std::vector<float> expected = ReferenceAnswers(clean, 60, 60);
+  for (const Kernels* kernels : reference::TestedKernels()) {
+    Scene scene({.group = 3, .length = 120}, 17);
+    std::fill(scene.v().begin() + 100 * static_cast<ptrdiff_t>(scene.v_stride()), scene.v().end(), reference::kNan);
+    scene.Write(*kernels, 0, 120);
+    std::vector<float> y(expected.size(), reference::kNan);
+    scene.Attend(*kernels, 60, 60, 60, 0, y.data());
+    const size_t end = 100 * scene.y_stride();
+    reference::CheckSame({y.begin(), y.begin() + static_cast<ptrdiff_t>(end)},
+                         {expected.begin(), expected.begin() + static_cast<ptrdiff_t>(end)}, "rows before",
+                         kernels->target);
+    CHECK(
+        std::all_of(y.begin() + static_cast<ptrdiff_t>(end), y.end(), [](float number) { return std::isnan(number); }));
+  }
+}
+
+TEST(WrittenNumbersAreRoundedOnceAndNothingElseIsTouched) {
+  for (const CacheType type : {CacheType::kF16, CacheType::kF32}) {
+    for (const size_t tokens : {1, 8, 16, 32, 64}) {
+      for (const Kernels* kernels : reference::TestedKernels()) {
+        Scene scene({.kv_heads = 2,
+                     .head_dim_k = 40,
+                     .head_dim_v = 23,
+                     .tokens_per_block = tokens,
+                     .type = type,
+                     .length = 150},
+                    18);
+        scene.v()[70 * scene.v_stride() + 1] = 65519.99f;
+        scene.v()[70 * scene.v_stride() + 2] = 65520.0f;
+        scene.v()[70 * scene.v_stride() + 3] = 0x1.002p-14f;
+        scene.v()[70 * scene.v_stride() + 4] = -0x1.8p-25f;
+        scene.v()[70 * scene.v_stride() + 5] = 0x1p-25f;
+        for (size_t start = 3, rows = 1; start + rows <= 150; start += rows, rows = rows * 2 + 1) {
+          scene.Write(*kernels, start, rows);
+        }
+        bool same = true;
+        for (size_t slot = 0; slot < 150; ++slot) {
+          const bool written = slot >= 3 && slot < 3 + 1 + 3 + 7 + 15 + 31 + 63;
+          for (size_t head = 0; head < 2; ++head) {
+            for (size_t d = 0; d < 40; ++d) {
+              same &= reference::SameBits(scene.Stored(slot, head, true, d),
+                                          written ? scene.Key(slot, head, d) : reference::kNan);
+            }
+            for (size_t c = 0; c < 23; ++c) {
+              same &= reference::SameBits(scene.Stored(slot, head, false, c),
+                                          written ? scene.Value(slot, head, c) : reference::kNan);
+            }
+          }
+        }
+        CHECK(same);
+      }
+    }
+  }
+}
+
+TEST(TheReferenceIsCloseToExactMathematics) {
+  Scene scene({.group = 2, .head_dim_k = 64, .head_dim_v = 32, .length = 700}, 19);
+  const std::vector<float> y = ReferenceAnswers(scene, 690, 10);
+  const AttendCall call = scene.Call(0, 690, 10, nullptr);
+  double worst = 0.0;
+  for (size_t row = 0; row < 10; ++row) {
+    for (size_t head = 0; head < 2; ++head) {
+      std::vector<double> o(32, 0.0);
+      double sum = 0.0;
+      for (size_t slot = 0; slot <= 690 + row; ++slot) {
+        double s = 0.0;
+        for (size_t d = 0; d < 64; ++d)
+          s += double{call.q[row * call.q_stride + head * 64 + d]} * scene.Key(slot, 0, d);
+        const double p = std::exp(s * double{call.scale});
+        sum += p;
+        for (size_t c = 0; c < 32; ++c) o[c] += p * scene.Value(slot, 0, c);
+      }
+      for (size_t c = 0; c < 32; ++c) {
+        worst = std::max(worst, std::fabs(o[c] / sum - y[(690 + row) * scene.y_stride() + head * 32 + c]));
+      }
+    }
+  }
+  CHECK(worst < 2e-6);  // the values are of size 1
+}
+
+}  // namespace plait

@@ -1,0 +1,286 @@
+// The two products of attention, and what is between them, for a few rows and the keys of one tile.
+//
+// Owns register tiles and the order of every sum within a key tile (docs/concepts/numerics.md, canonical attention).
+// Knows nothing about blocks, tables and who sees what: it is given pointers and ranges.
+// Invariant: a row's numbers do not depend on how many rows or keys are computed with it.
+
+#ifndef PLAIT_CSRC_OPS_TARGETS_ATTENTION_TILES_H_
+#define PLAIT_CSRC_OPS_TARGETS_ATTENTION_TILES_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/kernels.h"
+#include "ops/targets/math.h"
+#include "ops/targets/simd.h"
+
+namespace plait::PLAIT_TARGET {
+
+// Keys, and columns of values, that are loaded together: the smallest piece of both products on every target.
+inline constexpr size_t kPiece = 16;
+inline constexpr size_t kPieceVectors = kPiece / kLanes;
+
+// Rows and pieces of a register tile: accumulators, the loaded pieces and a factor fit the target's registers.
+#if defined(__AVX512F__)
+inline constexpr size_t kScoreRows = 12;
+inline constexpr size_t kValueRows = 6;
+PLAIT_INLINE constexpr size_t ScorePieces(size_t rows) { return rows <= 6 ? 4 : 2; }
+PLAIT_INLINE constexpr size_t ValuePieces(size_t) { return 4; }
+#elif defined(__AVX2__)
+inline constexpr size_t kScoreRows = 6;
+inline constexpr size_t kValueRows = 6;
+PLAIT_INLINE constexpr size_t ScorePieces(size_t rows) { return rows <= 3 ? 2 : 1; }
+PLAIT_INLINE constexpr size_t ValuePieces(size_t rows) { return rows <= 3 ? 2 : 1; }
+#else
+inline constexpr size_t kScoreRows = 3;
+inline constexpr size_t kValueRows = 3;
+PLAIT_INLINE constexpr size_t ScorePieces(size_t) { return 1; }
+PLAIT_INLINE constexpr size_t ValuePieces(size_t) { return 1; }
+#endif
+inline constexpr size_t kMostPieces = 4;
+
+PLAIT_INLINE F32 LoadNumber(const float* from) { return Load(from); }
+PLAIT_INLINE F32 LoadNumber(const uint16_t* from) { return LoadF16(from); }
+
+// s[r * kKeyTile + key] = scale * (chain over d of q[d * rows + r] * keys[piece][d * stride + key in piece]).
+template <typename Number>
+struct ScoreCall {
+  const float* q;
+  const Number* keys[kMostPieces];
+  size_t stride;
+  size_t depth;
+  float scale;
+  float* s;
+};
+
+template <size_t kRows, size_t kPieces, typename Number>
+void ScoreTile(const ScoreCall<Number>& call) {
+  constexpr size_t kVectors = kPieces * kPieceVectors;
+  F32 sums[kRows][kVectors];
+#pragma GCC unroll 16
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (size_t v = 0; v < kVectors; ++v) sums[r][v] = Zero();
+  }
+  const float* q = call.q;
+  const Number* keys[kPieces];
+#pragma GCC unroll 4
+  for (size_t p = 0; p < kPieces; ++p) keys[p] = call.keys[p];
+  for (size_t d = 0; d < call.depth; ++d) {
+    F32 k[kVectors];
+#pragma GCC unroll 16
+    for (size_t v = 0; v < kVectors; ++v) {
+      k[v] = LoadNumber(keys[v / kPieceVectors] + v % kPieceVectors * kLanes);
+    }
+#pragma GCC unroll 16
+    for (size_t r = 0; r < kRows; ++r) {
+      const F32 factor = Broadcast(q[r]);
+#pragma GCC unroll 16
+      for (size_t v = 0; v < kVectors; ++v) sums[r][v] = Fma(factor, k[v], sums[r][v]);
+    }
+    q += kRows;
+#pragma GCC unroll 4
+    for (size_t p = 0; p < kPieces; ++p) keys[p] += call.stride;
+  }
+  const F32 scale = Broadcast(call.scale);
+#pragma GCC unroll 16
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (size_t v = 0; v < kVectors; ++v) Store(call.s + r * kKeyTile + v * kLanes, Mul(sums[r][v], scale));
+  }
+}
+
+template <size_t kRows, typename Number>
+void ScorePiecesOf(const ScoreCall<Number>& call, size_t pieces) {
+  if (pieces == 1) return ScoreTile<kRows, 1, Number>(call);
+  if constexpr (ScorePieces(kRows) >= 2) {
+    if (pieces == 2) return ScoreTile<kRows, 2, Number>(call);
+  }
+  if constexpr (ScorePieces(kRows) >= 4) {
+    if (pieces == 3) return ScoreTile<kRows, 3, Number>(call);
+    if (pieces == 4) return ScoreTile<kRows, 4, Number>(call);
+  }
+}
+
+// `rows` in [1, kScoreRows], `pieces` in [1, ScorePieces(rows)].
+template <size_t kRows = kScoreRows, typename Number>
+void Score(const ScoreCall<Number>& call, size_t rows, size_t pieces) {
+  if (rows == kRows) return ScorePiecesOf<kRows>(call, pieces);
+  if constexpr (kRows > 1) return Score<kRows - 1>(call, rows, pieces);
+}
+
+// The lanes of a sum over a tile: key j to lane j mod 8.
+#if defined(__AVX512F__)
+struct Eight {
+  __m256 raw;
+};
+PLAIT_INLINE Eight NoSum() { return {_mm256_setzero_ps()}; }
+PLAIT_INLINE void AddPiece(const F32 (&p)[kPieceVectors], Eight* sum) {
+  sum->raw = _mm256_add_ps(sum->raw, _mm512_castps512_ps256(p[0].raw));
+  sum->raw = _mm256_add_ps(sum->raw, _mm512_extractf32x8_ps(p[0].raw, 1));
+}
+PLAIT_INLINE void StoreLanes(const Eight& sum, float* lanes) { _mm256_storeu_ps(lanes, sum.raw); }
+#else
+inline constexpr size_t kEightVectors = 8 / kLanes;
+struct Eight {
+  F32 part[kEightVectors];
+};
+PLAIT_INLINE Eight NoSum() {
+  Eight sum;
+  for (size_t i = 0; i < kEightVectors; ++i) sum.part[i] = Zero();
+  return sum;
+}
+PLAIT_INLINE void AddPiece(const F32 (&p)[kPieceVectors], Eight* sum) {
+  for (size_t i = 0; i < kPieceVectors; ++i) {
+    F32& part = sum->part[i % kEightVectors];
+    part = Add(part, p[i]);
+  }
+}
+PLAIT_INLINE void StoreLanes(const Eight& sum, float* lanes) {
+  for (size_t i = 0; i < kEightVectors; ++i) Store(lanes + i * kLanes, sum.part[i]);
+}
+#endif
+
+PLAIT_INLINE float SumOfLanes(const Eight& sum) {
+  float lanes[8];
+  StoreLanes(sum, lanes);
+  for (size_t half = 4; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+PLAIT_INLINE float LargestLane(F32 a) {
+  float lanes[kLanes];
+  Store(lanes, a);
+  for (size_t half = kLanes / 2; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+  }
+  return lanes[0];
+}
+
+// -inf in the lanes of keys outside [low, high), the first lane being key `first`.
+PLAIT_INLINE F32 Hidden(F32 s, size_t first, size_t low, size_t high) {
+  static constexpr float kCount[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const F32 lane = Load(kCount);
+  const float below = static_cast<float>(static_cast<ptrdiff_t>(low) - static_cast<ptrdiff_t>(first));
+  const float above = static_cast<float>(static_cast<ptrdiff_t>(high) - static_cast<ptrdiff_t>(first));
+  const F32 nothing = Broadcast(-__builtin_inff());
+  return Select(Less(lane, Broadcast(below)), nothing, Select(Less(lane, Broadcast(above)), s, nothing));
+}
+
+// m and l of numerics.md.
+struct TileSum {
+  float max;
+  float sum;
+};
+
+// Turns the scores of keys [low, high) of a tile into weights, with zeros beside them up to whole pieces.
+PLAIT_INLINE TileSum Weigh(float* s, size_t low, size_t high, float softcap) {
+  const size_t begin = low / kPiece * kPiece;
+  const F32 nothing = Broadcast(-__builtin_inff());
+  F32 max[kPieceVectors];
+  for (size_t v = 0; v < kPieceVectors; ++v) max[v] = nothing;
+  for (size_t key = begin; key < high; key += kPiece) {
+    const bool is_edge = key < low || key + kPiece > high;
+    for (size_t v = 0; v < kPieceVectors; ++v) {
+      const size_t first = key + v * kLanes;
+      F32 x = Load(s + first);
+      if (softcap != 0.0f) x = Mul(Broadcast(softcap), Tanh(Div(x, Broadcast(softcap))));
+      if (is_edge) x = Hidden(x, first, low, high);
+      if (is_edge || softcap != 0.0f) Store(s + first, x);
+      max[v] = Max(max[v], x);
+    }
+  }
+  for (size_t v = 1; v < kPieceVectors; ++v) max[0] = Max(max[0], max[v]);
+  const float largest = LargestLane(max[0]);
+  // Where every visible score is -inf, 0 keeps the weights zero; -inf - -inf is NaN.
+  const F32 base = Broadcast(largest == -__builtin_inff() ? 0.0f : largest);
+  Eight sum = NoSum();
+  for (size_t key = begin; key < high; key += kPiece) {
+    F32 p[kPieceVectors];
+    for (size_t v = 0; v < kPieceVectors; ++v) {
+      p[v] = ExpOfNegative(Sub(Load(s + key + v * kLanes), base));
+      Store(s + key + v * kLanes, p[v]);
+    }
+    AddPiece(p, &sum);
+  }
+  return {largest, SumOfLanes(sum)};
+}
+
+// o[r * o_stride + c] goes on with the chain over keys [low, high) of p[r * kKeyTile + key] * values of key, column c.
+template <typename Number>
+struct ValueCall {
+  const float* p;
+  const Number* const* blocks;  // [key / tokens], rows of `width` columns
+  size_t tokens;                // keys of a block
+  size_t width;
+  float* o;
+  size_t o_stride;
+};
+
+template <size_t kRows, size_t kPieces, typename Number>
+void ValueTile(const ValueCall<Number>& call, size_t column, size_t low, size_t high) {
+  constexpr size_t kVectors = kPieces * kPieceVectors;
+  F32 sums[kRows][kVectors];
+  float* o = call.o + column;
+#pragma GCC unroll 16
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (size_t v = 0; v < kVectors; ++v) sums[r][v] = Load(o + r * call.o_stride + v * kLanes);
+  }
+  for (size_t key = low; key < high;) {
+    const size_t block = key / call.tokens;
+    const size_t block_end = (block + 1) * call.tokens;
+    const size_t end = high < block_end ? high : block_end;
+    const Number* values = call.blocks[block] + (key - block * call.tokens) * call.width + column;
+    const float* p = call.p + key;
+    for (; key < end; ++key) {
+      F32 loaded[kVectors];
+#pragma GCC unroll 16
+      for (size_t v = 0; v < kVectors; ++v) loaded[v] = LoadNumber(values + v * kLanes);
+#pragma GCC unroll 16
+      for (size_t r = 0; r < kRows; ++r) {
+        const F32 factor = Broadcast(p[r * kKeyTile]);
+#pragma GCC unroll 16
+        for (size_t v = 0; v < kVectors; ++v) sums[r][v] = Fma(factor, loaded[v], sums[r][v]);
+      }
+      values += call.width;
+      ++p;
+    }
+  }
+#pragma GCC unroll 16
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (size_t v = 0; v < kVectors; ++v) Store(o + r * call.o_stride + v * kLanes, sums[r][v]);
+  }
+}
+
+template <size_t kRows, typename Number>
+void ValueColumns(const ValueCall<Number>& call, size_t low, size_t high) {
+  constexpr size_t kPieces = ValuePieces(kRows);
+  size_t column = 0;
+  for (; column + kPieces * kPiece <= call.width; column += kPieces * kPiece) {
+    ValueTile<kRows, kPieces, Number>(call, column, low, high);
+  }
+  if constexpr (kPieces == 4) {
+    if (column + 2 * kPiece <= call.width) {
+      ValueTile<kRows, 2, Number>(call, column, low, high);
+      column += 2 * kPiece;
+    }
+  }
+  if constexpr (kPieces >= 2) {
+    if (column < call.width) ValueTile<kRows, 1, Number>(call, column, low, high);
+  }
+}
+
+// `rows` in [1, kValueRows]; the width is a multiple of kPiece.
+template <size_t kRows = kValueRows, typename Number>
+void AddValues(const ValueCall<Number>& call, size_t rows, size_t low, size_t high) {
+  if (rows == kRows) return ValueColumns<kRows>(call, low, high);
+  if constexpr (kRows > 1) return AddValues<kRows - 1>(call, rows, low, high);
+}
+
+}  // namespace plait::PLAIT_TARGET
+
+#endif  // PLAIT_CSRC_OPS_TARGETS_ATTENTION_TILES_H_
