@@ -2,6 +2,7 @@
 //
 // Owns the table only. Invariant: it is a constant, so that no code of this target runs before it was chosen.
 
+#include "ops/sampler_loops.h"
 #include "ops/targets/functions.h"
 
 namespace plait::PLAIT_TARGET {
@@ -23,7 +24,7 @@ constinit const Kernels kKernels = {
     .glu = Glu,
     .arithmetic = RowArithmetic,
     .cap_logits = CapLogits,
-    .sampler = nullptr,
+    .sampler = &kSamplerLoops,
 };
 
 }  // namespace plait::PLAIT_TARGET
