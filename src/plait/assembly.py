@@ -47,5 +47,6 @@ def assemble(
         enable_prefix=enable_prefix,
     )
     kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix)
-    scheduler = ChunkedScheduler(ChunkedConfig(lives, info.max_step_tokens), kv, ports.events)
+    limits = ChunkedConfig(lives, info.max_step_tokens, queue_depth=info.queue_depth)
+    scheduler = ChunkedScheduler(limits, kv, ports.events)
     return EngineParts(Engine(config, clock, scheduler, executor, ports), scheduler, kv)

@@ -41,6 +41,14 @@ class Flying:
     known: bool
 
 
+@dataclass(frozen=True)
+class Copy:
+    """What a sequence takes from a partly matched block, in the first step that computes it."""
+
+    source: Prefix
+    num_tokens: int
+
+
 @dataclass(eq=False)
 class Talker:
     """A sequence. `tokens` is all it will ever say; what is decided by chance is only how far it gets."""
@@ -55,6 +63,8 @@ class Talker:
     flying: list[Flying] = field(default_factory=list)
     readers: int = 0
     lane: LaneId | None = None
+    copy: Copy | None = None
+    moves: tuple[Move, ...] = ()
     released_s: float | None = None
 
     @property
@@ -101,9 +111,10 @@ class World:
 
     def used_prefixes(self) -> set[Prefix]:
         used = {prefix for talker in [*self.live.values(), *self.quarantined] for prefix in self.prefixes(talker)}
-        for flight in self.flights.values():
-            for root, tokens in flight.sources:
-                used |= {(root, tokens[:end]) for end in range(self.size, len(tokens) + 1, self.size)}
+        sources = [talker.copy.source for talker in self.live.values() if talker.copy is not None]
+        sources += [source for flight in self.flights.values() for source in flight.sources]
+        for root, tokens in sources:
+            used |= {(root, tokens[:end]) for end in range(self.size, len(tokens) + 1, self.size)}
         return used
 
     def private(self, talker: Talker, group: int) -> list[BlockId]:
@@ -212,9 +223,12 @@ class World:
         tokens = self.random_tokens(6 * self.size)
         self.look(tokens, root)
         hit = self.kv.lookup(tokens, root) if publish else self.kv.no_hit()
+        hit = hit.without_tail() if self.dice.random() < 0.2 else hit
+        room = self.kv.room_behind(hit)
         seq = SeqId(self.num_seqs)
         self.num_seqs += 1
         self.kv.open(seq, root, hit, self.tell(), publish=publish)
+        assert self.kv.available_tokens == room
         talker = self.live[seq] = Talker(
             seq=seq,
             root=root,
@@ -224,9 +238,16 @@ class World:
             committed=hit.num_tokens,
             published=hit.num_tokens,
         )
+        if hit.tail is not None:
+            talker.copy = Copy(self.prefix_of(hit.tail.blocks), hit.tail.num_tokens)
+            assert list(talker.copy.source[1][: hit.num_reused]) == tokens[: hit.num_reused]
+            assert hit.num_reused < len(tokens)
         if not self.reserve(talker, len(tokens)):
             self.release(talker)
         return True
+
+    def prefix_of(self, blocks: tuple[BlockId, ...]) -> Prefix:
+        return next(prefix for prefix, entry in self.published.items() if entry.blocks == blocks)
 
     def reserve(self, talker: Talker, num_tokens: int) -> bool:
         """Reserve, and hold the grants and evictions against the model."""
@@ -257,7 +278,15 @@ class World:
             assert len(new) == count
             assert not taken & {(grant.group, block) for block in new}, "a block in use or in quarantine was granted"
             table += new
-        assert grants.moves == ()
+        if talker.copy is None or talker.moves:
+            assert grants.moves == ()
+            return
+        place, sources = talker.committed // self.size, self.published[talker.copy.source].blocks
+        talker.moves = tuple(
+            Move(GroupId(g), source, 0, table[place], 0, talker.copy.num_tokens)
+            for g, (source, table) in enumerate(zip(sources, talker.tables, strict=True))
+        )
+        assert grants.moves == talker.moves
 
     def forget(self, evicted: list[Prefix]) -> None:
         for prefix in evicted:
@@ -291,7 +320,10 @@ class World:
         chunks = []
         for talker in chosen:
             first = talker.planned_end
-            start = first + (self.copy_tail(talker, flight, moves) if self.dice.random() < 0.2 else 0)
+            if talker.copy is not None:
+                start = first + self.copy_hit(talker, talker.copy, flight, moves)
+            else:
+                start = first + (self.copy_tail(talker, flight, moves) if self.dice.random() < 0.2 else 0)
             end = self.dice.randint(start + 1, talker.num_slots(self.size))
             known = end - start > 1 or self.dice.random() < 0.6
             tokens = tuple(talker.tokens[start:end]) if known else FROM_DEVICE
@@ -316,6 +348,15 @@ class World:
         flight.readers.append(other)
         self.count("named")
         return (BlockGrant(other.seq, GroupId(0), 0, tuple(other.tables[0])),)
+
+    def copy_hit(self, talker: Talker, copy: Copy, flight: Flight, moves: list[Move]) -> int:
+        """The copy that came with the hit; from now on its step references the source. Returns how many tokens."""
+        moves += talker.moves
+        flight.sources += [copy.source] * len(talker.moves)
+        self.stamp(*copy.source, self.told_s)
+        talker.copy = None
+        self.count("hit copied")
+        return copy.num_tokens
 
     def copy_tail(self, talker: Talker, flight: Flight, moves: list[Move]) -> int:
         """Copy from a published block that says what this sequence says next; returns how many tokens."""
@@ -394,6 +435,9 @@ class World:
         del self.live[talker.seq]
         talker.released_s = self.now_s
         self.stamp(talker.root, tuple(talker.tokens[: talker.published]), self.now_s)
+        if talker.copy is not None:
+            self.stamp(*talker.copy.source, self.now_s)
+            talker.copy = None
         if talker.in_flight:
             self.quarantined.append(talker)
             self.count("quarantined")

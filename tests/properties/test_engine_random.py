@@ -69,13 +69,15 @@ def make_visit(number: int, rng: random.Random) -> Visit:
 
 def make_stage(rng: random.Random) -> Stage:
     edits = (unchanged, unchanged, in_bursts(3), failing(*rng.sample(range(20), 4)))
+    edit = rng.choice(edits)
     return Stage(
         num_blocks=rng.choice((8, 12, 40)),
         max_step_tokens=rng.choice((3, 8, 16)),
         max_rows=rng.choice((1, 2, 4)),
         max_model_tokens=rng.choice((20, 32)),
         enable_prefix=rng.random() < 0.8,
-        edit=rng.choice(edits),
+        edit=edit,
+        queue_depth=1 if edit is edits[2] else rng.choice((1, 2, 2, 3)),
     )
 
 

@@ -118,8 +118,29 @@ def test_answers_are_the_same_from_a_warm_index(ledger: Ledger, budget: int) -> 
     serving.serve(REQUESTS)
     ledger.check(serving.serve(REQUESTS))
     serving.close()
-    lengths = {one.id: len(one.prompt) for one in REQUESTS}
-    assert all(answer.num_cached >= (lengths[key[0]] - 1) // BLOCK * BLOCK for key, answer in serving.answers.items())
+    in_blocks = {one.id: (len(one.prompt) - 1) // BLOCK * BLOCK for one in REQUESTS}
+    assert all(answer.num_cached >= in_blocks[key[0]] for key, answer in serving.answers.items())
+    assert sum(answer.num_cached > in_blocks[key[0]] for key, answer in serving.answers.items()) >= 5
+
+
+@pytest.mark.parametrize("budget", [3, 64])
+def test_answers_are_the_same_behind_any_part_of_a_block(ledger: Ledger, budget: int) -> None:
+    """Somebody was there before who said the same up to a place inside a block, every place once, and then went on."""
+    serving = Serving(SERVED, Setup(max_step_tokens=budget, enable_prefix=True))
+    asked = REQUESTS[6]
+    for place in range(BLOCK, 3 * BLOCK):
+        other = tuple(token + 1 if token + 1 < VOCAB_SIZE else 4 for token in asked.prompt[place : place + 2 * BLOCK])
+        before = Request(
+            RequestId(f"before-{place}"),
+            asked.prompt[:place] + other,
+            SamplingParams(max_tokens=1),
+            tenant=f"at {place}",
+        )
+        serving.serve([before])
+        ledger.check(serving.serve([replace(asked, tenant=f"at {place}")]))
+        assert serving.answers[asked.id, 0].num_cached == place
+    serving.close()
+    assert serving.kv.explain().index.num_evictions == 0
 
 
 @pytest.mark.parametrize("enable_prefix", [False, True], ids=["no index", "index"])

@@ -62,6 +62,7 @@ def _play(given: Mapping[str, Table]) -> Stage:
         num_blocks=int(settings.pop("blocks", "64")),
         max_model_tokens=int(settings.pop("context", "100")),
         enable_prefix=settings.pop("prefix index", "on") == "on",
+        queue_depth=int(settings.pop("steps in flight", "2")),
         token_at=says(text) if (text := settings.pop("every sequence says", "")) else letter_at,
     )
     assert not settings, f"nobody knows the settings {list(settings)}"
@@ -164,6 +165,8 @@ def _text(run: Run, event: Finished) -> str:
 
 
 STEP: Mapping[str, Callable[[Step], str]] = {
+    "planned": lambda step: _time(step.event.at_s),
+    "sequences": lambda step: str(len(step.event.plan.chunks)),
     "start": lambda step: _time(step.result.start_s),
     "end": lambda step: _time(step.result.end_s),
     "chunks": lambda step: _listed([step.chunk(chunk) for chunk in step.event.plan.chunks]),

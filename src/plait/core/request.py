@@ -136,9 +136,10 @@ class Sequence:
     num_computed: int = 0
     """Tokens whose KV exists and is committed."""
     num_scheduled: int = 0
-    """Tokens planned in steps that are not collected yet."""
+    """Tokens planned in steps that are not collected yet, to be computed or copied. Above 0: the sequence is in flight.
+    """
     num_cached: int = 0
-    """Prompt tokens found in the prefix index at first admission; what usage reports."""
+    """Prompt tokens found in the prefix index at first admission, copied ones too; what usage reports."""
     num_preemptions: int = 0
     lane: LaneId | None = None
     row: int | None = None
@@ -155,8 +156,22 @@ class Sequence:
 
     @property
     def num_uncomputed(self) -> int:
-        """Tokens still to be planned: known, neither computed nor in flight."""
+        """Known tokens still to be planned: neither computed nor in flight. Below 0: so many tokens are in flight that
+        only the device knows.
+        """
         return len(self.tokens) - self.num_computed - self.num_scheduled
+
+    @property
+    def num_plannable(self) -> int:
+        """Tokens that a running sequence could be given to compute now. When every known one is computed or in flight
+        it is the one that the newest step in flight will sample, unless that is certain to be the last.
+        """
+        planned_end = self.num_computed + self.num_scheduled
+        num_known = len(self.tokens) - planned_end
+        if num_known > 0:
+            return num_known
+        # Nobody computes the last token of an answer.
+        return 1 if planned_end < len(self.request.prompt) + self.max_output_tokens - 1 else 0
 
     @property
     def output(self) -> list[int]:

@@ -97,8 +97,9 @@ class Engine:
             self._events(Collected(now, result))
             self._answer(self._scheduler.commit(result, now), now)
         self._answer(self._scheduler.expire(now), now)
-        for decision in self._scheduler.plan(now):
-            self._apply(decision, now)
+        while decisions := self._scheduler.plan(now):
+            for decision in decisions:
+                self._apply(decision, now)
         self._outbox.flush()
         if not self._closed:
             self._clock.wait(self._inbox, self._executor, until=self._wake_at(now))

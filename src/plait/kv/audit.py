@@ -33,7 +33,8 @@ def audit(
     pages    free + lent == all; a lent page has one borrower and holds something
     blocks   a block is in one table unless published; used exactly if referenced; every count follows from the states
     index    references are those of the users; children are evicted before parents; no two nodes own one block
-    tables   lengths of table, committed and planned slots agree; a table begins with its hit's blocks
+    tables   lengths of table, committed and planned slots agree; a table begins with its hit's blocks; a copy still to
+             be made goes behind them, and nothing is planned there yet
     flights  a sequence in flight is on one lane, its steps are consecutive, and none writes a shared block (H6, H7)
     planned  an announced block belongs to a step in flight of a live sequence
     """
@@ -52,6 +53,7 @@ def audit(
 def _expected_refs(tables: Iterable[SeqTable], flights: Mapping[StepId, Flight]) -> dict[Node, int]:
     refs: dict[Node, int] = {}
     users = [table.node for table in tables]
+    users += [table.copy.source for table in tables if table.copy is not None]
     users += [node for flight in flights.values() for node in flight.sources]
     for user in users:
         node: Node | None = user
@@ -103,6 +105,9 @@ def _check_table(table: SeqTable, tokens_per_block: int) -> None:
         raise InvariantError(f"{name}: published, committed, planned and granted slots do not ascend: {marks}")
     if len(chain) < table.num_hit_blocks or not 0 <= table.num_granted <= len(table.blocks[0]):
         raise InvariantError(f"{name} lost part of its hit or granted more than it holds")
+    hit_end, copy = table.num_hit_blocks * tokens_per_block, table.copy
+    if copy is not None and (copy.source.parent is not table.node or not table.node.length == hit_end == marks[2]):
+        raise InvariantError(f"{name} has still to copy block {copy.source.blocks} but goes on at slot {marks[2]}")
     if table.publishes and len(table.tail) != table.num_committed - table.node.length:
         raise InvariantError(f"{name} keeps {len(table.tail)} ids behind {table.node.length} published tokens")
     if table.publishes and len(table.tail) >= tokens_per_block:

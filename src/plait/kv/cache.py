@@ -10,7 +10,8 @@ The life of a sequence:
 
     hit = lookup(tokens, root)                      nothing changes
     open(seq, root, hit)                            the hit's blocks are referenced and begin the table
-    grants = reserve(seq, num_tokens)               private blocks behind them; None: shortage, nothing changed
+    grants = reserve(seq, num_tokens)               private blocks behind them, and the copies that a partly matched
+                                                    block needs; None: shortage, nothing changed
     submitted(plan) -> commit(step, seq, tokens)    per step, commit only for what was computed and accepted,
                     -> collected(step)              then collected, always
     release(seq)                                    free or cached, but in quarantine until its steps are collected
@@ -36,7 +37,7 @@ from plait.kv.index import Node, PrefixIndex
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.report import BlockCounts, CacheReport, GroupReport, IndexReport, Usage
-from plait.kv.tables import SeqTable
+from plait.kv.tables import Copy, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup, GroupKind
 
@@ -51,7 +52,7 @@ class Grants:
     moves: tuple[Move, ...]
 
 
-_NOTHING = Grants((), ())
+NO_GRANTS = Grants((), ())
 
 
 class KVCache:
@@ -104,7 +105,7 @@ class KVCache:
         return Hit(
             num_tokens=node.length,
             blocks=tuple(tuple(n.blocks[g] for n in chain) for g in range(len(self._pools))),
-            tail=Tail(near[0].blocks, near[1]) if near else None,
+            tail=Tail(near[0].blocks, near[1], near[0].id) if near else None,
             pending=pending,
             num_asked=len(tokens),
             node=node.id if chain else None,
@@ -115,14 +116,19 @@ class KVCache:
         return Hit(0, tuple(() for _ in self._pools), None, None, 0, None)
 
     def open(self, seq: SeqId, root: Root, hit: Hit, now_s: float, publish: bool = True) -> None:
-        """Begin a table with the hit's blocks. `publish=False`: what this sequence computes is never shared."""
+        """Begin a table with the hit's blocks; its tail is kept until a step copies it. `publish=False`: what this
+        sequence computes is never shared.
+        """
         self._advance(now_s)
         if seq in self._tables:
             raise InvariantError(f"sequence {seq} is opened twice")
         node = self._index.ensure_root(root) if hit.node is None else self._index.node(hit.node)
         if node is None or node.root != root or node.length != hit.num_tokens:
             raise InvariantError(f"sequence {seq} opens a stale hit of {hit.num_tokens} tokens; look up again")
+        copy = self._copy(seq, hit.tail, node) if hit.tail is not None else None
         self._index.acquire(node)
+        if copy is not None:
+            self._index.acquire(copy.source)
         self._tables[seq] = SeqTable(
             seq=seq,
             node=node,
@@ -132,18 +138,22 @@ class KVCache:
             num_slots=hit.num_tokens,
             num_committed=hit.num_tokens,
             planned_end=hit.num_tokens,
+            copy=copy,
         )
         self._asked_tokens += hit.num_asked
-        self._hit_tokens += hit.num_tokens
+        self._hit_tokens += hit.num_reused
 
     def reserve(self, seq: SeqId, num_tokens: int, now_s: float) -> Grants | None:
         """Let the table hold `num_tokens` tokens in all, evicting cached blocks if there is no other way.
 
-        Returns the entries not granted before, the hit's with the first; None: not enough memory, and nothing has
-        changed.
+        Returns the entries not granted before, the hit's with the first, and the copies that the step which goes on
+        behind the hit has to make; None: not enough memory, and nothing has changed.
         """
-        self._advance(now_s)
+        if now_s != self._now_s:
+            self._advance(now_s)
         table = self._table(seq)
+        if num_tokens <= table.num_slots and table.num_granted == len(table.blocks[0]):
+            return NO_GRANTS
         if num_tokens > table.num_slots:
             size = self.tokens_per_block
             want = -(-num_tokens // size)
@@ -154,15 +164,13 @@ class KVCache:
             for pool, blocks in zip(self._pools, table.blocks, strict=True):
                 blocks += pool.grant(seq, count, frugal)
             table.num_slots = want * size
-        first, end = table.num_granted, len(table.blocks[0])
-        if first == end:
-            return _NOTHING
-        table.num_granted = end
+        first = table.num_granted
+        table.num_granted = len(table.blocks[0])
         grants = [
             BlockGrant(seq, pool.group, first, tuple(blocks[first:]))
             for pool, blocks in zip(self._pools, table.blocks, strict=True)
         ]
-        return Grants(tuple(grants), ())
+        return Grants(tuple(grants), table.take_moves([pool.group for pool in self._pools]))
 
     def submitted(self, plan: StepPlan) -> None:
         """A step is in flight: whatever it names stays as it is until `collected`. Raises if the plan writes what it
@@ -171,7 +179,10 @@ class KVCache:
         A block has at most one writing sequence, which is on one lane; published blocks are never written (H6, H7).
         """
         for table in self._flights.submit(plan).writers:
-            self._plan_next(table)
+            if table.copy is not None:
+                self._drop_copy(table, self._now_s)
+            if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
+                self._plan_next(table)
 
     def commit(self, step: StepId, seq: SeqId, tokens: Sequence[int], now_s: float) -> None:
         """`tokens`: the ids of the slots that `step` wrote and that were accepted, in order, moved ones first.
@@ -179,7 +190,8 @@ class KVCache:
 
         Comes before `collected(step)`; not for cancelled or failed sequences, nor for released ones.
         """
-        self._advance(now_s)
+        if now_s != self._now_s:
+            self._advance(now_s)
         table = self._table(seq)
         writing = table.writing.get(step)
         if writing is None:
@@ -198,13 +210,16 @@ class KVCache:
             table.tail += tokens
             if len(table.tail) >= self.tokens_per_block:
                 self._publish(table, now_s)
-            self._plan_next(table)
+            if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
+                self._plan_next(table)
 
     def collected(self, step: StepId) -> None:
         """The step is over, however it ended: what only it held back is free or evictable now."""
         flight = self._flights.collect(step)
-        for table in dict.fromkeys([*flight.writers, *flight.readers]):
-            self._settle(table)
+        for table in dict.fromkeys([*flight.writers, *flight.readers]) if flight.readers else flight.writers:
+            # Of somebody who lives, is in the next step too and announces nothing, nothing changes.
+            if table.released_s is not None or table.planned is not None or not table.writing:
+                self._settle(table)
         for node in flight.sources:
             self._index.release(node, self._now_s)
 
@@ -216,6 +231,8 @@ class KVCache:
         table = self._table(seq)
         del self._tables[seq]
         table.released_s = now_s
+        if table.copy is not None:
+            self._drop_copy(table, now_s)
         if table.planned is not None:
             self._planned.drop(seq, table.planned)
             table.planned = None
@@ -232,17 +249,23 @@ class KVCache:
         return tuple(self._table(seq).blocks[group])
 
     @property
+    def num_quarantined(self) -> int:
+        """Released sequences whose memory comes back when steps in flight are collected."""
+        return len(self._quarantined)
+
+    @property
     def available_tokens(self) -> int:
         """Tokens that a new sequence without a hit could reserve now, evicting all that may be evicted."""
         return self._num_tokens_within(self._num_loose_pages(), [pool.num_obtainable for pool in self._pools])
 
     def room_behind(self, hit: Hit) -> int:
-        """Tokens that a sequence could reserve behind `hit` if it were opened now. The hit's own blocks are no room,
-        though they may be evictable until then.
+        """Tokens that a sequence could reserve behind the full blocks of `hit` if it were opened now. The hit's own
+        blocks are no room, its tail's too, though they may be evictable until then.
         """
         num_pages, have = self._pages.num_free, []
-        for pool, blocks in zip(self._pools, hit.blocks, strict=True):
-            idle = [block for block in blocks if pool.state(block) == BlockState.EVICTABLE]
+        for g, (pool, blocks) in enumerate(zip(self._pools, hit.blocks, strict=True)):
+            kept = blocks if hit.tail is None else (*blocks, hit.tail.blocks[g])
+            idle = [block for block in kept if pool.state(block) == BlockState.EVICTABLE]
             pages = dict.fromkeys(block // pool.blocks_per_page for block in idle)
             num_kept = sum(_is_unpinned(pool, page) for page in pages)
             num_pages += pool.num_unpinned_pages - num_kept
@@ -306,6 +329,18 @@ class KVCache:
             raise InvariantError(f"time goes back from {self._now_s} s to {now_s} s")
         self._now_s = now_s
 
+    def _copy(self, seq: SeqId, tail: Tail, behind: Node) -> Copy:
+        source = self._index.node(tail.node)
+        if source is None or source.parent is not behind:
+            raise InvariantError(f"sequence {seq} opens a stale hit with a tail of {tail.num_tokens}; look up again")
+        return Copy(source, tail.num_tokens)
+
+    def _drop_copy(self, table: SeqTable, at_s: float) -> None:
+        """The copy is in flight, and referenced by its step, or nobody wants it any more."""
+        if table.copy is not None:
+            self._index.release(table.copy.source, at_s)
+            table.copy = None
+
     def _settle(self, table: SeqTable) -> None:
         """One step fewer names this sequence."""
         if table.released_s is not None and not table.is_in_flight:
@@ -346,7 +381,9 @@ class KVCache:
         del table.tail[:end]
 
     def _plan_next(self, table: SeqTable) -> None:
-        """Announce the block that this sequence's steps in flight will publish next, if its tokens are known."""
+        """Announce the block that this sequence's steps in flight will publish next, if its tokens are known. Without
+        effect, so best not called, while nothing is announced and they fill no block: most of the time.
+        """
         if table.planned is not None:
             self._planned.drop(table.seq, table.planned)
             table.planned = None

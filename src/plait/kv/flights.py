@@ -59,7 +59,7 @@ class Flights:
         for move in plan.moves:
             self._move(move, flight, moved)
         for chunk in plan.chunks:
-            self._write(chunk, flight, _num_moved(moved.pop(chunk.seq, [0])))
+            self._write(chunk, flight, _num_moved(moved.pop(chunk.seq)) if chunk.seq in moved else 0)
         if moved:
             raise InvariantError(f"step {plan.step} copies into sequence {next(iter(moved))} but has no chunk of it")
         for grant in plan.blocks:

@@ -7,7 +7,7 @@ next eviction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from plait.core.ids import BlockId, StepId
 
@@ -35,13 +35,16 @@ class Tail:
 
     blocks: tuple[BlockId, ...]
     num_tokens: int
+    node: int = field(compare=False)
+    """The block's node in the index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """The longest published prefix of a prompt in full blocks."""
+    """The longest published prefix of a prompt: full blocks, and perhaps the beginning of one more."""
 
     num_tokens: int
+    """In full blocks."""
     blocks: tuple[tuple[BlockId, ...], ...]
     """Per group, in token order."""
     tail: Tail | None
@@ -52,3 +55,12 @@ class Hit:
     """Tokens of the prompt that was looked up."""
     node: int | None
     """The last full block's node in the index; None: no full block."""
+
+    @property
+    def num_reused(self) -> int:
+        """Tokens that need not be computed: those of full blocks, and those that can be copied."""
+        return self.num_tokens + (self.tail.num_tokens if self.tail is not None else 0)
+
+    def without_tail(self) -> Hit:
+        """The full blocks alone: no copy, and no block kept for it."""
+        return replace(self, tail=None)

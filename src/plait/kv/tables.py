@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from plait.core.ids import BlockId, LaneId, SeqId, StepId
+from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
+from plait.core.step import Move
 from plait.kv.index import Node
 from plait.kv.planned import PlannedBlock
 
@@ -27,6 +28,14 @@ class Writing(NamedTuple):
     start: int
     end: int
     tokens: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The first `num_tokens` slots of a published block, to be copied behind the hit by the step that goes on there."""
+
+    source: Node
+    num_tokens: int
 
 
 @dataclass(slots=True, eq=False)
@@ -53,11 +62,24 @@ class SeqTable:
     """Steps in flight that name blocks of this sequence without a chunk of it."""
     lane: LaneId | None = None
     planned: PlannedBlock | None = None
+    copy: Copy | None = None
+    """Referenced for this sequence until a step in flight does it."""
+    copy_granted: bool = False
+    """`reserve` has handed out the moves."""
     released_s: float | None = None
 
     @property
     def is_in_flight(self) -> bool:
         return bool(self.writing) or self.num_readers > 0
+
+    def take_moves(self, groups: Sequence[GroupId]) -> tuple[Move, ...]:
+        """What `copy` needs, once: when the block behind the hit is there to be copied into."""
+        copy, place = self.copy, self.num_hit_blocks
+        if copy is None or self.copy_granted or len(self.blocks[0]) <= place:
+            return ()
+        self.copy_granted = True
+        sources = zip(groups, copy.source.blocks, self.blocks, strict=True)
+        return tuple(Move(group, source, 0, blocks[place], 0, copy.num_tokens) for group, source, blocks in sources)
 
     def next_planned(self, tokens_per_block: int) -> PlannedBlock | None:
         """The first block behind `node` that the steps in flight fill, as far as their token ids are known."""

@@ -1,13 +1,18 @@
-"""Chunked: the baseline policy. One launch at a time, decode first, prompts cut to a token budget, first come first.
+"""Chunked: the baseline policy. Every launch holds whatever there is to do: decode first, prompts cut to a token
+budget, first come first.
 
 There is no prefill or decode phase: every running sequence has tokens whose KV is not computed, and the step's budget
 is handed out until computed catches up with known. Prefix hits, resumed preemptions and chunked prompts all fall out
 of that one rule.
 Owns the choice of who gets the budget, and nothing else; sequences live in `plait.sched.lives`.
 
+Ahead: while a step is in flight the next one is planned behind it, up to `queue_depth`, so that the device never waits
+for Python (docs/adr/0007). The token that a sequence says in the step before is then taken from the device, so
+everybody who runs is in every step and batches do not come apart.
+
 Memory: a sequence starts when its whole known text plus one block of growth for every running sequence fits, so a
 started prompt never stalls half-way (CONTRACTS H10). When growth fails all the same, the youngest running sequence
-leaves and is computed again later.
+leaves and is computed again later; while a step in flight names it, it is left out of the next one first.
 """
 
 from __future__ import annotations
@@ -32,6 +37,8 @@ class ChunkedConfig:
     max_step_tokens: int = 512
     """Tokens computed in one step at most."""
     lane: LaneId = LANE
+    queue_depth: int = 1
+    """Steps in flight at once at most; what the executor's info allows."""
 
 
 class ChunkedScheduler:
@@ -44,7 +51,7 @@ class ChunkedScheduler:
 
     def plan(self, now: float) -> list[Decision]:
         decisions: list[Decision] = [*self._lives.take_cancels()]
-        if self._lives.num_in_flight:
+        if self._lives.num_in_flight_on(self._config.lane) >= self._config.queue_depth:
             return decisions
         step = OpenStep(self._config.lane, self._config.max_step_tokens)
         self._plan_running(step, now)
@@ -55,20 +62,37 @@ class ChunkedScheduler:
 
     def _plan_running(self, step: OpenStep, now: float) -> None:
         # Decode first: one token each, so that a long prompt in the same step cannot take their place in the budget.
-        for seq in sorted(self._lives.running, key=lambda seq: seq.num_uncomputed > 1):
+        prompts: list[tuple[Sequence, int]] = []
+        resting: Sequence | None = None
+        for seq in self._lives.running.copy():
             if step.budget <= 0:
                 return
-            if seq.num_uncomputed > 0:
-                self._go_on(step, seq, now)
+            num_tokens = seq.num_plannable
+            if num_tokens > 1:
+                prompts.append((seq, num_tokens))
+            elif num_tokens and seq is not resting and seq.state is SeqState.RUNNING:
+                resting = self._go_on(step, seq, num_tokens, now) or resting
+        for seq, num_tokens in prompts:
+            if step.budget <= 0:
+                return
+            if seq is not resting and seq.state is SeqState.RUNNING:
+                resting = self._go_on(step, seq, num_tokens, now) or resting
 
-    def _go_on(self, step: OpenStep, seq: Sequence, now: float) -> None:
-        """The next chunk of a running sequence, at the cost of the youngest while memory is short. It may have become
-        a victim itself meanwhile.
+    def _go_on(self, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> Sequence | None:
+        """The next chunk of a running sequence, at the cost of the youngest while memory is short.
+
+        What a step in flight names cannot leave: the youngest, returned then, rests in this step, so that it can when
+        the step before is collected. Until then, or while memory is coming anyway, `seq` gets nothing. It may also have
+        become a victim itself.
         """
-        while seq.state is SeqState.RUNNING and not self._lives.go_on(step, seq, now):
-            # Nothing is in flight while planning, so whoever is not in this step may leave.
-            victim = next(one for one in reversed(self._lives.running) if one.id not in step.chunks)
-            self._lives.preempt(victim, now)
+        while seq.state is SeqState.RUNNING and not self._lives.go_on(step, seq, num_tokens, now):
+            if self._lives.is_memory_coming:
+                return None
+            youngest = self._lives.running[-1]
+            if youngest.num_scheduled:
+                return youngest
+            self._lives.preempt(youngest, now)
+        return None
 
     def _plan_waiting(self, step: OpenStep, now: float) -> None:
         self._blocked = None
@@ -91,9 +115,10 @@ class ChunkedScheduler:
         hit = self._lives.lookup(seq)
         if self._lives.is_held(seq, hit):
             return Blocked.BY_PREFIX
-        if not self._lives.has_room(seq, hit):
+        fitting = self._lives.fitting(seq, hit)
+        if fitting is None:
             return Blocked.BY_MEMORY
-        self._lives.join(step, seq, hit, now)
+        self._lives.join(step, seq, fitting, now)
         return None
 
     @property

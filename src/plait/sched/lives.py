@@ -72,6 +72,14 @@ class Lives:
         """Of whoever waits or runs."""
         return self._deadlines.earliest()
 
+    def num_in_flight_on(self, lane: LaneId) -> int:
+        return sum(plan.lane == lane for plan in self._in_flight.values())
+
+    @property
+    def is_memory_coming(self) -> bool:
+        """Whether collecting a step in flight will free memory, because somebody has ended whom it names."""
+        return self._kv.num_quarantined > 0
+
     def num_free_rows(self, lane: LaneId) -> int:
         return self._rows.num_free(lane)
 
@@ -81,18 +89,22 @@ class Lives:
 
     def is_held(self, seq: Sequence, hit: Hit) -> bool:
         """Whether somebody who runs is computing what `seq` would have to compute first."""
-        return self._uses_prefix(seq) and self._holds.is_held(seq, self._root(seq), hit.num_tokens)
+        return self._uses_prefix(seq) and self._holds.is_held(seq, self._root(seq), hit.num_reused)
 
-    def has_room(self, seq: Sequence, hit: Hit) -> bool:
-        """Whether all of a waiting sequence fits beside one more block for everybody (CONTRACTS H10). Alone, it needs
-        no such reserve.
+    def fitting(self, seq: Sequence, hit: Hit) -> Hit | None:
+        """As much of the hit as leaves room for all of a waiting sequence beside one more block for everybody
+        (CONTRACTS H10); None: there is no room. Alone, it needs no such reserve.
         """
         growth = (len(self.running) + 1) * self._kv.tokens_per_block if self.running else 0
-        if len(seq.tokens) - hit.num_tokens + growth <= self._kv.room_behind(hit):
-            return True
+        needed = len(seq.tokens) - hit.num_tokens + growth
+        if needed <= self._kv.room_behind(hit):
+            return hit
+        # A tail is copied, so what it is copied from takes room beside the copy.
+        if hit.tail is not None and needed <= self._kv.room_behind(hit.without_tail()):
+            return hit.without_tail()
         if not self.running and not self._in_flight:
             raise InvariantError(f"sequence {seq.id} does not fit into empty memory: {self._kv.explain()}")
-        return False
+        return None
 
     # What a policy does.
 
@@ -114,24 +126,27 @@ class Lives:
             raise InvariantError(f"sequence {seq.id} does not fit into the room there was: {self._kv.explain()}")
         self.waiting.remove(seq)
         if seq.state is SeqState.WAITING:
-            seq.num_cached = hit.num_tokens
+            seq.num_cached = hit.num_reused
             seq.scheduled_s = now
-            self._events(Scheduled(now, seq.id, hit.num_tokens))
+            self._events(Scheduled(now, seq.id, hit.num_reused))
         seq.state, seq.lane, seq.row = SeqState.RUNNING, step.lane, self._rows.take(step.lane)
-        seq.num_computed = hit.num_tokens
+        # What is copied from a partly matched block is in flight like what is computed.
+        seq.num_computed, seq.num_scheduled = hit.num_tokens, hit.num_reused - hit.num_tokens
         bisect.insort(self.running, seq, key=order_key)
         step.joins.append(self._join(seq, seq.row))
-        step.add(seq, grants)
+        step.add(seq, min(seq.num_plannable, step.budget), grants)
         if uses_prefix:
-            self._holds.computing(seq, root, hit.num_tokens)
+            self._holds.computing(seq, root, hit.num_reused)
 
-    def go_on(self, step: OpenStep, seq: Sequence, now: float) -> bool:
-        """A running sequence gets its next chunk. False: there is no memory for it, and nothing has changed."""
-        end = seq.num_computed + seq.num_scheduled + step.num_next(seq)
-        grants = self._kv.reserve(seq.id, end, now)
+    def go_on(self, step: OpenStep, seq: Sequence, num_plannable: int, now: float) -> bool:
+        """A running sequence gets its next chunk, of at most its `num_plannable` tokens. False: there is no memory for
+        it, and nothing has changed.
+        """
+        num_tokens = min(num_plannable, step.budget)
+        grants = self._kv.reserve(seq.id, seq.num_computed + seq.num_scheduled + num_tokens, now)
         if grants is None:
             return False
-        step.add(seq, grants)
+        step.add(seq, num_tokens, grants)
         return True
 
     def preempt(self, seq: Sequence, now: float) -> None:
@@ -189,9 +204,9 @@ class Lives:
         return updates
 
     def take_cancels(self) -> list[Cancel]:
-        """Cancels that no executor was told yet; they count as told."""
+        """Cancels that no executor was told yet, of steps that are still in flight; they count as told."""
         cancels, self._cancels = self._cancels, []
-        return cancels
+        return [cancel for cancel in cancels if cancel.step in self._in_flight]
 
     def explain(self) -> str:
         """For whoever looks for a fault."""
@@ -218,16 +233,18 @@ class Lives:
     def _commit_chunk(
         self, step: StepId, seq: Sequence, chunk: Chunk, given: SeqResult, now: float
     ) -> SeqUpdate | None:
-        seq.num_scheduled -= chunk.num_tokens
         if given.status is SeqStatus.CANCELLED:
-            return None
+            raise InvariantError(f"step {step} cancelled sequence {seq.id}, but nobody asked for it")
         if given.status is SeqStatus.FAILED:
             self._finish(seq, now)
             return SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=given.error or "the step failed")
-        end = chunk.start + given.num_computed
-        self._kv.commit(step, seq.id, seq.tokens[chunk.start : end], now)
+        # Steps are committed in order, so this one goes on at `num_computed`, with what it copied if it copied.
+        start, end = seq.num_computed, chunk.start + given.num_computed
+        self._kv.commit(step, seq.id, seq.tokens[start:end], now)
         seq.num_computed = end
-        self._holds.computed(seq)
+        seq.num_scheduled -= chunk.end - start
+        if start < len(seq.request.prompt):
+            self._holds.computed(seq)
         if not given.tokens:
             return None
         update = take_tokens(seq, given, self._config.eos_token_ids)
@@ -237,7 +254,7 @@ class Lives:
 
     def _finish(self, seq: Sequence, now: float) -> None:
         if seq.state is SeqState.RUNNING:
-            for plan in self._in_flight.values():
+            for plan in self._in_flight.values() if seq.num_scheduled else ():
                 if any(chunk.seq == seq.id for chunk in plan.chunks):
                     self._cancels.append(Cancel(plan.step, (seq.id,)))
             self._vacate(seq, now)
@@ -267,7 +284,7 @@ class Lives:
             seed=seq.seed % 2**64,
             choice=seq.choice,
             num_prompt=seq.num_prompt,
-            history=tuple(seq.tokens[: seq.num_computed]) if sampling.has_penalties else (),
+            history=tuple(seq.tokens[: seq.num_computed + seq.num_scheduled]) if sampling.has_penalties else (),
             adapter=seq.request.adapter,
             eos_token_ids=self._config.eos_token_ids,
         )

@@ -10,8 +10,12 @@ from dataclasses import dataclass, field
 
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import Sequence
-from plait.core.step import BlockGrant, Chunk, Join, Leave, Move, OutputKind, Outputs, StepPlan
+from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, Leave, Move, OutputKind, Outputs, StepPlan
 from plait.kv.cache import Grants
+
+_NO_OUTPUTS: tuple[Outputs, ...] = ()
+_SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
+"""Of every chunk of one token that samples; made once, because most chunks are such."""
 
 
 @dataclass(slots=True)
@@ -25,18 +29,16 @@ class OpenStep:
     grants: list[BlockGrant] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
 
-    def num_next(self, seq: Sequence) -> int:
-        """How many tokens of `seq` would be added now."""
-        return min(seq.num_uncomputed, self.budget)
-
-    def add(self, seq: Sequence, grants: Grants) -> None:
-        """Take as many uncomputed tokens of `seq` as the budget allows; the row behind the last known token samples."""
-        start, num_tokens = seq.num_computed + seq.num_scheduled, self.num_next(seq)
-        outputs: tuple[Outputs, ...] = ()
-        if start + num_tokens == len(seq.tokens):
-            outputs = (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
+    def add(self, seq: Sequence, num_tokens: int, grants: Grants) -> None:
+        """The next `num_tokens` tokens of `seq`, which the budget allows; the row of the last known or unknown token
+        samples.
+        """
+        start = seq.num_computed + seq.num_scheduled
         tokens = tuple(seq.tokens[start : start + num_tokens])
-        self.chunks[seq.id] = Chunk(seq.id, start, num_tokens, tokens, outputs=outputs)
+        outputs = _NO_OUTPUTS
+        if start + num_tokens >= len(seq.tokens):
+            outputs = _SAMPLES_ONE if num_tokens == 1 else (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
+        self.chunks[seq.id] = Chunk(seq.id, start, num_tokens, tokens or FROM_DEVICE, None, outputs)
         self.grants += grants.blocks
         self.moves += grants.moves
         self.budget -= num_tokens

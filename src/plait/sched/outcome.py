@@ -13,24 +13,19 @@ from plait.core.step import SeqResult
 
 def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...]) -> SeqUpdate:
     """Append sampled tokens to the sequence up to its end, and report them. Tokens behind an end are dropped."""
-    sampling = seq.request.sampling
-    taken: list[int] = []
+    sampling, num_output = seq.request.sampling, seq.num_output
     reason: FinishReason | None = None
     stop_token: int | None = None
+    num_taken = 0
     for token in given.tokens:
         seq.tokens.append(token)
-        taken.append(token)
+        num_taken += 1
+        num_output += 1
         is_eos = token in eos_token_ids and not sampling.ignore_eos
-        if (is_eos or token in sampling.stop_token_ids) and seq.num_output > sampling.min_tokens:
+        if (is_eos or token in sampling.stop_token_ids) and num_output > sampling.min_tokens:
             reason, stop_token = FinishReason.STOP, token
             break
-        if seq.num_output >= seq.max_output_tokens:
+        if num_output >= seq.max_output_tokens:
             reason = FinishReason.LENGTH
             break
-    return SeqUpdate(
-        seq=seq.id,
-        tokens=tuple(taken),
-        logprobs=given.logprobs[: len(taken)],
-        finish_reason=reason,
-        stop_token=stop_token,
-    )
+    return SeqUpdate(seq.id, given.tokens[:num_taken], given.logprobs[:num_taken], reason, stop_token)

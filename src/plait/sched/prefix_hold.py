@@ -1,8 +1,10 @@
 """Prefix holds: a common prefix is computed once.
 
-Owns the knowledge of which prompt blocks running sequences are about to compute. A waiting sequence whose next
-uncached block is among them is held back until it is published (CONTRACTS "a common prefix is computed once": lookup
-alone sees only what exists).
+Owns the knowledge of which full prompt blocks running sequences are about to compute, by halves: the second half of a
+block includes its first. A waiting sequence that could use the next half block of them, as part of a full block or as a
+tail to copy, is held back until the block is published (CONTRACTS "a common prefix is computed once": lookup alone sees
+only what exists). Less than half a block is not worth a step's wait: every prompt of a model begins with the same few
+tokens.
 Invariant: every entry belongs to a running sequence that has not computed that block yet, so a held sequence is
 always released by a step of somebody else, by that sequence's end, or by its preemption.
 
@@ -20,31 +22,38 @@ from plait.core.request import Sequence
 
 
 class PrefixHolds:
-    """Blocks of `tokens_per_block` prompt tokens that are being computed now, by chained hash."""
+    """Half blocks of prompt tokens that are being computed now, by chained hash. A block of an odd number of tokens has
+    no half and counts as a whole.
+    """
 
     def __init__(self, tokens_per_block: int) -> None:
         self._tokens_per_block = tokens_per_block
+        self._halves = 1 if tokens_per_block % 2 else 2
+        self._tokens_per_key = tokens_per_block // self._halves
         self._owner: dict[int, SeqId] = {}
         self._keys: dict[SeqId, list[int]] = {}
 
     def keys_of(self, seq: Sequence, root: Hashable) -> list[int]:
-        """Chained hashes of the full prompt blocks of a sequence; kept until `forget`."""
+        """Chained hashes of the prompt's half blocks; kept until `forget`."""
         keys = self._keys.get(seq.id)
         if keys is None:
             keys = self._keys[seq.id] = self._chain(seq.request.prompt, root)
         return keys
 
     def is_held(self, seq: Sequence, root: Hashable, num_hit: int) -> bool:
-        """Whether somebody is computing the first full prompt block of `seq` behind its `num_hit` cached tokens."""
+        """Whether somebody is computing the first half block of `seq` that its `num_hit` cached tokens do not cover."""
         keys = self.keys_of(seq, root)
-        first = num_hit // self._tokens_per_block
-        # One token must be computed in any case, so a block that ends the prompt can never be taken from another.
-        usable = (len(seq.tokens) - 1) // self._tokens_per_block
+        first = num_hit // self._tokens_per_key
+        # One token must be computed in any case, so a half block that ends the prompt cannot be taken from another.
+        usable = (len(seq.tokens) - 1) // self._tokens_per_key
         return first < min(usable, len(keys)) and self._owner.get(keys[first], seq.id) != seq.id
 
     def computing(self, seq: Sequence, root: Hashable, num_hit: int) -> None:
-        """`seq` was admitted and will compute its prompt blocks behind `num_hit`."""
-        for key in self.keys_of(seq, root)[num_hit // self._tokens_per_block :]:
+        """`seq` was admitted and will compute its prompt blocks behind `num_hit`. What its prompt does not fill is
+        published late or never, so nobody waits for it.
+        """
+        keys = self.keys_of(seq, root)
+        for key in keys[num_hit // self._tokens_per_key : self._num_published(len(seq.request.prompt))]:
             self._owner.setdefault(key, seq.id)
 
     def computed(self, seq: Sequence) -> None:
@@ -52,9 +61,9 @@ class PrefixHolds:
         keys = self._keys.get(seq.id)
         if keys is None:
             return
-        done = min(seq.num_computed // self._tokens_per_block, len(keys))
+        done = self._num_published(seq.num_computed)
         self._drop(seq.id, keys[:done])
-        if done == len(keys):
+        if done >= self._num_published(len(seq.request.prompt)):
             del self._keys[seq.id]
 
     def forget(self, seq: Sequence) -> None:
@@ -70,13 +79,17 @@ class PrefixHolds:
         if strangers:
             raise InvariantError(f"holds: keys of sequences {strangers} are kept, which have ended")
 
+    def _num_published(self, num_tokens: int) -> int:
+        """Keys of the full blocks of so many computed tokens."""
+        return num_tokens // self._tokens_per_block * self._halves
+
     def _drop(self, seq_id: SeqId, keys: list[int]) -> None:
         for key in keys:
             if self._owner.get(key) == seq_id:
                 del self._owner[key]
 
     def _chain(self, prompt: tuple[int, ...], root: Hashable) -> list[int]:
-        step = self._tokens_per_block
+        step = self._tokens_per_key
         keys: list[int] = []
         key = hash(root)
         for start in range(0, len(prompt) - step + 1, step):

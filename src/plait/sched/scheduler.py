@@ -36,8 +36,8 @@ class Scheduler(Protocol):
         """Take a new sequence into the queue. `RequestError` if it could never be served; then nothing has changed."""
 
     def plan(self, now: float) -> list[Decision]:
-        """What to do now, in order; every `Submit` counts as submitted when this returns. Empty: nothing can be done
-        yet.
+        """What to do now, in order, with one `Submit` at most, which counts as submitted when this returns. Apply it
+        and ask again, so that a device has its step while the next one is planned. Empty: nothing can be done yet.
         """
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:

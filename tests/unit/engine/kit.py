@@ -199,7 +199,9 @@ def failing(*seqs: int) -> Edit:
 
 
 def in_bursts(count: int, token_at: TokenSource = letter_at) -> Edit:
-    """The device gives `count` tokens where others give one, as one with a drafter does."""
+    """The device gives `count` tokens where others give one, as one with a drafter does. Where they end is not known
+    before, so no step may be planned ahead: `queue_depth` is 1.
+    """
 
     def edit(plan: StepPlan, result: StepResult) -> StepResult:
         return replace(result, seqs=tuple(map(more, plan.chunks, result.seqs)))
@@ -254,6 +256,7 @@ class Stage:
         token_at: TokenSource = letter_at,
         edit: Edit = unchanged,
         step_limit_s: float = 1e6,
+        queue_depth: int = 2,
         seed: int = 0,
         has_text: bool = True,
         listener: EventSink | None = None,
@@ -265,7 +268,7 @@ class Stage:
         self.script = Script(self.inbox, self.sim_clock)
         self._listener = listener
         groups = [GroupSlots(num_blocks=num_blocks, tokens_per_block=BLOCK_TOKENS)]
-        info = replace(INFO, max_step_tokens=max_step_tokens, max_rows=max_rows)
+        info = replace(INFO, max_step_tokens=max_step_tokens, max_rows=max_rows, queue_depth=queue_depth)
         self.device = SimulatedExecutor(info, groups, self.sim_clock, OneSecondPerToken(), token_at)
         streams = text_stream_factory(byte_text().tokenizer) if has_text else None
         parts = assemble(

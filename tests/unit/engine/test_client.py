@@ -27,6 +27,12 @@ async def text_of(running: Live, request: Request) -> str:
     return "".join([delta.text async for delta in running.client.submit(request)])
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """Whoever waits for this waits within somebody's patience."""
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
 async def first_of(deltas: AsyncIterator[Delta]) -> Delta:
     return await anext(deltas)
 
@@ -297,7 +303,9 @@ def test_health_says_what_is_going_on() -> None:
     async def look(running: Live) -> None:
         running.device.hold()
         tasks = [asyncio.create_task(text_of(running, ask(f"r{number}", "xyz"[number % 3]))) for number in range(6)]
-        await asyncio.to_thread(running.wait_for_step)
+        await until(lambda: running.scheduler.num_running + running.scheduler.num_waiting == 6)
+        running.device.let(1)
+        await until(lambda: running.client.health().num_running == 4)
         health = running.client.health()
         assert (health.ok, health.num_running, health.num_waiting, health.reason) == (True, 4, 2, None)
         running.device.let()

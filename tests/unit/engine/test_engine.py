@@ -73,7 +73,7 @@ def test_cached_prompt_tokens_are_reported() -> None:
     stage.arrive(ask("s", "abcdefgh"), at_s=50.0)
     stage.run()
     assert stage.answers.last("r").num_cached == 0
-    assert stage.answers.last("s").num_cached == 4
+    assert stage.answers.last("s").num_cached == 7
     assert stage.answers.text("r") == stage.answers.text("s") == "ijkl"
 
 
@@ -240,7 +240,8 @@ def test_a_stop_string_over_token_borders_ends_the_sequence_and_is_not_shown() -
     assert (last.finish_reason, last.stop_reason) == (FinishReason.STOP, "gh")
     assert stage.of(Finished)[0].reason is FinishReason.STOP
     assert stage.of(Finished)[0].num_output == len(stage.answers.tokens("r")) == 5
-    assert len(stage.of(Submitted)) == 5, "the scheduler was told"
+    assert len(stage.of(Submitted)) == 6, "the scheduler was told: one step was in flight, and is the last"
+    assert [event.decision for event in stage.of(Applied)] == [Cancel(StepId(5), (SeqId(0),))]
 
 
 def test_a_stop_string_may_be_included() -> None:
@@ -271,7 +272,7 @@ def test_a_stop_string_that_the_last_allowed_token_completes_is_a_stop() -> None
 
 
 def test_tokens_behind_a_stop_string_never_happened() -> None:
-    stage = Stage(edit=in_bursts(4))
+    stage = Stage(edit=in_bursts(4), queue_depth=1)
     stage.arrive(ask("r", "abc", max_tokens=30, sampling=replace(STOPPING, logprobs=0)))
     stage.arrive(ask("s", "abc", max_tokens=6), at_s=90.0)
     stage.run()
@@ -332,7 +333,10 @@ def test_abort_while_running_cancels_the_step_and_frees_the_memory() -> None:
     stage.run()
     (delta,) = stage.answers.deltas("r")
     assert delta.finish_reason is FinishReason.ABORT
-    assert [(event.at_s, event.decision) for event in stage.of(Applied)] == [(2.0, Cancel(StepId(0), (SeqId(0),)))]
+    assert [(event.at_s, event.decision) for event in stage.of(Applied)] == [
+        (2.0, Cancel(StepId(0), (SeqId(0),))),
+        (2.0, Cancel(StepId(1), (SeqId(0),))),
+    ]
     assert [event.at_s for event in stage.of(Finished) if event.request == "r"] == [2.0]
     assert stage.answers.text("s") == "de"
     stage.assert_memory_is_empty()
@@ -396,7 +400,7 @@ def test_a_deadline_that_passes_while_running_cancels_the_step_and_frees_the_mem
     assert last.finish_reason is FinishReason.ERROR
     assert last.error == "deadline_exceeded: still running 0.000 s after its deadline; send less work at once"
     assert [event.at_s for event in stage.of(Finished) if event.request == "late"] == [14.5]
-    assert [event.at_s for event in stage.of(Applied)] == [14.5]
+    assert [event.at_s for event in stage.of(Applied)] == [14.5, 14.5]
     assert stage.answers.text("other") == "defghijk"
     stage.assert_memory_is_empty()
 
@@ -504,7 +508,7 @@ def test_events_pair_up_and_time_never_goes_back() -> None:
 
 
 def test_what_was_emitted_is_what_was_answered() -> None:
-    stage = Stage(edit=in_bursts(3))
+    stage = Stage(edit=in_bursts(3), queue_depth=1)
     stage.arrive(ask("r", "ab", max_tokens=10, n=2), ask("s", "abcd", max_tokens=30, sampling=STOPPING))
     stage.run()
     emitted = sum(event.num_tokens for event in stage.of(Emitted))

@@ -42,7 +42,7 @@ def test_one_token_is_always_left_to_compute() -> None:
     table = stage.cache("aaaabbbb")
     hit = stage.hit("aaaabbbb")
     assert hit.num_tokens == 4
-    assert hit.tail == Tail((table[1],), 3), "three of the second block's tokens could be copied"
+    assert hit.tail == Tail((table[1],), 3, node=0), "three of the second block's tokens could be copied"
     assert stage.hit("aaaabbbbc").num_tokens == 8
 
 
@@ -63,7 +63,7 @@ def test_a_partly_matched_block_is_found_token_by_token(prompt: str, tail: tuple
     stage = Stage(make_kv(8))
     last = {text: stage.cache(text)[-1] for text in ("aaaa", "aaaabbbb", "aaaabccc")}
     found = stage.hit(prompt).tail
-    assert found == (Tail((last[tail[0]],), tail[1]) if tail else None)
+    assert found == (Tail((last[tail[0]],), tail[1], node=0) if tail else None)
 
 
 @pytest.mark.parametrize(

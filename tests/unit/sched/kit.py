@@ -35,6 +35,7 @@ class Stage:
         max_step_tokens: int = 16,
         max_rows: int = 4,
         enable_prefix: bool = True,
+        queue_depth: int = 1,
         answer: Callable[[Chunk], int] = next_token,
     ) -> None:
         self.kv: KVCache = make_kv(num_blocks, enable_prefix=enable_prefix)
@@ -46,7 +47,8 @@ class Stage:
             eos_token_ids=(EOS,),
             enable_prefix=enable_prefix,
         )
-        self.scheduler = ChunkedScheduler(ChunkedConfig(lives, max_step_tokens), self.kv, self.events.append)
+        config = ChunkedConfig(lives, max_step_tokens, queue_depth=queue_depth)
+        self.scheduler = ChunkedScheduler(config, self.kv, self.events.append)
         self.now = 0.0
         self.plans: list[StepPlan] = []
         self.updates: list[SeqUpdate] = []
@@ -120,12 +122,19 @@ class Stage:
             self.finish(plan)
         return plan
 
-    def run(self, max_steps: int = 1_000) -> None:
-        """Until nothing is left to do."""
+    def run(self, max_steps: int = 1_000, *, obeys: bool = True) -> None:
+        """Until nothing is left to do. `obeys`: cancels come in time; else the device has done everything by then."""
+        queue: list[StepPlan] = []
         for _ in range(max_steps):
-            if self.step() is None:
+            while (plan := self.plan()) is not None:
+                queue.append(plan)
+            if not queue:
                 assert self.scheduler.num_running == self.scheduler.num_waiting == 0, "stuck with work left"
                 return
+            oldest = queue.pop(0)
+            told = [seq for cancel in self.cancels if cancel.step == oldest.step for seq in cancel.seqs]
+            self.finish(oldest, cancelled=told if obeys else ())
+            self.scheduler.check()
         raise AssertionError(f"not done after {max_steps} steps")
 
     def output(self, seq: Seq) -> list[int]:

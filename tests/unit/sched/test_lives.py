@@ -39,7 +39,7 @@ class Play:
         step = OpenStep(lane, budget)
         for seq in seqs:
             if seq.state is SeqState.RUNNING:
-                assert self.lives.go_on(step, seq, 0.0)
+                assert self.lives.go_on(step, seq, seq.num_plannable, 0.0)
             else:
                 self.lives.join(step, seq, self.lives.lookup(seq), 0.0)
         plan = self.lives.submit(step).plan
@@ -136,9 +136,9 @@ def test_shortage_is_a_value_and_changes_nothing() -> None:
     seq, other = play.admit(range(4)), play.admit(range(20, 24))
     play.end(play.step(seq, other))
     step = OpenStep(ONE, 8)
-    assert not play.lives.go_on(step, seq, 0.0)
+    assert not play.lives.go_on(step, seq, seq.num_plannable, 0.0)
     assert (step.chunks, step.budget, seq.num_scheduled) == ({}, 8, 0)
-    assert not play.lives.has_room(play.admit(range(50, 54)), play.kv.no_hit())
+    assert play.lives.fitting(play.admit(range(50, 54)), play.kv.no_hit()) is None
     play.check()
 
 
@@ -147,7 +147,7 @@ def test_room_that_is_not_there_although_nobody_uses_any_is_our_bug() -> None:
     seq = play.admit(range(4))
     seq.tokens += range(9)
     with pytest.raises(InvariantError, match="sequence 0 does not fit into empty memory: 2 of 2 pages free"):
-        play.lives.has_room(seq, play.kv.no_hit())
+        play.lives.fitting(seq, play.kv.no_hit())
 
 
 def test_steps_are_numbered_over_all_lanes_and_each_is_committed_once() -> None:

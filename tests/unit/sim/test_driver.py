@@ -92,8 +92,20 @@ def test_a_request_that_arrives_during_a_step_waits_for_its_end() -> None:
     step_s = seconds(0, 64, 1)
     report, events = run([TraceRow(0.0, 64, 1), TraceRow(step_s / 4, 10, 1)])
     assert report.queue_s is not None
-    assert report.queue_s.longest == pytest.approx(step_s * 3 / 4)
+    assert report.ttft_s is not None
+    assert report.queue_s.longest == 0.0, "its step is planned at once, behind the one that runs"
+    assert report.ttft_s.mean == pytest.approx((step_s + step_s * 3 / 4 + seconds(0, 10, 1)) / 2)
     assert len(plans(events)) == 2
+
+
+def test_a_request_that_arrives_behind_two_steps_waits_for_the_first_to_be_planned_and_both_to_run() -> None:
+    first_s, decode_s = seconds(0, 64, 1), seconds(64, 1, 1)
+    report, events = run([TraceRow(0.0, 64, 2), TraceRow(first_s / 4, 10, 1)])
+    assert report.queue_s is not None
+    assert report.ttft_s is not None
+    assert report.queue_s.longest == pytest.approx(first_s * 3 / 4)
+    assert report.ttft_s.mean == pytest.approx((first_s + first_s * 3 / 4 + decode_s + seconds(0, 10, 1)) / 2)
+    assert [len(plan.chunks) for plan in plans(events)] == [1, 1, 1]
 
 
 def test_every_request_gets_its_tokens_and_the_run_ends() -> None:
