@@ -19,6 +19,10 @@ namespace {
 constexpr size_t kTilePieces = kKeyTile / kPiece;
 // Pieces that lie beside each other in converted keys: as many as a full group of rows takes at once.
 constexpr size_t kPanelPieces = ScorePieces(kScoreRows);
+// Units of memory that are on their way while one is worked on: at 4 KiB a unit, more than a DRAM's latency times its
+// rate.
+constexpr size_t kUnitsAhead = 4;
+constexpr size_t kTileUnits = kKeyTile / kUnitKeys;
 // Stacked rows whose scores are kept at the same time.
 constexpr size_t kBlockRows = 4 * kScoreRows;
 
@@ -61,6 +65,10 @@ struct TileSource {
   size_t key_stride;
   const Number* blocks[kTilePieces];
   size_t tokens;
+  // Units of memory in the order of their use: K of the tile, V of the tile, K of what comes then. Unit 0 of K is that
+  // of the tile's first slot, whether it is seen or not.
+  const uint8_t* units[2 * kTileUnits + kUnitsAhead];
+  size_t num_units = 0;  // of K, and of V
 };
 
 struct Walk {
@@ -68,6 +76,8 @@ struct Walk {
   Scratch scratch;
   size_t num_stacked;
   size_t value_width;  // head_dim_v in whole pieces
+  size_t first_tile;
+  size_t end_tile;
 };
 
 // Rows [0, count) in as many groups as needed, sizes as equal as can be: the first `larger` have one row more.
@@ -131,6 +141,38 @@ PLAIT_INLINE void PlaceTile(const Walk& walk, size_t tile, Range seen, TileSourc
     for (size_t token = 0; token < source->tokens; token += kPiece) {
       source->pieces[(b * source->tokens + token) / kPiece] = keys + token;
     }
+  }
+}
+
+// Where unit `unit` of a tile begins; a whole unit of K where a block has room for one.
+PLAIT_INLINE const uint8_t* UnitOf(const AttendCall& call, size_t tile, size_t unit, bool is_key) {
+  const CachePlace& place = call.place;
+  const size_t slot = tile * kKeyTile + unit * kUnitKeys;
+  const size_t inside = slot % place.tokens_per_block;
+  const uint16_t* keys = BlockOf<uint16_t>(call, slot / place.tokens_per_block);
+  const uint16_t* values = keys + place.head_dim_k * place.tokens_per_block;
+  return reinterpret_cast<const uint8_t*>(is_key ? keys + inside * place.head_dim_k
+                                                 : values + inside * place.head_dim_v);
+}
+
+// What is asked for while a tile is worked on: units [first, end) of its K, of its V, then K of the next tile that the
+// call attends to, or else of the next KV head, which is likely to be this thread's next call.
+void PlaceUnits(const Walk& walk, size_t tile, Range seen, TileSource<uint16_t>* source) {
+  const AttendCall& call = walk.call;
+  const size_t first = seen.low / kUnitKeys;
+  const size_t end = RoundedUp(seen.high, kUnitKeys) / kUnitKeys;
+  source->num_units = end - first;
+  const uint8_t** to = source->units + first;
+  for (size_t unit = first; unit < end; ++unit) *to++ = UnitOf(call, tile, unit, true);
+  for (size_t unit = first; unit < end; ++unit) *to++ = UnitOf(call, tile, unit, false);
+  const bool is_last = tile + 1 == walk.end_tile;
+  const bool has_next_head = call.kv_head + 1 < call.place.kv_heads;
+  const size_t next_tile = is_last ? walk.first_tile : tile + 1;
+  const Range next = is_last && !has_next_head ? Range{0, 0} : SeenByAny(call, 0, walk.num_stacked, next_tile);
+  for (size_t i = 0; i < kUnitsAhead; ++i) {
+    const size_t unit = next.low / kUnitKeys + i;
+    *to++ = unit * kUnitKeys < next.high ? UnitOf(call, next_tile, unit, true) + (is_last ? call.place.head_bytes : 0)
+                                         : source->units[first];
   }
 }
 
@@ -207,6 +249,11 @@ PLAIT_INLINE void ScoreRowsOf(const Walk& walk, const TileSource<Number>& source
   for (size_t piece = seen.low / kPiece; piece < end;) {
     const size_t pieces = Smaller(end - piece, ScorePieces(rows));
     for (size_t p = 0; p < pieces; ++p) score.keys[p] = source.pieces[piece + p];
+    if constexpr (kAsksAhead<Number>) {
+      for (size_t i = 0; i < kMostPieces / 2; ++i) {
+        score.ahead[i] = source.units[piece * kPiece / kUnitKeys + i + kUnitsAhead];
+      }
+    }
     score.s = scores + piece * kPiece;
     Score(score, rows, pieces);
     piece += pieces;
@@ -216,12 +263,13 @@ PLAIT_INLINE void ScoreRowsOf(const Walk& walk, const TileSource<Number>& source
 // Chains over the values for rows that see different ranges: before what all of them see, that, and behind it; a row
 // meets its own keys only. Rows with equal ranges stay together.
 template <typename Number>
-PLAIT_INLINE void AddValuesOf(const TileSource<Number>& source, const float* p, const Range* seen, size_t rows,
-                              size_t width, float* o) {
+PLAIT_INLINE void AddValuesOf(const TileSource<Number>& source, const uint8_t* const* ahead, const float* p,
+                              const Range* seen, size_t rows, size_t width, float* o) {
   const Range all{seen[rows - 1].low, seen[0].high};
   const auto add = [&](size_t first, size_t count, size_t low, size_t high) __attribute__((always_inline)) {
     if (low >= high) return;
-    const ValueCall<Number> call{p + first * kKeyTile, source.blocks, source.tokens, width, o + first * width, width};
+    const ValueCall<Number> call{p + first * kKeyTile, source.blocks, source.tokens, width,
+                                 o + first * width,    width,         ahead};
     AddValues(call, count, low, high);
   };
   const bool together = all.low < all.high;
@@ -272,8 +320,8 @@ PLAIT_INLINE void FinishRows(const Walk& walk, const TileSource<Number>& source,
   while (begin < end && IsEmpty(seen[begin])) ++begin;
   while (begin < end && IsEmpty(seen[end - 1])) --end;
   if (begin < end) {
-    AddValuesOf(source, scores + begin * kKeyTile, seen + begin, end - begin, walk.value_width,
-                tile_o + begin * walk.value_width);
+    AddValuesOf(source, source.units + source.num_units + kUnitsAhead, scores + begin * kKeyTile, seen + begin,
+                end - begin, walk.value_width, tile_o + begin * walk.value_width);
   }
   for (size_t r = 0; r < rows; ++r) {
     const bool wanted = walk.call.partials != nullptr || sums[r].sum != 0.0f;
@@ -305,17 +353,19 @@ void AttendTile(const Walk& walk, const Groups& groups, const TileSource<Number>
 }
 
 template <typename Number>
-void AttendTiles(const Walk& walk, size_t first_tile, size_t end_tile) {
-  const AttendCall& call = walk.call;
-  const CachePlace& place = call.place;
+void AttendTiles(const Walk& walk) {
+  const CachePlace& place = walk.call.place;
   const Groups groups = GroupsOf(walk.num_stacked, kScoreRows);
   PackQueries(walk, groups);
   const bool in_place = groups.count == 1 && place.tokens_per_block % kPiece == 0 && place.head_dim_v % kPiece == 0;
-  for (size_t tile = first_tile; tile < end_tile; ++tile) {
-    const Range seen = SeenByAny(call, 0, walk.num_stacked, tile);
+  for (size_t tile = walk.first_tile; tile < walk.end_tile; ++tile) {
+    const Range seen = SeenByAny(walk.call, 0, walk.num_stacked, tile);
     if (in_place) {
       TileSource<Number> source;
       PlaceTile(walk, tile, seen, &source);
+      if constexpr (kAsksAhead<Number>) {
+        if (!IsEmpty(seen)) PlaceUnits(walk, tile, seen, &source);
+      }
       AttendTile(walk, groups, source, tile);
     } else {
       ConvertTile<Number>(walk, tile, seen);
@@ -326,6 +376,18 @@ void AttendTiles(const Walk& walk, size_t first_tile, size_t end_tile) {
   }
 }
 
+Walk WalkOf(const AttendCall& call, uint8_t* scratch) {
+  const size_t value_width = RoundedUp(call.place.head_dim_v, kPiece);
+  const bool is_part = call.partials != nullptr;
+  const size_t slots = SeenBy(call, call.num_rows - 1).high;
+  return {call,
+          ScratchOf(scratch, call.group, call.place.head_dim_k, value_width),
+          call.num_rows * call.group,
+          value_width,
+          is_part ? call.first_tile : SeenBy(call, 0).low / kKeyTile,
+          is_part ? call.first_tile + call.num_tiles : RoundedUp(slots, kKeyTile) / kKeyTile};
+}
+
 }  // namespace
 
 size_t AttendScratchBytes(size_t group, size_t head_dim_k, size_t head_dim_v) {
@@ -333,29 +395,22 @@ size_t AttendScratchBytes(size_t group, size_t head_dim_k, size_t head_dim_v) {
 }
 
 void Attend(const AttendCall& call, uint8_t* scratch) {
-  const size_t value_width = RoundedUp(call.place.head_dim_v, kPiece);
-  const Walk walk{call, ScratchOf(scratch, call.group, call.place.head_dim_k, value_width), call.num_rows * call.group,
-                  value_width};
-  size_t first_tile = call.first_tile;
-  size_t end_tile = call.first_tile + call.num_tiles;
-  if (call.partials == nullptr) {
-    first_tile = SeenBy(call, 0).low / kKeyTile;
-    end_tile = RoundedUp(SeenBy(call, call.num_rows - 1).high, kKeyTile) / kKeyTile;
-    for (size_t i = 0; i < walk.num_stacked; ++i) {
-      Begin(call.sinks, call.kv_head * call.group + i % call.group, walk.scratch.running + i,
-            walk.scratch.o + i * value_width, value_width);
-    }
+  const Walk walk = WalkOf(call, scratch);
+  const size_t width = call.place.head_dim_v;
+  const bool is_part = call.partials != nullptr;
+  for (size_t i = 0; i < walk.num_stacked && !is_part; ++i) {
+    const size_t head = call.kv_head * call.group + i % call.group;
+    Begin(call.sinks, head, walk.scratch.running + i, walk.scratch.o + i * walk.value_width, width);
   }
   if (call.place.type == CacheType::kF16) {
-    AttendTiles<uint16_t>(walk, first_tile, end_tile);
+    AttendTiles<uint16_t>(walk);
   } else {
-    AttendTiles<float>(walk, first_tile, end_tile);
+    AttendTiles<float>(walk);
   }
-  if (call.partials != nullptr) return;
-  for (size_t i = 0; i < walk.num_stacked; ++i) {
+  for (size_t i = 0; i < walk.num_stacked && !is_part; ++i) {
     const size_t head = call.kv_head * call.group + i % call.group;
-    Finish(walk.scratch.running[i], walk.scratch.o + i * value_width,
-           call.y + i / call.group * call.y_stride + head * call.place.head_dim_v, call.place.head_dim_v);
+    float* y = call.y + i / call.group * call.y_stride + head * width;
+    Finish(walk.scratch.running[i], walk.scratch.o + i * walk.value_width, y, width);
   }
 }
 

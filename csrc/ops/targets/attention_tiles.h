@@ -42,6 +42,17 @@ inline constexpr size_t kMostPieces = 4;
 PLAIT_INLINE F32 LoadNumber(const float* from) { return Load(from); }
 PLAIT_INLINE F32 LoadNumber(const uint16_t* from) { return LoadF16(from); }
 
+// Blocks are read in the order of a table, which no prefetcher of a processor knows. So memory is asked for in units of
+// so many keys' K, or V, line by line while units before it are worked on.
+inline constexpr size_t kUnitKeys = 2 * kPiece;
+inline constexpr size_t kLineBytes = 64;
+
+PLAIT_INLINE void AskFor(const uint8_t* line) { __builtin_prefetch(line, 0, 3); }
+
+// Numbers of half precision lie in blocks; floats, as a rule, in scratch.
+template <typename Number>
+inline constexpr bool kAsksAhead = sizeof(Number) == sizeof(uint16_t);
+
 // s[r * kKeyTile + key] = scale * (chain over d of q[d * rows + r] * keys[piece][d * stride + key in piece]).
 template <typename Number>
 struct ScoreCall {
@@ -51,6 +62,7 @@ struct ScoreCall {
   size_t depth;
   float scale;
   float* s;
+  const uint8_t* ahead[kMostPieces / 2];  // where kAsksAhead: units to ask for, a line for every d
 };
 
 template <size_t kRows, size_t kPieces, typename Number>
@@ -77,6 +89,9 @@ void ScoreTile(const ScoreCall<Number>& call) {
       const F32 factor = Broadcast(q[r]);
 #pragma GCC unroll 16
       for (size_t v = 0; v < kVectors; ++v) sums[r][v] = Fma(factor, k[v], sums[r][v]);
+    }
+    if constexpr (kAsksAhead<Number>) {
+      for (size_t p = 0; p < kPieces; p += 2) AskFor(call.ahead[p / 2] + d * kLineBytes);
     }
     q += kRows;
 #pragma GCC unroll 4
@@ -217,6 +232,7 @@ struct ValueCall {
   size_t width;
   float* o;
   size_t o_stride;
+  const uint8_t* const* ahead;  // where kAsksAhead: [key / kUnitKeys], units to ask for
 };
 
 template <size_t kRows, size_t kPieces, typename Number>
@@ -232,9 +248,15 @@ void ValueTile(const ValueCall<Number>& call, size_t column, size_t low, size_t 
   for (size_t key = low; key < high;) {
     const size_t block = key / call.tokens;
     const size_t block_end = (block + 1) * call.tokens;
-    const size_t end = high < block_end ? high : block_end;
+    size_t end = high < block_end ? high : block_end;
     const Number* values = call.blocks[block] + (key - block * call.tokens) * call.width + column;
     const float* p = call.p + key;
+    const uint8_t* ahead = nullptr;
+    if constexpr (kAsksAhead<Number>) {
+      const size_t unit = key / kUnitKeys;
+      if (end > (unit + 1) * kUnitKeys) end = (unit + 1) * kUnitKeys;
+      ahead = call.ahead[unit] + ((key - unit * kUnitKeys) * call.width + column) * sizeof(Number);
+    }
     for (; key < end; ++key) {
       F32 loaded[kVectors];
 #pragma GCC unroll 16
@@ -244,6 +266,10 @@ void ValueTile(const ValueCall<Number>& call, size_t column, size_t low, size_t 
         const F32 factor = Broadcast(p[r * kKeyTile]);
 #pragma GCC unroll 16
         for (size_t v = 0; v < kVectors; ++v) sums[r][v] = Fma(factor, loaded[v], sums[r][v]);
+      }
+      if constexpr (kAsksAhead<Number>) {
+        for (size_t at = 0; at < kPieces * kPiece * sizeof(Number); at += kLineBytes) AskFor(ahead + at);
+        ahead += call.width * sizeof(Number);
       }
       values += call.width;
       ++p;
