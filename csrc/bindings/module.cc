@@ -6,14 +6,22 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "base/cpu.h"
 #include "base/philox.h"
+#include "bindings/arguments.h"
+#include "bindings/panels_bindings.h"
+#include "bindings/runtime_bindings.h"
+#include "bindings/sampler_bindings.h"
+#include "bindings/tape_reading.h"
 #include "limits/limits_bindings.h"
 
 #if defined(__FAST_MATH__)
@@ -33,38 +41,6 @@ constexpr const char* kCompiler = "clang " __clang_version__;
 #else
 constexpr const char* kCompiler = "gcc " __VERSION__;
 #endif
-
-// The instruction set of code outside of run-time dispatch, as the compiler was told.
-#if defined(__AVX512F__)
-constexpr const char* kBaseline = "x86-64-v4";
-#elif defined(__AVX2__)
-constexpr const char* kBaseline = "x86-64-v3";
-#elif defined(__x86_64__)
-constexpr const char* kBaseline = "x86-64";
-#elif defined(__aarch64__)
-constexpr const char* kBaseline = "aarch64";
-#else
-constexpr const char* kBaseline = "generic";
-#endif
-
-// Python's integers have no limit; ours do. A wrapped seed would silently share another seed's numbers.
-uint64_t CheckedUnsigned(const nb::int_& value, const char* name, uint64_t max) {
-  int overflow = 0;
-  const long long as_signed = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
-  uint64_t number = static_cast<uint64_t>(as_signed);
-  bool fits = overflow == 0 && as_signed >= 0;
-  if (overflow > 0) {
-    number = PyLong_AsUnsignedLongLong(value.ptr());
-    fits = PyErr_Occurred() == nullptr;
-    PyErr_Clear();
-  }
-  if (!fits || number > max) {
-    const std::string got = nb::str(value).c_str();
-    throw nb::value_error(
-        (std::string(name) + " is " + got + " but must be between 0 and " + std::to_string(max)).c_str());
-  }
-  return number;
-}
 
 nb::ndarray<nb::numpy, double, nb::ndim<1>> PhiloxUniforms(const nb::int_& seed, const nb::int_& choice,
                                                            const nb::int_& position, const nb::int_& draws) {
@@ -88,12 +64,18 @@ nb::ndarray<nb::numpy, double, nb::ndim<1>> PhiloxUniforms(const nb::int_& seed,
   return nb::ndarray<nb::numpy, double, nb::ndim<1>>(first, {num_draws}, owner);
 }
 
+nb::tuple NamesOf(const std::vector<Target>& targets) {
+  nb::list names;
+  for (const Target target : targets) names.append(TargetName(target));
+  return nb::tuple(names);
+}
+
 nb::dict BuildInfo() {
   nb::dict info;
   info["version"] = PLAIT_VERSION;
   info["compiler"] = kCompiler;
   info["flags"] = PLAIT_COMPILE_FLAGS;
-  info["targets"] = nb::make_tuple(kBaseline);
+  info["targets"] = NamesOf(CompiledTargets());
   return info;
 }
 
@@ -104,8 +86,17 @@ NB_MODULE(_native, module) {
   module.doc() = "The native CPU runtime of Plait.";
   module.def("build_info", &plait::BuildInfo,
              "Say how this module was built: version, compiler, flags, and the instruction sets it holds code for.");
+  module.def(
+      "targets", [] { return plait::NamesOf(plait::SupportedTargets()); },
+      "Return those of the instruction sets that this machine runs, from the most modest to the best.");
+  module.def("usable_cpus", &plait::UsableCpus, "Return the logical processors that this process may run on.");
+  module.def("tape_enumerations", &plait::TapeEnumerations,
+             "Return the enumerations of a tape, each as its members in order of their values.");
+  plait::BindPanels(module);
+  plait::BindRuntime(module);
+  plait::BindSampler(module);
+  plait::BindLimits(module);
   module.def("philox_uniform", &plait::PhiloxUniforms, nb::arg("seed"), nb::arg("choice"), nb::arg("position"),
              nb::arg("draws"),
              "Return the first `draws` uniform numbers in [0, 1) of (seed, choice, position) as float64.");
-  plait::BindLimits(module);
 }

@@ -20,6 +20,7 @@ from plait.cost.hardware import ZEN3_2CORE
 from plait.cost.roofline import RooflineModel
 from plait.exec.foretold import TokenSource
 from plait.exec.loading import LoadableExecutor
+from plait.exec.native import presence
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
 from plait.exec.roster import slots_of
 from plait.exec.simulated import SimulatedExecutor
@@ -30,6 +31,7 @@ MAX_STEP_TOKENS = 128
 MAX_ROWS = 8
 MOMENT_S = 0.0001
 QUANTA_PER_STEP = 16
+BLOCKING_SEED = 7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,8 +117,20 @@ SIMULATED = ExecutorInfo(
     bit_exact=False,
 )
 
-EXECUTORS: Mapping[str, MakeBench] = {
-    "reference": by_op,
-    "reference in a thread": by_itself(threaded_reference),
-    "simulated": simulated,
-}
+
+def native(_: Callable[[], float]) -> LoadableExecutor:
+    """Two workers on whatever cores there are, work cut at random, and NaN in every slot before it is written."""
+    from plait.exec.native.executor import NativeConfig, NativeExecutor
+
+    return NativeExecutor(NativeConfig((-1, -1), MAX_STEP_TOKENS, MAX_ROWS, blocking_seed=BLOCKING_SEED, poison=True))
+
+
+def _executors() -> dict[str, MakeBench]:
+    """The native one is missing where Plait was installed without a compiler."""
+    found = {"reference": by_op, "reference in a thread": by_itself(threaded_reference), "simulated": simulated}
+    if presence.missing() is None:
+        found["native"] = by_itself(native)
+    return found
+
+
+EXECUTORS: Mapping[str, MakeBench] = _executors()

@@ -7,9 +7,12 @@ Invariant: `now` never goes back, and `wait` returns only when a source is ready
 
 from __future__ import annotations
 
-import threading
+import math
+import os
+import select
+import sys
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from plait.core.errors import InvariantError
@@ -21,8 +24,10 @@ class WaitSource(Protocol):
     def ready(self) -> bool:
         """Whether something is there to be taken now."""
 
-    def subscribe(self, wake: Callable[[], None]) -> None:
-        """Call `wake`, from any thread, each time the source may have become ready."""
+    def subscribe(self, wake: Wake) -> None:
+        """Call `wake`, from any thread, each time the source may have become ready. A native thread, which must not
+        wait for Python, writes to its descriptor instead.
+        """
 
     def next_s(self) -> float | None:
         """When the source becomes ready by itself, on a simulated clock; None: not before someone acts."""
@@ -36,11 +41,62 @@ class Clock(Protocol):
         """Return when a source is ready or at `until`, whichever comes first."""
 
 
-class RealClock:
-    """Monotonic wall time. Waits on one event that every source sets."""
+class Wake:
+    """Ends a real clock's wait when it is called, or when eight bytes are written to `fd`.
+
+    Owns its descriptors: they live as long as any source keeps the wake, so nobody writes to what is somebody else's.
+    """
+
+    __slots__ = ("_readable", "fd")
 
     def __init__(self) -> None:
-        self._woken = threading.Event()
+        if sys.platform == "linux":
+            self._readable = self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        else:
+            self._readable, self.fd = os.pipe()
+            for end in (self._readable, self.fd):
+                os.set_blocking(end, False)
+
+    def __call__(self) -> None:
+        # Blocking would mean that it is full of wakes that nobody has read yet: one more says nothing new.
+        with suppress(BlockingIOError):
+            os.write(self.fd, _ONE)
+
+    def __del__(self) -> None:
+        for end in {self._readable, self.fd}:
+            os.close(end)
+
+    def clear(self) -> None:
+        """Forget every wake so far."""
+        with suppress(BlockingIOError):  # there was none
+            while len(os.read(self._readable, _PIECE)) == _PIECE:
+                pass
+
+    def wait(self, seconds: float | None) -> None:
+        """Return when woken, or after so many seconds if not earlier. May return too early."""
+        if seconds is None or seconds >= _MILLISECOND or self._readable >= _MOST_SELECTED:
+            poll = select.poll()
+            poll.register(self._readable, select.POLLIN)
+            # Whole milliseconds: the rest is waited for below, in another turn.
+            poll.poll(None if seconds is None else max(1, math.floor(min(seconds, _LONGEST_S) * 1000)))
+        else:
+            select.select((self._readable,), (), (), seconds)
+
+
+_ONE = (1).to_bytes(8, sys.byteorder)
+_PIECE = 4096
+_MILLISECOND = 0.001
+_MOST_SELECTED = 1024
+"""`select` takes descriptors below this only; `poll` takes all, but counts in milliseconds."""
+_LONGEST_S = 1_000_000.0
+"""A later moment is only looked at more often: what `poll` counts in has 31 bits."""
+
+
+class RealClock:
+    """Monotonic wall time. Waits on one wake that every source has."""
+
+    def __init__(self) -> None:
+        self._wake = Wake()
         self._subscribed: list[WaitSource] = []
 
     def now(self) -> float:
@@ -50,18 +106,16 @@ class RealClock:
         for source in sources:
             if not any(source is known for known in self._subscribed):
                 self._subscribed.append(source)
-                source.subscribe(self._woken.set)
+                source.subscribe(self._wake)
         while True:
-            # Clear before looking: a source that becomes ready after the look sets the event again and ends the wait
-            # below.
-            self._woken.clear()
+            # Clear before looking: a source that becomes ready after the look wakes again and ends the wait below.
+            self._wake.clear()
             if any(source.ready() for source in sources):
                 return
             left_s = None if until is None else until - self.now()
             if left_s is not None and left_s <= 0:
                 return
-            # Nobody can wait longer than TIMEOUT_MAX at once; a deadline at infinity is only looked at more often.
-            self._woken.wait(None if left_s is None else min(left_s, threading.TIMEOUT_MAX))
+            self._wake.wait(left_s)
 
 
 class SimClock:

@@ -1,19 +1,15 @@
 """Checks: what the reference executor refuses, before any of it is carried out.
 
-Owns the limits of this executor: operations it does not have (`ModelError`), and plans that ask for what it cannot do
-or look up what its tables do not hold. What is wrong with a plan on any executor is for `plait.exec.intake` to find.
-Invariant: a program and a plan that passed can be executed without a further check.
+Owns the operations that this executor does not have (`ModelError`). What it refuses in a plan is for
+`plait.exec.plan_limits` to find, what is wrong with a plan on any executor for `plait.exec.intake`.
+Invariant: a program that passed can be executed without a further check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
 from plait.core.errors import ModelError
-from plait.core.step import Chunk, FromDevice, Join, OutputKind, RowMask, StepPlan
 from plait.exec.reference.step import SUPPORTED
-from plait.model.ops import Attend, CacheWrite, Embed, EmbedSource, Op, Rope, Sample, Space
+from plait.model.ops import Attend, CacheWrite, Op, Sample, Space
 from plait.model.program import Program
 
 
@@ -36,71 +32,3 @@ def _is_cached(op: Op) -> bool:
     return not (isinstance(op, Attend) and op.group is None) and not (
         isinstance(op, CacheWrite) and len(op.inputs) != 2
     )
-
-
-@dataclass(frozen=True, slots=True)
-class PlanLimits:
-    """What the numbers in a plan may be: tables end where these do, and an index behind them must not be looked up."""
-
-    num_entries: int
-    """Token ids that can be embedded."""
-    vocab_size: int
-    """Token ids that can be sampled or scored."""
-    num_positions: int
-
-    @classmethod
-    def of(cls, program: Program) -> PlanLimits:
-        by_token, by_position = [program.vocab_size], [1 << 62]
-        for op in program.ops:
-            if isinstance(op, Embed):
-                sizes = by_token if op.source is EmbedSource.TOKENS else by_position
-                sizes.append(program.weights[op.table].shape[0])
-            elif isinstance(op, Rope):
-                by_position.append(op.spec.max_positions)
-        return cls(min(by_token), program.vocab_size, min(by_position))
-
-    def fault(self, plan: StepPlan) -> str | None:
-        """The first thing that no plan for this executor may ask. The plan does not contradict itself."""
-        if plan.encodes:
-            return f"step {plan.step} encodes images, which this executor does not"
-        found = [*map(self._join_fault, _joins(plan)), *map(self._chunk_fault, plan.chunks)]
-        found += [self._mask_fault(mask, plan.chunks) for mask in plan.sampling]
-        return next((f"step {plan.step}: {fault}" for fault in found if fault is not None), None)
-
-    def _join_fault(self, join: Join) -> str | None:
-        if join.adapter is not None:
-            return f"sequence {join.seq} joins with adapter {join.adapter!r}; this executor has none"
-        return self._token_fault(f"sequence {join.seq} joins", [*join.history, *join.eos_token_ids], self.vocab_size)
-
-    def _chunk_fault(self, chunk: Chunk) -> str | None:
-        what = f"chunk of sequence {chunk.seq}"
-        if chunk.drafts is not None or chunk.snapshots:
-            return f"{what} has drafts or snapshots, which this executor does not take"
-        positions = (chunk.end - 1,) if chunk.positions is None else chunk.positions
-        if not 0 <= min(positions) <= max(positions) < self.num_positions:
-            return f"{what} has positions up to {max(positions)}; they must lie in [0, {self.num_positions})"
-        for output in chunk.outputs:
-            if output.kind not in (OutputKind.SAMPLE, OutputKind.LOGPROBS):
-                return f"{what} has outputs of kind {output.kind}, which this executor does not have"
-            fault = self._token_fault(f"{what} scores", output.targets, self.vocab_size)
-            if fault is not None:
-                return fault
-        known = () if isinstance(chunk.tokens, FromDevice) else chunk.tokens
-        return self._token_fault(f"{what} is given", known, self.num_entries)
-
-    def _mask_fault(self, mask: RowMask, chunks: Sequence[Chunk]) -> str | None:
-        if len(mask.allowed) * 8 < self.vocab_size:
-            return f"a mask of sequence {mask.seq} has {len(mask.allowed)} bytes for {self.vocab_size} tokens"
-        outputs = [out for chunk in chunks if chunk.seq == mask.seq for out in chunk.outputs]
-        sampled = [out for out in outputs if out.kind is OutputKind.SAMPLE]
-        if not any(out.first <= mask.row < out.first + out.num_rows for out in sampled):
-            return f"a mask names row {mask.row} of sequence {mask.seq}, which samples nothing there"
-        return None
-
-    def _token_fault(self, what: str, tokens: Sequence[int], limit: int) -> str | None:
-        wrong = next((token for token in tokens if not 0 <= token < limit), None)
-        return None if wrong is None else f"{what} token {wrong}; ids go from 0 to {limit - 1}"
-
-
-def _joins(plan: StepPlan) -> Iterable[Join]:
-    return (change for change in plan.roster if isinstance(change, Join))

@@ -24,7 +24,8 @@ from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.step import STEP_PROGRAM, Chunk, Join, Leave, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
 from plait.exec.intake import Intake
-from plait.exec.reference.checks import PlanLimits, check_program
+from plait.exec.plan_limits import PlanLimits
+from plait.exec.reference.checks import check_program
 from plait.exec.reference.fingerprint import fingerprint
 from plait.exec.reference.memory import CacheMemory
 from plait.exec.reference.ops import RopeTable

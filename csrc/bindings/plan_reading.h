@@ -1,0 +1,58 @@
+// Reading plans: core.step.StepPlan and its parts become the runtime's StepSpec.
+//
+// Owns the names of the attributes, interned once, because this runs for every chunk of every step.
+// Invariant: a plan that cannot be read changes nothing. What a plan may say was checked in Python (exec/intake.py).
+
+#ifndef PLAIT_CSRC_BINDINGS_PLAN_READING_H_
+#define PLAIT_CSRC_BINDINGS_PLAN_READING_H_
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+
+#include "runtime/runtime.h"
+
+namespace plait {
+
+// A seat as Python holds it.
+struct SeatHandle {
+  SeatRef seat;
+};
+
+class PlanReader {
+ public:
+  explicit PlanReader(size_t num_groups) : num_groups_(num_groups) {}
+
+  JoinSpec ReadJoin(nanobind::handle join) const;
+
+  // `seats`: a SeatHandle for each chunk; `grant_seats`: for each grant; `broken`: a bool for each chunk.
+  StepSpec ReadPlan(nanobind::handle plan, nanobind::list seats, nanobind::list grant_seats,
+                    nanobind::list broken) const;
+
+ private:
+  // Attribute names as Python keeps them; a lookup with one costs a few nanoseconds instead of a new string.
+  struct Name {
+    explicit Name(const char* text) : text(text), key(nanobind::steal(PyUnicode_InternFromString(text))) {}
+    nanobind::object of(nanobind::handle object) const { return nanobind::getattr(object, key); }
+    const char* text;
+    nanobind::object key;
+  };
+
+  SamplingSpec ReadSampling(nanobind::handle params, nanobind::handle end_tokens) const;
+  ChunkSpec ReadChunk(nanobind::handle chunk) const;
+  OutputSpec ReadOutput(nanobind::handle output) const;
+  MoveSpec ReadMove(nanobind::handle move) const;
+  void ReadMasks(nanobind::handle masks, StepSpec& step) const;
+  size_t ReadGroup(nanobind::handle of) const;
+
+  const size_t num_groups_;
+  const Name step_{"step"}, lane_{"lane"}, blocks_{"blocks"}, moves_{"moves"}, chunks_{"chunks"}, sampling_{"sampling"};
+  const Name seq_{"seq"}, start_{"start"}, num_tokens_{"num_tokens"}, tokens_{"tokens"}, positions_{"positions"},
+      outputs_{"outputs"};
+  const Name first_{"first"}, num_rows_{"num_rows"}, kind_{"kind"}, targets_{"targets"}, top_{"top"}, group_{"group"};
+  const Name row_{"row"}, allowed_{"allowed"};
+};
+
+}  // namespace plait
+
+#endif  // PLAIT_CSRC_BINDINGS_PLAN_READING_H_

@@ -1,0 +1,268 @@
+// Runtime and Seat of plait._native.
+//
+// Owns cache memory and panels for as long as the runtime lives, copies of logits for whoever wants to see them, and
+// the form in which reports go to Python. Short calls keep the interpreter: giving it up could cost a wait for it.
+// Invariant: workers have stopped before anything that they read is freed.
+
+#include "bindings/runtime_bindings.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/aligned.h"
+#include "base/cpu.h"
+#include "bindings/arguments.h"
+#include "bindings/panels_bindings.h"
+#include "bindings/plan_reading.h"
+#include "bindings/tape_reading.h"
+#include "runtime/runtime.h"
+#include "runtime/tape.h"
+
+namespace nb = nanobind;
+
+namespace plait {
+namespace {
+
+constexpr size_t kMaxWorkers = 1024;
+constexpr size_t kMaxStepTokens = size_t{1} << 20;
+
+const Kernels& KernelsOf(Target target) {
+  switch (target) {
+#if defined(__x86_64__)
+    case Target::kAvx512:
+      return avx512::kKernels;
+    case Target::kAvx2:
+      return avx2::kKernels;
+#endif
+    default:
+      return baseline::kKernels;
+  }
+}
+
+// The kernels of a target by name; empty: the best that runs here.
+const Kernels& KernelsNamed(const std::string& name) {
+  if (name.empty()) return KernelsOf(BestTarget());
+  std::string known;
+  for (const Target target : SupportedTargets()) {
+    if (name == TargetName(target)) return KernelsOf(target);
+    known += (known.empty() ? "" : ", ") + std::string(TargetName(target));
+  }
+  ThrowValueError("target is " + name + " but this machine runs " + known);
+}
+
+// Logits of output rows by step, kept until they are taken.
+class LogitsStore {
+ public:
+  static void Observe(void* store, int64_t step, size_t first_row, size_t num_rows, const float* logits, size_t stride,
+                      size_t vocab_size) {
+    static_cast<LogitsStore*>(store)->Put(step, first_row, num_rows, logits, stride, vocab_size);
+  }
+
+  std::vector<float> Take(int64_t step) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    auto node = rows_.extract(step);
+    return node.empty() ? std::vector<float>() : std::move(node.mapped());
+  }
+
+ private:
+  void Put(int64_t step, size_t first_row, size_t num_rows, const float* logits, size_t stride, size_t vocab_size) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<float>& kept = rows_[step];
+    kept.resize(std::max(kept.size(), (first_row + num_rows) * vocab_size));
+    for (size_t row = 0; row < num_rows; ++row) {
+      std::memcpy(&kept[(first_row + row) * vocab_size], logits + row * stride, vocab_size * sizeof(float));
+    }
+  }
+
+  std::mutex mutex_;
+  std::map<int64_t, std::vector<float>> rows_;
+};
+
+nb::tuple TupleOf(const std::vector<int32_t>& numbers) {
+  nb::tuple made = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    PyTuple_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLong(numbers[i]));
+  }
+  return made;
+}
+
+nb::tuple TupleOf(const std::vector<TokenLogprobSpec>& logprobs) {
+  nb::list made;
+  for (const TokenLogprobSpec& one : logprobs) {
+    nb::list top;
+    for (const auto& [token, logprob] : one.top) top.append(nb::make_tuple(token, logprob));
+    made.append(nb::make_tuple(one.token, one.logprob, nb::tuple(top)));
+  }
+  return nb::tuple(made);
+}
+
+nb::tuple TupleOf(const StepReport& report) {
+  nb::list chunks;
+  for (const ChunkResult& chunk : report.chunks) {
+    chunks.append(nb::make_tuple(static_cast<int>(chunk.status), chunk.failed_row, TupleOf(chunk.tokens),
+                                 TupleOf(chunk.logprobs), TupleOf(chunk.scored)));
+  }
+  return nb::make_tuple(report.step, report.lane, report.start_s, report.end_s, report.workers, chunks);
+}
+
+class PyRuntime {
+ public:
+  PyRuntime(nb::handle tape, const Panels& panels, nb::sequence vectors, nb::sequence ropes, nb::sequence groups,
+            size_t pool_bytes, const std::vector<int>& cores, size_t num_lanes, size_t max_step_tokens,
+            const std::string& target, uint64_t blocking_seed, bool poison, bool observes)
+      : groups_(ReadGroups(groups)), reader_(groups_.size()), pool_(pool_bytes), num_lanes_(num_lanes) {
+    CheckSizes(cores.size(), max_step_tokens);
+    Tape made = ReadTape(tape);
+    made.matrices = panels.Packed();
+    made.vectors = ReadVectors(vectors);
+    made.ropes = ReadRopes(ropes);
+    made.groups = groups_;
+    vocab_size_ = made.vocab_size;
+    const std::string fault = TapeFault(made);
+    if (!fault.empty()) ThrowValueError("the tape cannot be carried out: " + fault);
+    RuntimeConfig config;
+    config.cores = cores;
+    config.num_lanes = num_lanes;
+    config.max_step_tokens = max_step_tokens;
+    config.blocking_seed = blocking_seed;
+    config.poison = poison;
+    const Kernels& kernels = KernelsNamed(target);
+    target_ = kernels.target;
+    runtime_ = std::make_unique<Runtime>(config, std::move(made), kernels, pool_.data(), pool_.size());
+    if (observes) runtime_->ObserveLogits(&LogitsStore::Observe, &logits_);
+  }
+  ~PyRuntime() { Close(); }
+
+  SeatHandle Join(nb::handle join) { return {Alive().Join(reader_.ReadJoin(join))}; }
+
+  void Submit(nb::handle plan, nb::list seats, nb::list grant_seats, nb::list broken) {
+    StepSpec step = reader_.ReadPlan(plan, std::move(seats), std::move(grant_seats), std::move(broken));
+    CheckLane(step.lane);
+    Alive().Submit(std::move(step));
+  }
+
+  void Assign(const std::vector<std::vector<uint32_t>>& shares) {
+    if (shares.size() != num_lanes_) {
+      ThrowValueError(std::to_string(shares.size()) + " shares for " + std::to_string(num_lanes_) + " lanes");
+    }
+    Alive().Assign(shares);
+  }
+  void Suspend(uint32_t lane) { CheckLane(lane), Alive().Suspend(lane); }
+  void Resume(uint32_t lane) { CheckLane(lane), Alive().Resume(lane); }
+  void Cancel(int64_t step, const std::vector<int64_t>& seqs) { Alive().Cancel(step, seqs); }
+
+  nb::list Collect() {
+    nb::list reports;
+    if (runtime_ == nullptr) return reports;
+    for (const StepReport& report : runtime_->Collect()) reports.append(TupleOf(report));
+    return reports;
+  }
+  bool HasFinished() const { return runtime_ != nullptr && runtime_->HasFinished(); }
+  void Notify(int fd) { Alive().NotifyFd(fd); }
+
+  bool WaitFinished(double timeout_s) {
+    nb::gil_scoped_release without_gil;
+    return runtime_ != nullptr && runtime_->WaitFinished(timeout_s);
+  }
+
+  nb::ndarray<nb::numpy, float, nb::ndim<2>> TakeLogits(int64_t step) {
+    auto kept = std::make_unique<std::vector<float>>(logits_.Take(step));
+    const size_t num_rows = kept->size() / std::max<size_t>(vocab_size_, 1);
+    std::vector<float>* const rows = kept.get();
+    nb::capsule owner(rows, [](void* memory) noexcept { delete static_cast<std::vector<float>*>(memory); });
+    static_cast<void>(kept.release());  // The capsule has it now.
+    return nb::ndarray<nb::numpy, float, nb::ndim<2>>(rows->data(), {num_rows, vocab_size_}, owner);
+  }
+
+  nb::dict Counters() {
+    const RuntimeCounters counters = Alive().Counters();
+    nb::dict made;
+    made["units"] = counters.units;
+    made["steps"] = counters.steps;
+    made["kernel_s"] = counters.kernel_s;
+    made["busy_s"] = counters.busy_s;
+    made["parked_s"] = counters.parked_s;
+    made["parks"] = counters.parks;
+    return made;
+  }
+  size_t arena_bytes() { return Alive().ArenaBytes(); }
+  const std::string& target() const { return target_; }
+
+  void Close() {
+    nb::gil_scoped_release without_gil;
+    if (runtime_ != nullptr) runtime_->Close();
+  }
+
+ private:
+  void CheckSizes(size_t num_workers, size_t max_step_tokens) const {
+    if (num_workers < 1 || num_workers > kMaxWorkers) {
+      ThrowValueError(std::to_string(num_workers) + " workers; 1 to " + std::to_string(kMaxWorkers) + " are possible");
+    }
+    if (max_step_tokens < 1 || max_step_tokens > kMaxStepTokens) {
+      ThrowValueError("max_step_tokens is " + std::to_string(max_step_tokens) + " but must be between 1 and " +
+                      std::to_string(kMaxStepTokens));
+    }
+    for (const GroupSpec& group : groups_) {
+      if (group.block_bytes != 0 && group.num_blocks > pool_.size() / group.block_bytes) {
+        ThrowValueError("a cache group has more blocks than the pool holds");
+      }
+    }
+  }
+  void CheckLane(size_t lane) const {
+    if (lane >= num_lanes_) ThrowValueError("lane " + std::to_string(lane) + " of " + std::to_string(num_lanes_));
+  }
+  Runtime& Alive() {
+    if (runtime_ == nullptr) ThrowValueError("the runtime was never started");
+    return *runtime_;
+  }
+
+  const std::vector<GroupSpec> groups_;
+  const PlanReader reader_;
+  const AlignedBuffer pool_;
+  const size_t num_lanes_;
+  size_t vocab_size_ = 0;
+  std::string target_;
+  LogitsStore logits_;
+  std::unique_ptr<Runtime> runtime_;  // the last member, so that its workers stop first
+};
+
+}  // namespace
+
+void BindRuntime(nb::module_& module) {
+  nb::class_<SeatHandle>(module, "Seat", "A joined sequence, as the runtime keeps it.");
+  nb::class_<PyRuntime>(module, "Runtime", "Lanes of steps, carried out by workers of this process.")
+      .def(nb::init<nb::handle, const Panels&, nb::sequence, nb::sequence, nb::sequence, size_t,
+                    const std::vector<int>&, size_t, size_t, const std::string&, uint64_t, bool, bool>(),
+           nb::arg("tape"), nb::arg("panels"), nb::arg("vectors"), nb::arg("ropes"), nb::arg("groups"),
+           nb::arg("pool_bytes"), nb::arg("cores"), nb::arg("num_lanes"), nb::arg("max_step_tokens"), nb::arg("target"),
+           nb::arg("blocking_seed"), nb::arg("poison"), nb::arg("observes_logits"), nb::keep_alive<1, 3>(),
+           "Take a tape over with what it refers to, and start one worker for each core.")
+      .def("join", &PyRuntime::Join, nb::arg("join"), "Return the seat of a core.step.Join.")
+      .def("submit", &PyRuntime::Submit, nb::arg("plan"), nb::arg("seats"), nb::arg("grant_seats"), nb::arg("broken"),
+           "Queue a core.step.StepPlan with the seats of its chunks and of its grants.")
+      .def("assign", &PyRuntime::Assign, nb::arg("shares"), "Give each lane its workers.")
+      .def("suspend", &PyRuntime::Suspend, nb::arg("lane"), "Stop a lane within one unit of work.")
+      .def("resume", &PyRuntime::Resume, nb::arg("lane"), "Let a lane go on.")
+      .def("cancel", &PyRuntime::Cancel, nb::arg("step"), nb::arg("seqs"), "Skip chunks of a step from now on.")
+      .def("collect", &PyRuntime::Collect, "Return reports of finished steps, oldest first.")
+      .def("has_finished", &PyRuntime::HasFinished, "Say whether collect has something.")
+      .def("notify", &PyRuntime::Notify, nb::arg("fd"), "Write eight bytes to `fd` each time a step finished.")
+      .def("wait_finished", &PyRuntime::WaitFinished, nb::arg("timeout_s"),
+           "Wait for a finished step, without the interpreter; say whether there is one.")
+      .def("take_logits", &PyRuntime::TakeLogits, nb::arg("step"), "Return the logits of a step's output rows, once.")
+      .def("counters", &PyRuntime::Counters, "Return what the workers did since the start.")
+      .def("close", &PyRuntime::Close, "Stop the workers; steps in flight are abandoned.")
+      .def_prop_ro("arena_bytes", &PyRuntime::arena_bytes, "Bytes for activations and scratch.")
+      .def_prop_ro("target", &PyRuntime::target, "The instruction set that its kernels use.");
+}
+
+}  // namespace plait

@@ -1,0 +1,255 @@
+"""Drafts: operations of the tape whose operands are still values.
+
+Owns the numbers of an operation other than its buffers, and which values are quantised, by whom. `layout.py` finds
+buffers for them.
+Invariant: weights, tables and attributes here are those of the program's ops; a value that is read quantised is made
+so once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from plait.core.errors import InvariantError, ModelError
+from plait.exec.native import tape
+from plait.exec.native.fusion import AddedProduct, Fused, GatedProducts, Plain, Projections, RotatedWrite
+from plait.exec.native.tape import GROUP_SIZE, NONE, Indices, OpKind, OpSpec, RopeUse, RowSpace, Scheme
+from plait.exec.native.uses import Uses
+from plait.model.ops import (
+    Act,
+    Activation,
+    Add,
+    Attend,
+    CacheWrite,
+    Embed,
+    EmbedSource,
+    Glu,
+    Linear,
+    Mul,
+    Norm,
+    NormKind,
+    Op,
+    Rope,
+    Sample,
+    Scale,
+    Select,
+    Space,
+    ValueId,
+    op_name,
+)
+from plait.model.visibility import Reach
+
+SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Select, Sample)
+
+_REACHES: Mapping[Reach, tape.ReachCode] = {reach: tape.ReachCode[reach.name] for reach in Reach}
+_NORMS: Mapping[NormKind, tape.NormCode] = {kind: tape.NormCode[kind.name] for kind in NormKind}
+_ACTIVATIONS: Mapping[Activation, tape.ActivationCode] = {one: tape.ActivationCode[one.name] for one in Activation}
+_SPACES: Mapping[Space, RowSpace] = {Space.TOKENS: RowSpace.TOKENS, Space.OUTPUTS: RowSpace.OUTPUTS}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """`spec` has no operands yet. `outputs` are float values; `quantized` is the value that is made in 8 bits."""
+
+    spec: OpSpec
+    inputs: tuple[ValueId, ...]
+    outputs: tuple[ValueId, ...] = ()
+    quantized: ValueId | None = None
+    reads_quantized: bool = False
+    """The first input is read in 8 bits."""
+    reuses: int | None = None
+    """The input whose bytes the first output may take over, if nobody reads it afterwards."""
+
+
+@dataclass(slots=True)
+class Numbering:
+    """Weights and tables get numbers in order of first use."""
+
+    schemes: Mapping[str, Scheme]
+    matrices: dict[str, int] = field(default_factory=dict)
+    vectors: dict[str, int] = field(default_factory=dict)
+    ropes: dict[RopeUse, int] = field(default_factory=dict)
+
+    def matrix(self, name: str) -> int:
+        return self.matrices.setdefault(name, len(self.matrices))
+
+    def vector(self, name: str | None) -> int:
+        return NONE if name is None else self.vectors.setdefault(name, len(self.vectors))
+
+    def rope(self, op: Rope) -> int:
+        return self.ropes.setdefault(RopeUse(op.spec, op.mscale, op.pairing), len(self.ropes))
+
+
+def draft(fused: Fused, span: int, uses: Uses, numbers: Numbering) -> Draft:
+    """The operation that carries out what was fused."""
+    match fused:
+        case Plain(op):
+            made = _plain(op, uses, numbers)
+        case Projections(linears):
+            made = _products(linears, numbers)
+        case AddedProduct(linear, residual, output):
+            product = _products((linear,), numbers)
+            # The rows that are multiplied are read until the last column is written.
+            distinct = uses.root(residual) != uses.root(linear.inputs[0])
+            made = replace(
+                product, inputs=(*product.inputs, residual), outputs=(output,), reuses=1 if distinct else None
+            )
+        case GatedProducts(gate, up, glu):
+            pair = _products((gate, up), numbers)
+            spec = replace(pair.spec, kind=OpKind.GEMM_GLU, activation=_ACTIVATIONS[glu.activation])
+            made = replace(pair, spec=spec, outputs=(glu.output,))
+        case RotatedWrite(q, k, write):
+            made = _rotated_write(q, k, write, uses, numbers)
+    space = uses.space((*made.outputs, *made.inputs)[0])
+    return replace(made, spec=replace(made.spec, space=_SPACES[space], span=span))
+
+
+def quantize(drafts: Sequence[Draft], uses: Uses) -> list[Draft]:
+    """The same with every value that a product reads in 8 bits made so: by the op that makes the value where that can,
+    else by an op of its own before the first reader.
+    """
+    wanted = dict.fromkeys(one.inputs[0] for one in drafts if one.reads_quantized)
+    as_floats = {uses.root(value) for one in drafts for value in one.inputs[one.reads_quantized :]}
+    made: set[ValueId] = set()
+    result: list[Draft] = []
+    for one in drafts:
+        value = one.inputs[0] if one.reads_quantized else None
+        if value is not None and value not in made:
+            made.add(value)
+            spec = OpSpec(OpKind.QUANTIZE, one.spec.space, span=one.spec.span)
+            result.append(Draft(spec, (value,), quantized=value))
+        output = one.outputs[0] if one.outputs else None
+        if output is not None and output in wanted and _can_quantize(one.spec):
+            made.add(output)
+            # A float copy is kept for whoever wants floats: another op, or a view that is quantised on its own.
+            views = any(uses.is_view(other) and uses.root(other) == output for other in wanted)
+            floats = one.outputs if output in as_floats or views else ()
+            result.append(replace(one, outputs=floats, quantized=output))
+        else:
+            result.append(one)
+    return result
+
+
+def _can_quantize(spec: OpSpec) -> bool:
+    if spec.kind is OpKind.ATTEND:
+        # A unit is the heads of one KV head: it can quantise what it made if that is whole groups.
+        return spec.heads // spec.kv_heads * spec.head_dim_v % GROUP_SIZE == 0
+    return spec.kind in (OpKind.NORM, OpKind.GEMM_GLU, OpKind.GLU)
+
+
+def _products(linears: Sequence[Linear], numbers: Numbering) -> Draft:
+    integer = [numbers.schemes[linear.weight].is_integer for linear in linears]
+    first, second, third = ([linear.out_scale for linear in linears] + [1.0, 1.0])[:3]
+    spec = OpSpec(
+        OpKind.GEMM,
+        matrix=_three([numbers.matrix(linear.weight) for linear in linears]),
+        weight=_three([numbers.vector(linear.bias) for linear in linears]),
+        scale=first,
+        out_scale=(first, second, third),
+    )
+    outputs = tuple(linear.output for linear in linears)
+    return Draft(spec, linears[0].inputs, outputs, reads_quantized=integer[0])
+
+
+def _rotated_write(q: Rope, k: Rope, write: CacheWrite, uses: Uses, numbers: Numbering) -> Draft:
+    value = write.inputs[-1]
+    group = uses.program.cache_groups[write.group]
+    spec = OpSpec(
+        OpKind.ROPE_WRITE,
+        group=write.group,
+        layer=write.slot,
+        heads=q.heads,
+        kv_heads=group.num_kv_heads,
+        head_dim_k=group.head_dim_k,
+        head_dim_v=group.head_dim_v,
+        rope=numbers.rope(q),
+    )
+    return Draft(spec, (q.inputs[0], k.inputs[0], value), (q.output,), reuses=0)
+
+
+def _plain(op: Op, uses: Uses, numbers: Numbering) -> Draft:
+    match op:
+        case Embed():
+            spec = OpSpec(
+                OpKind.EMBED,
+                matrix=_three([numbers.matrix(op.table)]),
+                scale=op.scale,
+                by_position=op.source is EmbedSource.POSITIONS,
+            )
+            return Draft(spec, (), (op.output,))
+        case Norm():
+            spec = OpSpec(
+                OpKind.NORM,
+                weight=_three([numbers.vector(op.weight)]),
+                bias=numbers.vector(op.bias),
+                parts=op.parts,
+                eps=op.eps,
+                offset=op.offset,
+                norm_kind=_NORMS[op.kind],
+            )
+            return Draft(spec, op.inputs, (op.output,), reuses=0)
+        case Rope():
+            spec = OpSpec(OpKind.ROPE, heads=op.heads, head_dim_k=op.head_dim, rope=numbers.rope(op))
+            return Draft(spec, op.inputs, (op.output,), reuses=0)
+        case CacheWrite() | Attend():
+            return _cached(op, uses, numbers)
+        case Select():
+            return Draft(OpSpec(OpKind.SELECT), op.inputs, (op.output,))
+        case Sample():
+            cap = 0.0 if op.softcap is None else op.softcap
+            spec = OpSpec(OpKind.SAMPLE, scale=op.logit_scale, softcap=cap, vocab_size=op.vocab_size)
+            return Draft(spec, op.inputs)
+        case _:
+            return _columnwise(op)
+
+
+def _cached(op: CacheWrite | Attend, uses: Uses, numbers: Numbering) -> Draft:
+    if op.group is None:
+        raise InvariantError("attention without a cache was lowered")
+    if isinstance(op, CacheWrite):
+        group = uses.program.cache_groups[op.group]
+        spec = OpSpec(
+            OpKind.CACHE_WRITE,
+            group=op.group,
+            layer=op.slot,
+            kv_heads=group.num_kv_heads,
+            head_dim_k=group.head_dim_k,
+            head_dim_v=group.head_dim_v,
+        )
+        return Draft(spec, op.inputs)
+    spec = OpSpec(
+        OpKind.ATTEND,
+        group=op.group,
+        layer=op.slot,
+        heads=op.heads,
+        kv_heads=op.kv_heads,
+        head_dim_k=op.head_dim_k,
+        head_dim_v=op.head_dim_v,
+        scale=op.scale,
+        softcap=0.0 if op.softcap is None else op.softcap,
+        reach=_REACHES[op.visibility.reach],
+        reach_size=op.visibility.size,
+        sinks=numbers.vector(op.sinks),
+    )
+    return Draft(spec, op.inputs, (op.output,))
+
+
+def _columnwise(op: Op) -> Draft:
+    match op:
+        case Glu() | Act():
+            spec = OpSpec(OpKind.GLU, activation=_ACTIVATIONS[op.activation])
+        case Add():
+            spec = OpSpec(OpKind.ARITHMETIC, arithmetic=tape.ArithmeticCode.ADD, scale=op.factor)
+        case Mul():
+            spec = OpSpec(OpKind.ARITHMETIC, arithmetic=tape.ArithmeticCode.MUL)
+        case Scale():
+            spec = OpSpec(OpKind.ARITHMETIC, arithmetic=tape.ArithmeticCode.SCALE, scale=op.factor)
+        case _:
+            raise ModelError(f"the native executor does not have the operation {op_name(op)}")
+    return Draft(spec, op.inputs, (op.output,))
+
+
+def _three(numbers: Sequence[int]) -> Indices:
+    first, second, third = (numbers[at] if at < len(numbers) else NONE for at in range(3))
+    return first, second, third

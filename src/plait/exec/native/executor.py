@@ -1,0 +1,287 @@
+"""The native executor: programs on CPU cores, bit for bit the same under every load.
+
+Owns the way of plans into csrc/runtime and of results out of it. Python only hands over: from submit to collect a step
+needs no Python thread, and no native thread ever calls Python.
+Invariant: a plan that reaches the runtime passed `Intake` and `PlanLimits`; the runtime checks nothing again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from plait import _native
+from plait.core.clock import Wake
+from plait.core.errors import InvariantError
+from plait.core.executor import ExecutorInfo, StepForm
+from plait.core.ids import LaneId, SeqId, StepId
+from plait.core.step import STEP_PROGRAM, Join, StepPlan, StepResult
+from plait.exec.intake import Intake
+from plait.exec.native.checks import CACHE_CODES, check_layout, check_program
+from plait.exec.native.fingerprint import fingerprint
+from plait.exec.native.lowering import lower
+from plait.exec.native.packing import WeightDtype, pack, schemes_of, vectors
+from plait.exec.native.results import step_result
+from plait.exec.native.rope_table import tables
+from plait.exec.native.tape import Scheme, Tape
+from plait.exec.plan_limits import PlanLimits
+from plait.exec.roster import slots_of
+from plait.model.cache_layout import CacheLayout, GroupLayout
+from plait.model.ops import Pairing
+from plait.model.program import Program
+from plait.weights.table import WeightTable
+
+LANES = (LaneId(0), LaneId(1))
+QUEUE_DEPTH = 2
+FORMATS = tuple(scheme.name.lower() for scheme in Scheme)
+
+Floats = npt.NDArray[np.float32]
+LogitsObserver = Callable[[StepPlan, Floats], None]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeConfig:
+    """`cores`: one worker each, bound to that processor; -1: bound to none."""
+
+    cores: tuple[int, ...]
+    max_step_tokens: int = 512
+    max_rows: int = 256
+    dtype: WeightDtype = WeightDtype.AUTO
+    max_positions: int | None = None
+    """Rotary tables end here; None: where the model's do."""
+    target: str | None = None
+    """The instruction set to compute with; None: the best that runs here. All give the same bits."""
+    blocking_seed: int = 0
+    """Not 0: work is cut at random, drawn from this. Tests use it: answers must not change."""
+    poison: bool = False
+    """Fill every slot with NaN before it is written, so that a result that reads it shows."""
+    observe_logits: LogitsObserver | None = None
+    """Sees the logits [num_outputs, vocab_size] of every step when it is collected: golden comparisons need them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory that the executor keeps, in bytes."""
+
+    weights: int
+    cache: int
+    """All of the pool; it is taken from the system as blocks are first written."""
+    arena: int
+    """Activations of steps under way and scratch of workers."""
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """A joined sequence. `unchecked`: no chunk of it has come yet."""
+
+    seat: _native.Seat
+    join: Join
+    unchecked: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class _Loaded:
+    """What there is once a model was loaded."""
+
+    runtime: _native.Runtime
+    intake: Intake
+    footprint: Footprint
+    rows: dict[SeqId, _Row] = field(default_factory=dict)
+    plans: dict[StepId, StepPlan] = field(default_factory=dict)
+    """Of steps in flight."""
+
+
+class NativeExecutor:
+    """Implements `plait.exec.loading.LoadableExecutor`. Its times are those of `time.monotonic`."""
+
+    def __init__(self, config: NativeConfig) -> None:
+        self._config = config
+        self._fingerprint = ""
+        self._state: _Loaded | None = None
+        self._wake: Wake | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def load(self, programs: Mapping[str, Program], weights: WeightTable, layout: CacheLayout) -> None:
+        if self._state is not None:
+            raise InvariantError("the native executor is loaded already")
+        program = programs[STEP_PROGRAM]
+        check_program(program)
+        check_layout(layout)
+        schemes = schemes_of(program, weights, self._config.dtype)
+        tape = lower(program, schemes)
+        codes = [CACHE_CODES[placed.dtype_bytes] for placed in layout.groups]
+        self._fingerprint = fingerprint(weights.sha256, schemes.values(), codes, tape.ropes)
+        limits = self._limits(program)
+        panels = pack(tape, weights, schemes, len(self._config.cores))
+        runtime = self._runtime(tape, panels, vectors(tape, weights), layout, limits.num_positions)
+        footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes)
+        self._state = _Loaded(runtime, Intake(self.info, slots_of(layout), limits.fault), footprint)
+
+    @property
+    def info(self) -> ExecutorInfo:
+        return ExecutorInfo(
+            name="native",
+            lanes=LANES,
+            share_units=len(self._config.cores),
+            forms=(StepForm.FUSED, StepForm.LANES),
+            queue_depth=QUEUE_DEPTH,
+            max_step_tokens=self._config.max_step_tokens,
+            max_rows=self._config.max_rows,
+            memory_bytes=0,
+            formats=FORMATS,
+            fingerprint=self._fingerprint,
+            bit_exact=True,
+        )
+
+    @property
+    def footprint(self) -> Footprint:
+        return self._loaded().footprint
+
+    @property
+    def target(self) -> str:
+        """The instruction set that it computes with."""
+        return self._loaded().runtime.target
+
+    def submit(self, plan: StepPlan) -> None:
+        state = self._loaded()
+        with self._lock:
+            if self._closed:
+                raise InvariantError(f"step {plan.step} was submitted to a closed executor")
+            seats = state.intake.submit(plan)
+            rows = state.rows
+            for change in plan.roster:
+                if isinstance(change, Join):
+                    rows[change.seq] = _Row(state.runtime.join(change), change)
+                else:
+                    # Steps in flight keep the seat; a sequence that joins anew gets another.
+                    rows.pop(change.seq, None)
+            for chunk in plan.chunks:
+                if (row := rows[chunk.seq]).unchecked:
+                    _check_history(chunk.start, row.join)
+                    row.unchecked = False
+            state.plans[plan.step] = plan
+            state.runtime.submit(
+                plan,
+                [rows[chunk.seq].seat for chunk in plan.chunks],
+                [rows[grant.seq].seat for grant in plan.blocks],
+                [seat.broken for seat in seats],
+            )
+
+    def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
+        state = self._loaded()
+        with self._lock:
+            state.intake.check_shares(shares)
+            state.runtime.assign([shares[lane] for lane in LANES])
+
+    def suspend(self, lane: LaneId) -> None:
+        state = self._loaded()
+        with self._lock:
+            state.intake.suspend(lane)
+            state.runtime.suspend(lane)
+
+    def resume(self, lane: LaneId) -> None:
+        state = self._loaded()
+        with self._lock:
+            state.intake.resume(lane)
+            state.runtime.resume(lane)
+
+    def cancel(self, step: StepId, seqs: Sequence[SeqId]) -> None:
+        state = self._loaded()
+        with self._lock:
+            state.runtime.cancel(step, list(seqs))
+
+    def collect(self) -> list[StepResult]:
+        state = self._state
+        if state is None:
+            return []
+        with self._lock:
+            results = [step_result(state.plans[StepId(report[0])], report) for report in state.runtime.collect()]
+            for result in results:
+                plan = state.plans.pop(result.step)
+                if self._config.observe_logits is not None and plan.chunks:
+                    self._config.observe_logits(plan, state.runtime.take_logits(plan.step))
+            state.intake.collect(results)
+        return results
+
+    def ready(self) -> bool:
+        return self._state is not None and not self._closed and self._state.runtime.has_finished()
+
+    def subscribe(self, wake: Wake) -> None:
+        """One clock waits for this executor: native threads write to its descriptor and call nothing."""
+        if self._wake is not None:
+            raise InvariantError("a clock waits for the native executor already; there can be one")
+        self._wake = wake
+        self._loaded().runtime.notify(wake.fd)
+
+    def next_s(self) -> float | None:
+        return None
+
+    def counters(self) -> dict[str, float]:
+        """What the workers did since the start: units, steps, seconds in kernels, at work and parked."""
+        return self._loaded().runtime.counters()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        if self._state is not None:
+            self._state.runtime.close()
+
+    def _loaded(self) -> _Loaded:
+        if self._state is None:
+            raise InvariantError("the native executor was used before a model was loaded")
+        return self._state
+
+    def _limits(self, program: Program) -> PlanLimits:
+        limits = PlanLimits.of(program)
+        most = limits.num_positions if self._config.max_positions is None else self._config.max_positions
+        return replace(limits, num_positions=min(limits.num_positions, most))
+
+    def _runtime(
+        self, tape: Tape, panels: _native.Panels, floats: Sequence[Floats], layout: CacheLayout, num_positions: int
+    ) -> _native.Runtime:
+        config = self._config
+        return _native.Runtime(
+            tape,
+            panels,
+            list(floats),
+            [(*tables(use, num_positions), use.pairing is Pairing.INTERLEAVED) for use in tape.ropes],
+            [_group(placed) for placed in layout.groups],
+            layout.pool_bytes,
+            list(config.cores),
+            len(LANES),
+            config.max_step_tokens,
+            config.target or "",
+            config.blocking_seed,
+            config.poison,
+            config.observe_logits is not None,
+        )
+
+
+def _group(placed: GroupLayout) -> tuple[int, ...]:
+    """In the order of GroupSpec in csrc/runtime/tape.h."""
+    group = placed.group
+    return (
+        placed.num_blocks,
+        placed.block_bytes,
+        placed.layer_bytes,
+        placed.head_bytes,
+        group.num_layers,
+        placed.tokens_per_block,
+        group.num_kv_heads,
+        group.head_dim_k,
+        group.head_dim_v,
+        CACHE_CODES[placed.dtype_bytes],
+    )
+
+
+def _check_history(start: int, join: Join) -> None:
+    if join.params.has_penalties and len(join.history) != start:
+        raise InvariantError(
+            f"sequence {join.seq} has penalties and starts behind {start} tokens, but joined with "
+            f"{len(join.history)} of them"
+        )

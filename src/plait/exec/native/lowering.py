@@ -1,0 +1,183 @@
+"""Lowering: a program becomes a tape.
+
+Owns the order of the operations and where their buffers lie. What is fused is `fusion.py`'s business, what is
+quantised `drafts.py`'s; the runtime decides how an operation is cut into pieces.
+Invariant: two values that are alive at the same time share no byte; an operation never writes where it reads, but for
+the input that it may take over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from plait.core.errors import ModelError
+from plait.exec.native.drafts import Draft, Numbering, draft, quantize
+from plait.exec.native.fusion import fuse
+from plait.exec.native.tape import (
+    GROUP_SIZE,
+    NO_OPERAND,
+    BufferSpec,
+    Operand,
+    Operands,
+    OpKind,
+    RowSpace,
+    Scheme,
+    Tape,
+    row_bytes,
+)
+from plait.exec.native.uses import Uses
+from plait.model.ops import Linear, ValueId
+from plait.model.program import Program
+
+Key = tuple[ValueId, bool]
+"""A value as it is stored: in floats or, True, in 8 bits."""
+
+
+def lower(program: Program, schemes: Mapping[str, Scheme]) -> Tape:
+    """`schemes`: of every weight that is a matrix, by name. The program passed `checks.check_program`."""
+    _check_depths(program, schemes)
+    uses = Uses.of(program)
+    integer = frozenset(name for name, scheme in schemes.items() if scheme.is_integer)
+    numbers = Numbering(schemes)
+    drafts = [draft(one, uses.spans[place], uses, numbers) for place, one in fuse(program, uses, integer)]
+    ordered = _outputs_last(quantize(drafts, uses))
+    buffers, places = _place(ordered, uses)
+    ops = tuple(replace(one.spec, in_=_inputs(one, uses, places), out=_outputs(one, uses, places)) for one in ordered)
+    first_output_op = sum(one.spec.space is RowSpace.TOKENS for one in ordered)
+    return Tape(
+        ops,
+        buffers,
+        tuple(numbers.matrices),
+        tuple(numbers.vectors),
+        tuple(numbers.ropes),
+        first_output_op,
+        program.vocab_size,
+    )
+
+
+def _check_depths(program: Program, schemes: Mapping[str, Scheme]) -> None:
+    for name in (op.weight for op in program.ops if isinstance(op, Linear)):
+        depth = program.weights[name].shape[1]
+        if schemes[name].is_integer and depth % GROUP_SIZE:
+            raise ModelError(
+                f"weight {name} has rows of {depth} numbers in {schemes[name].name}, which are not whole groups of "
+                f"{GROUP_SIZE}; use a file in F16"
+            )
+
+
+def _outputs_last(drafts: Sequence[Draft]) -> list[Draft]:
+    """Operations on tokens, then what selects rows of them, then operations on these rows."""
+
+    def stage(one: Draft) -> int:
+        if one.spec.kind is OpKind.SELECT:
+            return 1
+        return 0 if one.spec.space is RowSpace.TOKENS else 2
+
+    return sorted(drafts, key=stage)
+
+
+@dataclass(slots=True, eq=False)
+class _Storage:
+    """Bytes that hold one value after another. Lives from op `first` to op `last`, both included."""
+
+    space: RowSpace
+    quantized: bool
+    width: int
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        return row_bytes(self.width, quantized=self.quantized)
+
+
+def _place(drafts: Sequence[Draft], uses: Uses) -> tuple[tuple[BufferSpec, ...], dict[Key, int]]:
+    """Buffers, and the buffer of every stored value."""
+    storages = _storages(drafts, uses)
+    distinct = list(dict.fromkeys(storages.values()))
+    offsets = {space: _offsets([one for one in distinct if one.space is space]) for space in RowSpace}
+    numbers: dict[BufferSpec, int] = {}
+    places: dict[Key, int] = {}
+    for key, one in storages.items():
+        spec = BufferSpec(one.space, one.quantized, one.width, offsets[one.space][one])
+        places[key] = numbers.setdefault(spec, len(numbers))
+    return tuple(numbers), places
+
+
+def _storages(drafts: Sequence[Draft], uses: Uses) -> dict[Key, _Storage]:
+    last_read: dict[Key, int] = {}
+    for index, one in enumerate(drafts):
+        last_read |= dict.fromkeys(_reads(one, uses), index)
+    storages: dict[Key, _Storage] = {}
+    for index, one in enumerate(drafts):
+        for key in _writes(one):
+            value, quantized = key
+            end = max(index, last_read.get(key, index))
+            taken = _taken_over(one, uses, key, index, last_read)
+            if taken is not None:
+                storages[key] = storages[taken]
+                storages[key].last = end
+            else:
+                storages[key] = _Storage(one.spec.space, quantized, uses.width(value), index, end)
+    return storages
+
+
+def _taken_over(one: Draft, uses: Uses, key: Key, index: int, last_read: Mapping[Key, int]) -> Key | None:
+    """The stored input whose bytes an output takes over, if it may."""
+    if one.reuses is None or not one.outputs or key != (one.outputs[0], False):
+        return None
+    value = one.inputs[one.reuses]
+    dead = last_read[value, False] == index if not uses.is_view(value) else False
+    return (value, False) if dead else None
+
+
+def _reads(one: Draft, uses: Uses) -> list[Key]:
+    """A view is read where its value is stored, unless it was quantised on its own."""
+    keys: list[Key] = []
+    for place, value in enumerate(one.inputs):
+        keys.append((value, True) if one.reads_quantized and place == 0 else (uses.root(value), False))
+    return keys
+
+
+def _writes(one: Draft) -> list[Key]:
+    made: list[Key] = [(value, False) for value in one.outputs]
+    return made if one.quantized is None else [*made, (one.quantized, True)]
+
+
+def _offsets(storages: Sequence[_Storage]) -> dict[_Storage, int]:
+    """First byte of each, per row: the lowest gap, among those alive with it, that is large enough."""
+    offsets: dict[_Storage, int] = {}
+    alive: list[_Storage] = []
+    for one in sorted(storages, key=lambda storage: storage.first):
+        alive = [other for other in alive if other.last >= one.first]
+        start = 0
+        for other in sorted(alive, key=offsets.__getitem__):
+            if start + one.size <= offsets[other]:
+                break
+            start = max(start, offsets[other] + other.size)
+        offsets[one] = start
+        alive.append(one)
+    return offsets
+
+
+def _inputs(one: Draft, uses: Uses, places: Mapping[Key, int]) -> Operands:
+    operands = []
+    for value, key in zip(one.inputs, _reads(one, uses), strict=True):
+        seen = uses.program.values[value]
+        operands.append(Operand(places[key], 0 if key[1] else seen.offset, seen.width))
+    return _three(operands)
+
+
+def _outputs(one: Draft, uses: Uses, places: Mapping[Key, int]) -> Operands:
+    """Floats first. An 8-bit output is the second, whether there are floats or not."""
+    floats = [Operand(places[value, False], 0, uses.width(value)) for value in one.outputs]
+    if one.quantized is None:
+        return _three(floats)
+    eight_bits = Operand(places[one.quantized, True], 0, uses.width(one.quantized))
+    return (floats[0] if floats else NO_OPERAND), eight_bits, NO_OPERAND
+
+
+def _three(operands: Sequence[Operand]) -> Operands:
+    first, second, third = (operands[at] if at < len(operands) else NO_OPERAND for at in range(3))
+    return first, second, third

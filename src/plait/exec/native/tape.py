@@ -1,0 +1,179 @@
+"""Tapes: a program as the native runtime takes it, in plain numbers.
+
+Owns the form; csrc/runtime/tape.h is its twin and says what every field means, `lowering.py` writes it. Weights are
+still names here: whoever loads puts numbers behind them.
+Invariant: members of the enumerations below have the values of the C++ enumerators of the same name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from plait.model.ops import Pairing
+from plait.model.rope import RopeSpec
+
+
+class Scheme(IntEnum):
+    """Which numbers a weight matrix is made of (docs/adr/0006-number-schemes.md)."""
+
+    F32 = 0
+    F16 = 1
+    BF16 = 2
+    Q8_0 = 3
+    Q4_0 = 4
+    Q4_1 = 5
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether rows are quantised to 8 bits before they are multiplied."""
+        return self >= Scheme.Q8_0
+
+
+class RowSpace(IntEnum):
+    TOKENS = 0
+    OUTPUTS = 1
+
+
+class OpKind(IntEnum):
+    EMBED = 0
+    NORM = 1
+    QUANTIZE = 2
+    GEMM = 3
+    GEMM_GLU = 4
+    ROPE = 5
+    CACHE_WRITE = 6
+    ROPE_WRITE = 7
+    ATTEND = 8
+    GLU = 9
+    ARITHMETIC = 10
+    SELECT = 11
+    SAMPLE = 12
+
+
+class ReachCode(IntEnum):
+    CAUSAL = 0
+    WINDOW = 1
+    CHUNK = 2
+    ALL = 3
+
+
+class NormCode(IntEnum):
+    RMS = 0
+    LAYER = 1
+
+
+class ActivationCode(IntEnum):
+    SILU = 0
+    GELU = 1
+    GELU_TANH = 2
+    RELU2 = 3
+    SIGMOID = 4
+
+
+class ArithmeticCode(IntEnum):
+    ADD = 0
+    MUL = 1
+    SCALE = 2
+
+
+class CacheCode(IntEnum):
+    F32 = 0
+    F16 = 1
+
+
+NONE = -1
+GROUP_SIZE = 32
+"""Numbers along K that share a scale in the integer schemes."""
+ROW_ALIGNMENT = 64
+"""Rows of buffers are whole cache lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """A value kept between ops. `first_byte` is counted per row."""
+
+    space: RowSpace
+    quantized: bool
+    width: int
+    first_byte: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Columns [column, column + width) of a buffer."""
+
+    buffer: int = NONE
+    column: int = 0
+    width: int = 0
+
+
+NO_OPERAND = Operand()
+Operands = tuple[Operand, Operand, Operand]
+Indices = tuple[int, int, int]
+NO_OPERANDS: Operands = (NO_OPERAND, NO_OPERAND, NO_OPERAND)
+NO_INDICES: Indices = (NONE, NONE, NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """One operation. Fields that a kind does not need keep their defaults. `in_` are inputs, `out` outputs."""
+
+    kind: OpKind
+    space: RowSpace = RowSpace.TOKENS
+    in_: Operands = NO_OPERANDS
+    out: Operands = NO_OPERANDS
+    matrix: Indices = NO_INDICES
+    weight: Indices = NO_INDICES
+    bias: int = NONE
+    group: int = NONE
+    layer: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim_k: int = 0
+    head_dim_v: int = 0
+    parts: int = 1
+    eps: float = 0.0
+    offset: float = 0.0
+    scale: float = 1.0
+    out_scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    softcap: float = 0.0
+    reach: ReachCode = ReachCode.CAUSAL
+    reach_size: int = 0
+    sinks: int = NONE
+    rope: int = NONE
+    norm_kind: NormCode = NormCode.RMS
+    activation: ActivationCode = ActivationCode.SILU
+    arithmetic: ArithmeticCode = ArithmeticCode.ADD
+    by_position: bool = False
+    vocab_size: int = 0
+    span: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RopeUse:
+    """A rope table: what it is computed from, and how columns pair."""
+
+    spec: RopeSpec
+    mscale: float
+    pairing: Pairing
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """`matrices`, `vectors` and `ropes` are what ops refer to by number; the first two are names of weights."""
+
+    ops: tuple[OpSpec, ...]
+    buffers: tuple[BufferSpec, ...]
+    matrices: tuple[str, ...]
+    vectors: tuple[str, ...]
+    ropes: tuple[RopeUse, ...]
+    first_output_op: int
+    """From here on ops run once per tile of output rows."""
+    vocab_size: int
+
+
+def row_bytes(width: int, *, quantized: bool) -> int:
+    """Bytes per row of a buffer: floats, or 8-bit numbers with a scale and a sum for every group."""
+    used = width + width // GROUP_SIZE * 8 if quantized else width * 4
+    return -(-used // ROW_ALIGNMENT) * ROW_ALIGNMENT
