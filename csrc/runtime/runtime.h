@@ -1,7 +1,7 @@
 // Runtime: lanes of steps, carried out by one worker per core that belongs to whichever lane the core is assigned to.
 //
-// Owns lanes, their queues, workers and the control verbs of core/executor.py. What one op does is in runtime/ops.h, what
-// a step keeps is in runtime/context.h. Plans were checked before they come here (exec/intake.py, the binding).
+// Owns lanes, their queues, workers and the control verbs of core/executor.py. What one op does is in runtime/ops.h,
+// what a step keeps is in runtime/context.h. Plans were checked before they come here (exec/intake.py, the binding).
 // Invariant: steps of one lane run one after another in order of submission; every submitted step is collected exactly
 // once; a control verb takes effect within one unit of work.
 
@@ -95,12 +95,12 @@ struct ChunkSpec {
   int64_t seq = 0;
   int64_t start = 0;
   uint32_t num_tokens = 0;
-  bool from_device = false;         // the single token is the one that the seat sampled last
-  std::vector<int32_t> tokens;      // empty if from_device
-  std::vector<int32_t> positions;   // empty: start, start + 1, ...
+  bool from_device = false;        // the single token is the one that the seat sampled last
+  std::vector<int32_t> tokens;     // empty if from_device
+  std::vector<int32_t> positions;  // empty: start, start + 1, ...
   std::vector<OutputSpec> outputs;
   std::vector<MaskSpec> masks;
-  bool cancelled = false;           // behind a chunk that was cancelled or failed: skipped from the start
+  bool cancelled = false;  // behind a chunk that was cancelled or failed: skipped from the start
 };
 
 struct StepSpec {
@@ -145,15 +145,18 @@ struct RuntimeCounters {
   uint64_t units = 0;
   uint64_t steps = 0;
   double kernel_s = 0.0;  // inside ops, all workers together
-  double busy_s = 0.0;    // between taking a step up and ending it, all workers together
+  double busy_s = 0.0;    // not parked, all workers together: kernels, claiming, waiting for one another
   double parked_s = 0.0;
   uint64_t parks = 0;
 };
 
+// Control verbs (Join, Submit, Assign, Suspend, Resume, Cancel, Collect, Close) come from one thread at a time;
+// HasFinished, WaitFinished and Counters from any.
 class Runtime {
  public:
-  // Takes the tape over; `pool` is the cache memory that the groups describe (64-byte aligned, pool_bytes long) and, like
-  // the matrices' panels, outlives the runtime. Starts the workers. Lane 0 has every worker until the first Assign.
+  // Takes the tape over, which must be free of faults (TapeFault); `pool` is the cache memory that the groups describe
+  // (64-byte aligned, pool_bytes long) and, like the matrices' panels, outlives the runtime. Starts the workers. Lane 0
+  // has every worker until the first Assign.
   Runtime(const RuntimeConfig& config, Tape tape, const Kernels& kernels, uint8_t* pool, size_t pool_bytes);
   ~Runtime();
   Runtime(const Runtime&) = delete;
@@ -167,13 +170,14 @@ class Runtime {
   void Assign(const std::vector<std::vector<uint32_t>>& shares);
   void Suspend(uint32_t lane);
   void Resume(uint32_t lane);
-  // Unknown ids are ignored. A step without live chunks ends as cancelled, on a resting lane too. Chunks queued behind a
-  // cancelled or failed chunk of the same seat are cancelled with it.
+  // Unknown ids are ignored. A step without live chunks ends as cancelled, on a resting lane too. Chunks queued behind
+  // a cancelled or failed chunk of the same seat are cancelled with it.
   void Cancel(int64_t step, const std::vector<int64_t>& seqs);
   std::vector<StepReport> Collect();
   bool HasFinished() const;
 
   // Written to (8 bytes, as an eventfd wants them) each time a step finished; -1: nothing. Set before the first Submit.
+  // The descriptor outlives Close.
   void NotifyFd(int fd);
   // Blocks until a step has finished, `timeout_s` has passed or Close was called. True: something is finished.
   bool WaitFinished(double timeout_s);
@@ -185,7 +189,7 @@ class Runtime {
   void ObserveLogits(LogitsObserver observer, void* context);
 
   RuntimeCounters Counters() const;
-  size_t ArenaBytes() const;  // activation arenas and workers' scratch together
+  size_t ArenaBytes() const;  // activation arenas (a lane's comes with its first step) and workers' scratch together
 
   void Close();  // stops the workers; steps in flight are abandoned
 

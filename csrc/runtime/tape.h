@@ -1,8 +1,8 @@
 // Tape: a Program lowered for this runtime, as plain numbers.
 //
-// Owns the form of ops, operands and buffers. src/plait/exec/native/lowering.py writes tapes (and decides what is fused),
-// runtime/ carries them out. Knows no step.
-// Invariant: a tape that passed `TapeFault` can be carried out for every plan without a further check of it.
+// Owns the form of ops, operands and buffers. src/plait/exec/native/lowering.py writes tapes (and decides what is
+// fused), runtime/ carries them out. Knows no step. Invariant: a tape that passed `TapeFault` can be carried out for
+// every plan without a further check of it.
 
 #ifndef PLAIT_CSRC_RUNTIME_TAPE_H_
 #define PLAIT_CSRC_RUNTIME_TAPE_H_
@@ -41,10 +41,10 @@ struct Operand {
 };
 
 enum class OpKind : uint8_t {
-  kEmbed,       // out0 = scale * row of weight0 by token id, or by position (by_position)
-  kNorm,        // out0 and/or quantised out1 = norm(in0); parts, eps, offset, norm_kind; weight0, bias0: vectors
-  kQuantize,    // out1 (quantised) = in0
-  kGemm,        // up to three matrices over one input: out_i = epilogue(in0 x matrix_i); residual in1 for out0 (may be out0)
+  kEmbed,     // out0 = scale * row of weight0 by token id, or by position (by_position)
+  kNorm,      // out0 and/or quantised out1 = norm(in0); parts, eps, offset, norm_kind; weight0, bias0: vectors
+  kQuantize,  // out1 (quantised) = in0
+  kGemm,  // up to three matrices over one input: out_i = epilogue(in0 x matrix_i); residual in1 for out0 (may be out0)
   kGemmGlu,     // out0 and/or quantised out1 = act(in0 x matrix0) * (in0 x matrix1)
   kRope,        // out0 = rope(in0); may be in place
   kCacheWrite,  // k in0, v in1 into (group, layer)
@@ -74,13 +74,13 @@ struct OpSpec {
   uint32_t parts = 1;
   float eps = 0.0f;
   float offset = 0.0f;
-  float scale = 1.0f;       // embed scale, attention scale, arithmetic factor, out_scale of matrix 0, logit scale
+  float scale = 1.0f;  // embed scale, attention scale, arithmetic factor, out_scale of matrix 0, logit scale
   float out_scale[3] = {1.0f, 1.0f, 1.0f};
   float softcap = 0.0f;
   Reach reach = Reach::kCausal;
   uint32_t reach_size = 0;
-  int32_t sinks = kNone;    // index into Tape::vectors
-  int32_t rope = kNone;     // index into Tape::ropes
+  int32_t sinks = kNone;  // index into Tape::vectors
+  int32_t rope = kNone;   // index into Tape::ropes
   NormKind norm_kind = NormKind::kRms;
   Activation activation = Activation::kSilu;
   Arithmetic arithmetic = Arithmetic::kAdd;
@@ -114,7 +114,7 @@ struct GroupSpec {
 struct Tape {
   std::vector<OpSpec> ops;
   std::vector<BufferSpec> buffers;
-  std::vector<WeightPanels> matrices;   // bytes owned by whoever loads
+  std::vector<WeightPanels> matrices;  // bytes owned by whoever loads
   std::vector<std::vector<float>> vectors;
   std::vector<RopeTable> ropes;
   std::vector<GroupSpec> groups;

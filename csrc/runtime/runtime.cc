@@ -1,0 +1,434 @@
+// Runtime: how steps go from lane to lane's workers, and back.
+//
+// Two kinds of events. Often, and without a lock: units are claimed and finished, and whoever finishes the last one
+// publishes the next op. Rarely, under one mutex: steps are submitted, taken up, ended, cancelled and collected, and
+// shares change. Invariant: a running step belongs to whoever was told that its op is complete (runtime/progress.h),
+// and to nobody else, until the next op is published; only the owner ends it.
+
+#include "runtime/runtime.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <thread>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <unistd.h>
+#endif
+
+#include "base/aligned.h"
+#include "runtime/carry_out.h"
+#include "runtime/context.h"
+#include "runtime/progress.h"
+#include "runtime/seat.h"
+#include "runtime/worker.h"
+
+namespace plait {
+namespace {
+
+// Rounds of waiting between two looks at the clock.
+constexpr int kRelaxRounds = 16;
+
+struct Lane {
+  Progress progress;
+
+  // Read by workers without a lock, written under it. `running` is null between two steps; whoever claimed a unit may
+  // follow it. `dead`: the running step has no live chunk.
+  alignas(kCacheLine) std::atomic<Context*> running = nullptr;
+  std::atomic<bool> dead = false;
+  std::atomic<bool> suspended = false;
+  std::atomic<uint32_t> num_waiting = 0;
+
+  // Under the lock.
+  uint32_t num_workers = 0;
+  std::unique_ptr<Context> current;
+  std::deque<std::unique_ptr<Context>> waiting;
+  Arena arena;
+
+  bool may_run() const { return num_workers > 0 && !suspended.load(std::memory_order_relaxed); }
+};
+
+// A step that ended, with the seats that it keeps in flight until it is collected.
+struct Finished {
+  StepReport report;
+  std::vector<SeatRef> seats;
+};
+
+}  // namespace
+
+struct Runtime::Impl {
+  Impl(const RuntimeConfig& config, Tape tape, const Kernels& kernels, uint8_t* pool, size_t pool_bytes)
+      : config(config),
+        tape(std::move(tape)),
+        machine(this->config, this->tape, kernels, pool),
+        lanes(config.num_lanes),
+        workers(config.cores.size()) {
+    if (config.poison) std::memset(pool, 0xFF, pool_bytes);
+    lanes[0].num_workers = static_cast<uint32_t>(workers.size());
+    for (Worker& worker : workers) worker.lane = 0;
+    for (size_t i = 0; i < workers.size(); ++i) {
+      workers[i].thread = std::thread([this, i] { Work(workers[i], this->config.cores[i]); });
+    }
+  }
+
+  // What workers do
+
+  void Work(Worker& worker, int core) {
+    PrepareWorkerThread(core, config.nice);
+    worker.scratch = std::make_unique<Scratch>(machine);
+    while (!closing.load(std::memory_order_relaxed)) {
+      Lane* lane = LaneOf(worker);
+      if (lane != nullptr && DoUnit(worker, *lane)) continue;
+      if (lane != nullptr && MayStart(*lane)) {
+        std::unique_lock lock(mutex);
+        StartNext(lock, *lane, &worker);
+        continue;
+      }
+      if (lane != nullptr && AwaitUnits(worker, *lane)) continue;
+      worker.Park([&] { return HasReason(worker); }, num_parked);
+    }
+  }
+
+  Lane* LaneOf(const Worker& worker) {
+    const uint32_t lane = worker.lane.load(std::memory_order_seq_cst);
+    return lane == kNoLane || lanes[lane].suspended.load(std::memory_order_seq_cst) ? nullptr : &lanes[lane];
+  }
+
+  static bool MayStart(const Lane& lane) {
+    return lane.running.load(std::memory_order_seq_cst) == nullptr &&
+           lane.num_waiting.load(std::memory_order_seq_cst) > 0;
+  }
+
+  bool HasReason(const Worker& worker) {
+    const Lane* lane = LaneOf(worker);
+    return closing.load(std::memory_order_seq_cst) ||
+           (lane != nullptr && (lane->progress.HasUnits() || MayStart(*lane)));
+  }
+
+  bool DoUnit(Worker& worker, Lane& lane) {
+    const Progress::Claim claim = lane.progress.TryClaim();
+    if (!claim) return false;
+    Context& context = *lane.running.load(std::memory_order_relaxed);
+    context.NoteWorkers(lane.progress.NumAtWork(claim));
+    const uint64_t start = Ticks();
+    CarryOut(machine, lane.arena, context, claim.unit, *worker.scratch);
+    worker.kernel_ticks.fetch_add(Ticks() - start, std::memory_order_relaxed);
+    worker.num_units.fetch_add(1, std::memory_order_relaxed);
+    if (lane.progress.Finish(claim)) Complete(lane, &worker);
+    return true;
+  }
+
+  // Spins while the lane's running op has no unit left; false when it took too long, or nothing runs.
+  bool AwaitUnits(const Worker& worker, const Lane& lane) {
+    const uint32_t own_lane = worker.lane.load(std::memory_order_relaxed);
+    const double until = NowSeconds() + config.spin_us * 1e-6;
+    while (lane.running.load(std::memory_order_relaxed) != nullptr) {
+      for (int round = 0; round < kRelaxRounds; ++round) {
+        if (lane.progress.HasUnits()) return true;
+        Relax();
+      }
+      if (worker.lane.load(std::memory_order_relaxed) != own_lane) return true;
+      if (lane.suspended.load(std::memory_order_relaxed) || NowSeconds() >= until) return false;
+    }
+    return MayStart(lane);
+  }
+
+  // How a step goes on. `worker`: who calls, null for the thread of control, which must not be kept for long: it ends
+  // dead steps, but leaves live ones to workers.
+
+  // The running op is complete.
+  void Complete(Lane& lane, Worker* worker) {
+    Context& context = *lane.running.load(std::memory_order_relaxed);
+    if (observer != nullptr && context.op().kind == OpKind::kSample && !lane.dead.load(std::memory_order_relaxed)) {
+      Observe(lane, context);
+    }
+    if (Publish(lane, worker)) return;
+    std::unique_lock lock(mutex);
+    End(lock, lane);
+    StartNext(lock, lane, worker);
+  }
+
+  // Publishes the next op; false if the step has ended. Behind a publication the step belongs to its workers, and may
+  // be gone.
+  bool Publish(Lane& lane, Worker* worker) {
+    Context& context = *lane.running.load(std::memory_order_relaxed);
+    if (lane.dead.load(std::memory_order_seq_cst) || !context.NextOp()) return false;
+    const uint32_t num_units = context.split().num_units;
+    lane.progress.Publish(num_units);
+    WakeWorkers(lane, worker, num_units);
+    // Whoever cancels says so first and closes the op then; it may have found the op before this one, complete already.
+    if (lane.dead.load(std::memory_order_seq_cst)) EndDead(lane, worker);
+    return true;
+  }
+
+  void EndDead(Lane& lane, Worker* worker) {
+    {
+      const std::lock_guard lock(mutex);
+      if (!lane.dead.load(std::memory_order_relaxed) || !lane.progress.Close()) return;
+    }
+    Complete(lane, worker);
+  }
+
+  // Takes up the lane's next step, if it may run; and as many dead ones as stand at the front of the queue.
+  void StartNext(std::unique_lock<std::mutex>& lock, Lane& lane, Worker* worker) {
+    while (lane.current == nullptr && !lane.waiting.empty() && !closing.load(std::memory_order_relaxed)) {
+      const bool is_dead = lane.waiting.front()->IsDead();
+      if (!is_dead && !lane.may_run()) return;
+      if (!is_dead && worker == nullptr) return WakeWorkers(lane, nullptr, 1);
+      lane.current = std::move(lane.waiting.front());
+      lane.waiting.pop_front();
+      lane.dead.store(is_dead, std::memory_order_seq_cst);
+      lane.running.store(lane.current.get(), std::memory_order_seq_cst);
+      lane.num_waiting.fetch_sub(1, std::memory_order_seq_cst);
+      if (!is_dead) lane.current->NoteStart(NowSeconds());
+      Context& context = *lane.current;
+      lock.unlock();
+      context.Begin();
+      if (Publish(lane, worker)) return;
+      lock.lock();
+      End(lock, lane);
+    }
+  }
+
+  // Ends the running step, which the caller owns. Lets go of the lock to tell whoever waits.
+  void End(std::unique_lock<std::mutex>& lock, Lane& lane) {
+    Finished ended;
+    ended.report = lane.current->Finish(NowSeconds());
+    for (const ChunkRun& chunk : lane.current->chunks()) ended.seats.push_back(chunk.spec.seat);
+    const std::unique_ptr<Context> context = std::move(lane.current);
+    lane.running.store(nullptr, std::memory_order_seq_cst);
+    lane.dead.store(false, std::memory_order_seq_cst);
+    for (const std::unique_ptr<Context>& behind : lane.waiting) CancelBroken(*behind);
+    finished.push_back(std::move(ended));
+    num_finished.store(finished.size(), std::memory_order_release);
+    num_steps.fetch_add(1, std::memory_order_relaxed);
+    lock.unlock();
+    Notify();
+    lock.lock();
+  }
+
+  // What is queued behind a chunk that was cancelled or failed has nothing to start from.
+  static void CancelBroken(Context& context) {
+    for (ChunkRun& chunk : context.chunks()) {
+      if (chunk.spec.seat->broken) context.Cancel(chunk);
+    }
+  }
+
+  void Observe(const Lane& lane, Context& context) {
+    const OpSpec& op = context.op();
+    const BufferSpec& spec = tape.buffers[static_cast<size_t>(op.in[0].buffer)];
+    const float* logits = reinterpret_cast<const float*>(lane.arena.buffer(spec)) + op.in[0].column;
+    observer(observer_context, context.step(), context.first_output(), context.num_rows(), logits,
+             BufferRowBytes(spec) / sizeof(float), op.vocab_size);
+  }
+
+  void Notify() {
+    finished_changed.notify_all();
+#if defined(__unix__) || defined(__APPLE__)
+    const uint64_t one = 1;
+    if (notify_fd >= 0 && write(notify_fd, &one, sizeof(one)) < 0) {
+      // Full: then it is readable, which is all that it is for.
+    }
+#endif
+  }
+
+  // Wakes workers of a lane for `num_units` units, of which the caller, if it is one of them, does the first.
+  void WakeWorkers(const Lane& lane, const Worker* caller, uint32_t num_units) {
+    if (num_parked.load(std::memory_order_seq_cst) == 0) return;
+    const auto index = static_cast<uint32_t>(&lane - lanes.data());
+    if (caller != nullptr && LaneOf(*caller) == &lane) --num_units;
+    for (Worker& worker : workers) {
+      if (num_units == 0) return;
+      if (worker.lane.load(std::memory_order_seq_cst) == index && worker.Wake()) --num_units;
+    }
+  }
+
+  void WakeAll() {
+    for (Worker& worker : workers) worker.Wake();
+  }
+
+  // What control does
+
+  void Submit(StepSpec step) {
+    for (const GrantSpec& grant : step.grants) grant.seat->Grant(grant);
+    Lane& lane = lanes[step.lane];
+    // Nothing has run on the lane before its first step, so nobody looks at the arena yet.
+    if (lane.arena.is_empty()) {
+      Arena arena(machine);
+      arena_bytes.fetch_add(Arena::BytesFor(machine), std::memory_order_relaxed);
+      const std::lock_guard lock(mutex);
+      lane.arena = std::move(arena);
+    }
+    auto context = std::make_unique<Context>(machine, std::move(step));
+    std::unique_lock lock(mutex);
+    CancelBroken(*context);
+    for (const ChunkRun& chunk : context->chunks()) ++chunk.spec.seat->num_in_flight;
+    lane.waiting.push_back(std::move(context));
+    lane.num_waiting.fetch_add(1, std::memory_order_seq_cst);
+    StartNext(lock, lane, nullptr);
+  }
+
+  void Assign(const std::vector<std::vector<uint32_t>>& shares) {
+    std::vector<uint32_t> lane_of(workers.size(), kNoLane);
+    for (uint32_t lane = 0; lane < shares.size(); ++lane) {
+      for (const uint32_t worker : shares[lane]) lane_of[worker] = lane;
+    }
+    const std::lock_guard lock(mutex);
+    for (uint32_t lane = 0; lane < lanes.size(); ++lane) {
+      lanes[lane].num_workers = static_cast<uint32_t>(std::count(lane_of.begin(), lane_of.end(), lane));
+    }
+    for (size_t i = 0; i < workers.size(); ++i) {
+      if (workers[i].lane.exchange(lane_of[i], std::memory_order_seq_cst) != lane_of[i]) workers[i].Wake();
+    }
+  }
+
+  void Suspend(uint32_t lane) {
+    const std::lock_guard lock(mutex);
+    lanes[lane].suspended.store(true, std::memory_order_seq_cst);
+  }
+
+  void Resume(uint32_t lane) {
+    const std::lock_guard lock(mutex);
+    lanes[lane].suspended.store(false, std::memory_order_seq_cst);
+    WakeWorkers(lanes[lane], nullptr, static_cast<uint32_t>(workers.size()));
+  }
+
+  void Cancel(int64_t step, const std::vector<int64_t>& seqs) {
+    for (Lane& lane : lanes) {
+      std::unique_lock lock(mutex);
+      if (lane.current != nullptr && lane.current->step() == step && CancelChunks(*lane.current, seqs)) {
+        // First said, then closed: see Publish.
+        lane.dead.store(true, std::memory_order_seq_cst);
+        if (!lane.progress.Close()) continue;
+        lock.unlock();
+        Complete(lane, nullptr);
+        continue;
+      }
+      for (const std::unique_ptr<Context>& context : lane.waiting) {
+        if (context->step() == step) CancelChunks(*context, seqs);
+      }
+      StartNext(lock, lane, nullptr);
+    }
+  }
+
+  // True: the step has died of it.
+  static bool CancelChunks(Context& context, const std::vector<int64_t>& seqs) {
+    bool has_changed = false;
+    for (ChunkRun& chunk : context.chunks()) {
+      if (std::find(seqs.begin(), seqs.end(), chunk.spec.seq) == seqs.end()) continue;
+      has_changed = context.Cancel(chunk) || has_changed;
+    }
+    return has_changed && context.IsDead();
+  }
+
+  std::vector<StepReport> Collect() {
+    std::vector<StepReport> reports;
+    const std::lock_guard lock(mutex);
+    for (Finished& one : finished) {
+      for (const SeatRef& seat : one.seats) {
+        if (--seat->num_in_flight == 0) seat->broken = false;
+      }
+      reports.push_back(std::move(one.report));
+    }
+    finished.clear();
+    num_finished.store(0, std::memory_order_release);
+    return reports;
+  }
+
+  bool WaitFinished(double timeout_s) {
+    std::unique_lock lock(mutex);
+    finished_changed.wait_for(lock, std::chrono::duration<double>(std::min(timeout_s, 1e6)),
+                              [&] { return !finished.empty() || closing.load(std::memory_order_relaxed); });
+    return !finished.empty();
+  }
+
+  void Close() {
+    {
+      const std::lock_guard lock(mutex);
+      closing.store(true, std::memory_order_seq_cst);
+    }
+    finished_changed.notify_all();
+    WakeAll();
+    for (Worker& worker : workers) {
+      if (worker.thread.joinable()) worker.thread.join();
+    }
+  }
+
+  RuntimeCounters Counters() const {
+    RuntimeCounters counters;
+    counters.steps = num_steps.load(std::memory_order_relaxed);
+    const double tick_s = stopwatch.SecondsPerTick();
+    const auto lifetime = static_cast<double>(Ticks() - stopwatch.start_ticks()) * tick_s;
+    for (const Worker& worker : workers) {
+      counters.units += worker.num_units.load(std::memory_order_relaxed);
+      counters.kernel_s += static_cast<double>(worker.kernel_ticks.load(std::memory_order_relaxed)) * tick_s;
+      counters.parks += worker.num_parks.load(std::memory_order_relaxed);
+      const uint64_t since = worker.parked_since.load(std::memory_order_relaxed);
+      const uint64_t now = Ticks();
+      const uint64_t parked =
+          worker.parked_ticks.load(std::memory_order_relaxed) + (since != 0 && now > since ? now - since : 0);
+      const double parked_s = std::min(static_cast<double>(parked) * tick_s, lifetime);
+      counters.parked_s += parked_s;
+      counters.busy_s += lifetime - parked_s;
+    }
+    return counters;
+  }
+
+  const RuntimeConfig config;
+  const Tape tape;
+  const Machine machine;
+  const Stopwatch stopwatch;
+  std::atomic<bool> closing = false;
+  std::atomic<uint32_t> num_parked = 0;
+  std::atomic<size_t> num_finished = 0;
+  std::atomic<uint64_t> num_steps = 0;
+  std::atomic<size_t> arena_bytes = 0;
+
+  LogitsObserver observer = nullptr;
+  void* observer_context = nullptr;
+  int notify_fd = -1;
+
+  mutable std::mutex mutex;
+  std::condition_variable finished_changed;
+  std::vector<Finished> finished;
+  std::vector<Lane> lanes;
+  std::vector<Worker> workers;
+};
+
+Runtime::Runtime(const RuntimeConfig& config, Tape tape, const Kernels& kernels, uint8_t* pool, size_t pool_bytes)
+    : impl_(std::make_unique<Impl>(config, std::move(tape), kernels, pool, pool_bytes)) {}
+
+Runtime::~Runtime() { Close(); }
+
+SeatRef Runtime::Join(const JoinSpec& join) { return std::make_shared<Seat>(join, impl_->tape.groups.size()); }
+
+void Runtime::Submit(StepSpec step) { impl_->Submit(std::move(step)); }
+void Runtime::Assign(const std::vector<std::vector<uint32_t>>& shares) { impl_->Assign(shares); }
+void Runtime::Suspend(uint32_t lane) { impl_->Suspend(lane); }
+void Runtime::Resume(uint32_t lane) { impl_->Resume(lane); }
+void Runtime::Cancel(int64_t step, const std::vector<int64_t>& seqs) { impl_->Cancel(step, seqs); }
+std::vector<StepReport> Runtime::Collect() { return impl_->Collect(); }
+bool Runtime::HasFinished() const { return impl_->num_finished.load(std::memory_order_acquire) > 0; }
+void Runtime::NotifyFd(int fd) { impl_->notify_fd = fd; }
+bool Runtime::WaitFinished(double timeout_s) { return impl_->WaitFinished(timeout_s); }
+
+void Runtime::ObserveLogits(LogitsObserver observer, void* context) {
+  impl_->observer = observer;
+  impl_->observer_context = context;
+}
+
+RuntimeCounters Runtime::Counters() const { return impl_->Counters(); }
+
+size_t Runtime::ArenaBytes() const {
+  return impl_->arena_bytes.load(std::memory_order_relaxed) + impl_->workers.size() * Scratch::BytesFor(impl_->machine);
+}
+
+void Runtime::Close() { impl_->Close(); }
+
+}  // namespace plait

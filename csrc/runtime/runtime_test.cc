@@ -1,0 +1,344 @@
+#include "runtime/runtime.h"
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "base/testing.h"
+#include "runtime/scene.h"
+#include "runtime/tiny_model.h"
+
+namespace plait {
+namespace {
+
+using testing::Interpreter;
+using testing::KernelsHere;
+using testing::Prompt;
+using testing::Scene;
+using testing::SceneOptions;
+using testing::TinyKind;
+using testing::TinyModel;
+
+using Tokens = std::vector<int32_t>;
+
+// What the model answers when nothing else is there.
+Tokens Right(const TinyModel& model, const Tokens& prompt, size_t count = 1) {
+  return Interpreter(model, KernelsHere()).Greedy(prompt, count);
+}
+
+std::vector<ChunkStatus> StatusesOf(const StepReport& report) {
+  std::vector<ChunkStatus> statuses;
+  for (const ChunkResult& chunk : report.chunks) statuses.push_back(chunk.status);
+  return statuses;
+}
+
+constexpr ChunkStatus kOk = ChunkStatus::kOk;
+constexpr ChunkStatus kCancelled = ChunkStatus::kCancelled;
+
+struct Observed {
+  std::vector<std::vector<float>> rows;
+
+  static void Note(void* context, int64_t, size_t first_row, size_t num_rows, const float* logits, size_t stride,
+                   size_t vocab_size) {
+    auto& rows = static_cast<Observed*>(context)->rows;
+    CHECK_EQ(first_row, rows.size() % 100);
+    for (size_t row = 0; row < num_rows; ++row)
+      rows.emplace_back(logits + row * stride, logits + row * stride + vocab_size);
+  }
+};
+
+ChunkSpec Scored(ChunkSpec chunk) {
+  OutputSpec all;
+  all.kind = OutputKind::kLogprobs;
+  all.num_rows = chunk.num_tokens;
+  all.targets.assign(chunk.num_tokens, 1);
+  all.top = 2;
+  chunk.outputs = {all};
+  return chunk;
+}
+
+}  // namespace
+
+TEST(EveryLogitIsTheOneOfTheSequenceAloneWhateverTheBlocking) {
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+    const TinyModel model(kind);
+    const Tokens prompt = Prompt(300, 5);
+    const auto expected = Interpreter(model, KernelsHere()).Logits(prompt);
+    for (uint64_t seed = 0; seed < 12; ++seed) {
+      SceneOptions options;
+      options.num_workers = 1 + seed % 3;
+      options.blocking_seed = seed;
+      options.output_tile_rows = 7 + seed;
+      Scene scene(model, options);
+      Observed observed;
+      scene.runtime().ObserveLogits(&Observed::Note, &observed);
+      const SeatRef seat = scene.Join();
+      for (int64_t start = 0; start < 300; start += 100) {
+        const Tokens part(prompt.begin() + start, prompt.begin() + start + 100);
+        const int64_t step = scene.Submit({Scored(Scene::Chunk(seat, 1, start, part))}, {Scene::Grant(seat, 1)});
+        CHECK(StatusesOf(scene.Wait(step)) == std::vector{kOk});
+        CHECK_EQ(scene.Wait(step).chunks[0].scored.size(), 100u);
+      }
+      CHECK(observed.rows == expected);
+    }
+  }
+}
+
+TEST(ManySequencesInOneStepGiveWhatEachGivesAlone) {
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+    const TinyModel model(kind);
+    Scene scene(model);
+    std::vector<SeatRef> seats;
+    std::vector<ChunkSpec> chunks;
+    std::vector<GrantSpec> grants;
+    for (int64_t seq = 0; seq < 5; ++seq) {
+      seats.push_back(scene.Join());
+      chunks.push_back(
+          Scene::Chunk(seats.back(), seq, 0, Prompt(static_cast<size_t>(3 + 9 * seq), static_cast<uint64_t>(seq))));
+      grants.push_back(Scene::Grant(seats.back(), seq));
+    }
+    const int64_t first = scene.Submit(chunks, grants);
+    chunks.clear();
+    for (int64_t seq = 0; seq < 5; ++seq)
+      chunks.push_back(Scene::Next(seats[static_cast<size_t>(seq)], seq, 3 + 9 * seq));
+    const int64_t second = scene.Submit(chunks);
+    for (size_t seq = 0; seq < 5; ++seq) {
+      const Tokens right = Right(model, Prompt(3 + 9 * seq, seq), 2);
+      CHECK(scene.Wait(first).chunks[seq].tokens == Tokens{right[0]});
+      CHECK(scene.Wait(second).chunks[seq].tokens == Tokens{right[1]});
+    }
+  }
+}
+
+TEST(StepsOfALaneEndInOrderAndSayWhen) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  const SeatRef seat = scene.Join();
+  const int64_t first = scene.Start(seat, 1, Prompt(10, 1));
+  const int64_t second = scene.Submit({Scene::Next(seat, 1, 10)});
+  const StepReport& later = scene.Wait(second);
+  const StepReport& earlier = scene.Wait(first);
+  CHECK(scene.order() == (std::vector<int64_t>{first, second}));
+  CHECK(earlier.start_s <= earlier.end_s && earlier.end_s <= later.start_s && later.start_s <= later.end_s);
+  CHECK(earlier.workers >= 1 && earlier.workers <= 2);
+  CHECK(earlier.outcome == StepOutcome::kCompleted);
+}
+
+TEST(ALaneWithoutWorkersRestsUntilItGetsSome) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  const int64_t starved = scene.Start(scene.Join(), 1, Prompt(10, 1), 1);
+  const int64_t fed = scene.Start(scene.Join(), 2, Prompt(10, 2), 0);
+  scene.Wait(fed);
+  CHECK(!scene.Has(starved));
+  scene.runtime().Assign({{}, {0, 1}});
+  CHECK(scene.Wait(starved).chunks[0].tokens == Right(model, Prompt(10, 1)));
+}
+
+TEST(ASuspendedLaneRestsUntilItIsResumed) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  scene.runtime().Assign({{0}, {1}});
+  scene.runtime().Suspend(1);
+  const int64_t parked = scene.Start(scene.Join(), 1, Prompt(10, 1), 1);
+  scene.Wait(scene.Start(scene.Join(), 2, Prompt(10, 2), 0));
+  CHECK(!scene.Has(parked));
+  scene.runtime().Resume(1);
+  CHECK(scene.Wait(parked).chunks[0].tokens == Right(model, Prompt(10, 1)));
+}
+
+TEST(AStepWithoutChunksOnlyMoves) {
+  const TinyModel model(TinyKind::kIntegers);
+  Scene scene(model);
+  const Tokens prompt = Prompt(40, 3);
+  scene.Wait(scene.Start(scene.Join(), 1, prompt));
+  const SeatRef behind = scene.Join();
+  // 16 + 16 + 3 tokens out of the blocks of sequence 1 into those of 2.
+  std::vector<MoveSpec> moves;
+  for (int32_t block = 0; block < 3; ++block) {
+    const auto each = static_cast<int32_t>(testing::kBlocksEach);
+    moves.push_back({0, each + block, 0, 2 * each + block, 0, block == 2 ? 3u : 16u});
+  }
+  const int64_t moved = scene.Submit({}, {}, 0, moves);
+  CHECK(scene.Wait(moved).outcome == StepOutcome::kCompleted);
+  const Tokens rest(prompt.begin() + 35, prompt.end());
+  const int64_t step = scene.Submit({Scene::Chunk(behind, 2, 35, rest)}, {Scene::Grant(behind, 2)});
+  CHECK(scene.Wait(step).chunks[0].tokens == Right(model, prompt));
+}
+
+// Cancelling
+
+TEST(ADeadStepEndsOnARestingLaneAndTakesWhatStandsBehindItAlong) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  scene.runtime().Suspend(0);
+  const SeatRef seat = scene.Join();
+  const int64_t first = scene.Start(seat, 1, Prompt(10, 1));
+  const int64_t second = scene.Submit({Scene::Next(seat, 1, 10)});
+  scene.runtime().Cancel(first, {7, 1});
+  CHECK(scene.Wait(first).outcome == StepOutcome::kCancelled);
+  CHECK(scene.Wait(second).outcome == StepOutcome::kCancelled);
+  CHECK(StatusesOf(scene.Wait(second)) == std::vector{kCancelled});
+  scene.runtime().Resume(0);
+  const int64_t again = scene.Submit({Scene::Chunk(seat, 1, 0, Prompt(10, 1))});
+  CHECK(scene.Wait(again).chunks[0].tokens == Right(model, Prompt(10, 1)));
+}
+
+TEST(OneCancelledChunkChangesNothingForTheOthers) {
+  const TinyModel model(TinyKind::kIntegers);
+  Scene scene(model);
+  scene.runtime().Suspend(0);
+  const SeatRef one = scene.Join();
+  const SeatRef two = scene.Join();
+  const int64_t first = scene.Submit({Scene::Chunk(one, 1, 0, Prompt(20, 1)), Scene::Chunk(two, 2, 0, Prompt(20, 2))},
+                                     {Scene::Grant(one, 1), Scene::Grant(two, 2)});
+  const int64_t second = scene.Submit({Scene::Next(one, 1, 20), Scene::Next(two, 2, 20)});
+  scene.runtime().Cancel(first, {1});
+  scene.runtime().Resume(0);
+  CHECK(StatusesOf(scene.Wait(first)) == (std::vector{kCancelled, kOk}));
+  CHECK(StatusesOf(scene.Wait(second)) == (std::vector{kCancelled, kOk}));
+  CHECK(scene.Wait(first).outcome == StepOutcome::kCompleted);
+  CHECK(scene.Wait(second).chunks[1].tokens == Tokens{Right(model, Prompt(20, 2), 2)[1]});
+}
+
+TEST(WhatIsSubmittedBehindACancelledChunkBeforeThatWasCollectedIsCancelled) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  scene.runtime().Suspend(0);
+  const SeatRef seat = scene.Join();
+  const int64_t front = scene.Start(seat, 1, Prompt(8, 1));
+  scene.runtime().Cancel(front, {1});
+  CHECK(scene.runtime().WaitFinished(testing::kLongS));
+  const int64_t behind = scene.Submit({Scene::Chunk(seat, 1, 8, Prompt(4, 2))});
+  CHECK(StatusesOf(scene.Wait(behind)) == std::vector{kCancelled});
+  scene.Wait(front);
+  scene.runtime().Resume(0);
+  CHECK(StatusesOf(scene.Wait(scene.Submit({Scene::Chunk(seat, 1, 0, Prompt(8, 1))}))) == std::vector{kOk});
+}
+
+TEST(ChunksSaidToBeCancelledNeverRun) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  const SeatRef seat = scene.Join();
+  ChunkSpec chunk = Scene::Chunk(seat, 1, 0, Prompt(8, 1));
+  chunk.cancelled = true;
+  CHECK(scene.Wait(scene.Submit({chunk}, {Scene::Grant(seat, 1)})).outcome == StepOutcome::kCancelled);
+}
+
+TEST(MovesOfACancelledStepAreMade) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  const Tokens prompt = Prompt(20, 3);
+  scene.Wait(scene.Start(scene.Join(), 1, prompt));
+  scene.runtime().Suspend(0);
+  const SeatRef behind = scene.Join();
+  const auto each = static_cast<int32_t>(testing::kBlocksEach);
+  const Tokens rest(prompt.begin() + 16, prompt.end());
+  const int64_t step =
+      scene.Submit({Scene::Chunk(behind, 2, 16, rest)}, {Scene::Grant(behind, 2)}, 0, {{0, each, 0, 2 * each, 0, 16}});
+  scene.runtime().Cancel(step, {2});
+  CHECK(scene.Wait(step).outcome == StepOutcome::kCancelled);
+  scene.runtime().Resume(0);
+  const int64_t again = scene.Submit({Scene::Chunk(behind, 2, 16, rest)});
+  CHECK(scene.Wait(again).chunks[0].tokens == Right(model, prompt));
+}
+
+TEST(CancellingWhatIsUnknownOrOverIsIgnored) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  const int64_t step = scene.Start(scene.Join(), 1, Prompt(10, 1));
+  scene.runtime().Cancel(99, {1});
+  scene.runtime().Cancel(step, {77});
+  CHECK(StatusesOf(scene.Wait(step)) == std::vector{kOk});
+  scene.runtime().Cancel(step, {1});
+  CHECK(scene.runtime().Collect().empty());
+}
+
+// Failures
+
+TEST(ALogitThatIsNotANumberFailsItsSequenceOnlyAndWhatStandsBehindIt) {
+  TinyModel model(TinyKind::kFloats);
+  model.SpoilToken(49);
+  Scene scene(model);
+  const SeatRef bad = scene.Join();
+  const SeatRef good = scene.Join();
+  Tokens spoiled = Prompt(10, 1);
+  spoiled.back() = 49;
+  scene.runtime().Suspend(0);
+  const int64_t first = scene.Submit({Scene::Chunk(bad, 1, 0, spoiled), Scene::Chunk(good, 2, 0, Prompt(10, 2))},
+                                     {Scene::Grant(bad, 1), Scene::Grant(good, 2)});
+  const int64_t second = scene.Submit({Scene::Next(bad, 1, 10), Scene::Next(good, 2, 10)});
+  scene.runtime().Resume(0);
+  CHECK(StatusesOf(scene.Wait(first)) == (std::vector{ChunkStatus::kNotANumber, kOk}));
+  CHECK_EQ(scene.Wait(first).chunks[0].failed_row, 9);
+  CHECK(StatusesOf(scene.Wait(second)) == (std::vector{kCancelled, kOk}));
+  const int64_t again = scene.Submit({Scene::Chunk(bad, 1, 0, Prompt(10, 1))});
+  CHECK(scene.Wait(again).chunks[0].tokens == Right(model, Prompt(10, 1)));
+}
+
+TEST(ASequenceWithoutAnAllowedTokenFails) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  const SeatRef seat = scene.Join();
+  ChunkSpec chunk = Scene::Chunk(seat, 1, 0, Prompt(10, 1));
+  chunk.masks.push_back({9, std::vector<uint8_t>(7, 0)});
+  const int64_t step = scene.Submit({chunk}, {Scene::Grant(seat, 1)});
+  CHECK(StatusesOf(scene.Wait(step)) == std::vector{ChunkStatus::kNoToken});
+  chunk.masks[0].allowed[2] = 1 << 3;
+  CHECK(scene.Wait(scene.Submit({chunk})).chunks[0].tokens == Tokens{19});
+}
+
+TEST(PenaltiesSeeWhatCameAndForgetWhatWasTakenBack) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  SamplingSpec sampling = Scene::Greedy();
+  sampling.presence_penalty = 1000.0;
+  const Tokens prompt = Prompt(6, 4);
+  const SeatRef seat = scene.Join(sampling, 6);
+  int64_t step = scene.Start(seat, 1, prompt);
+  Tokens given;
+  for (int64_t at = 6; at < 40; ++at) {
+    given.push_back(scene.Wait(step).chunks[0].tokens[0]);
+    step = scene.Submit({Scene::Next(seat, 1, at)});
+  }
+  std::vector<int> times(testing::kTinyVocab, 0);
+  for (const int32_t token : given) CHECK_EQ(++times[static_cast<size_t>(token)], 1);
+  scene.Wait(step);
+  // Starting again from the prompt gives the same tokens: the history behind slot 6 is gone.
+  CHECK_EQ(scene.Wait(scene.Submit({Scene::Chunk(seat, 1, 0, prompt)})).chunks[0].tokens[0], given[0]);
+}
+
+// Workers
+
+TEST(AnIdleRuntimeSleeps) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  scene.Wait(scene.Start(scene.Join(), 1, Prompt(10, 1)));
+  uint64_t parks = 0;
+  for (int round = 0; round < 2000 && parks < 2; ++round) {  // both are on their way to sleep
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    parks = scene.runtime().Counters().parks;
+  }
+  CHECK(parks >= 2);
+  const double before = scene.runtime().Counters().parked_s;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const RuntimeCounters after = scene.runtime().Counters();
+  CHECK(after.parked_s > before);
+  CHECK_EQ(after.steps, 1u);
+  CHECK(after.units > 0 && after.kernel_s > 0.0);
+}
+
+TEST(ClosingAbandonsWhatIsInFlightAndDoesNotHang) {
+  const TinyModel model(TinyKind::kIntegers);
+  for (int round = 0; round < 20; ++round) {
+    Scene scene(model);
+    scene.Start(scene.Join(), 1, Prompt(100, 1));
+    scene.Start(scene.Join(), 2, Prompt(100, 2));
+    scene.Start(scene.Join(), 3, Prompt(100, 3), 1);
+    scene.runtime().Close();
+    scene.runtime().Close();
+  }
+}
+
+}  // namespace plait

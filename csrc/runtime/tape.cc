@@ -1,0 +1,364 @@
+// Tape: sizes of buffers, and what is wrong with a tape.
+//
+// Checks whatever would make an op read or write outside its buffers, tables or the cache, so that nothing is checked
+// while a step runs. That values are still alive when they are read is the lowering's word.
+// Invariant: indices are checked before they are followed.
+
+#include "runtime/tape.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "base/aligned.h"
+
+namespace plait {
+namespace {
+
+const char* NameOf(OpKind kind) {
+  switch (kind) {
+    case OpKind::kEmbed:
+      return "embed";
+    case OpKind::kNorm:
+      return "norm";
+    case OpKind::kQuantize:
+      return "quantize";
+    case OpKind::kGemm:
+      return "gemm";
+    case OpKind::kGemmGlu:
+      return "gemm_glu";
+    case OpKind::kRope:
+      return "rope";
+    case OpKind::kCacheWrite:
+      return "cache_write";
+    case OpKind::kRopeWrite:
+      return "rope_write";
+    case OpKind::kAttend:
+      return "attend";
+    case OpKind::kGlu:
+      return "glu";
+    case OpKind::kArithmetic:
+      return "arithmetic";
+    case OpKind::kSelect:
+      return "select";
+    case OpKind::kSample:
+      return "sample";
+  }
+  return "unknown";
+}
+
+size_t GroupRowBytes(const GroupSpec& group) {
+  return (group.head_dim_k + group.head_dim_v) * (group.type == CacheType::kF16 ? 2 : 4);
+}
+
+// Checks one op. Every Check* says what it found in `fault`, the first one wins.
+class OpCheck {
+ public:
+  OpCheck(const Tape& tape, const OpSpec& op) : tape_(tape), op_(op) {}
+
+  std::string Fault() {
+    if (op_.space != Space::kTokens && op_.space != Space::kOutputs) return "has no space";
+    switch (op_.kind) {
+      case OpKind::kEmbed:
+        CheckEmbed();
+        break;
+      case OpKind::kNorm:
+        CheckNorm();
+        break;
+      case OpKind::kQuantize:
+        Floats(op_.in[0], op_.in[0].width), Quantized(op_.out[1], op_.in[0].width);
+        break;
+      case OpKind::kGemm:
+        CheckGemm();
+        break;
+      case OpKind::kGemmGlu:
+        CheckGemmGlu();
+        break;
+      case OpKind::kRope:
+        CheckRope(op_.in[0], op_.heads), Floats(op_.out[0], op_.in[0].width);
+        break;
+      case OpKind::kCacheWrite:
+        CheckWrite(op_.in[0], op_.in[1]);
+        break;
+      case OpKind::kRopeWrite:
+        CheckRope(op_.in[0], op_.heads), Floats(op_.out[0], op_.in[0].width);
+        CheckRope(op_.in[1], op_.kv_heads), CheckWrite(op_.in[1], op_.in[2]);
+        break;
+      case OpKind::kAttend:
+        CheckAttend();
+        break;
+      case OpKind::kGlu:
+        CheckGlu();
+        break;
+      case OpKind::kArithmetic:
+        CheckArithmetic();
+        break;
+      case OpKind::kSelect:
+        CheckSelect();
+        break;
+      case OpKind::kSample:
+        CheckSample();
+        break;
+      default:
+        Say("is of a kind that there is not");
+    }
+    return fault_;
+  }
+
+ private:
+  void Say(const std::string& what) {
+    if (fault_.empty()) fault_ = what;
+  }
+  void Require(bool holds, const char* otherwise) {
+    if (!holds) Say(otherwise);
+  }
+
+  bool Lies(const Operand& operand, Space space) {
+    if (operand.buffer < 0 || static_cast<size_t>(operand.buffer) >= tape_.buffers.size()) {
+      Say("names buffer " + std::to_string(operand.buffer) + " of " + std::to_string(tape_.buffers.size()));
+      return false;
+    }
+    const BufferSpec& buffer = tape_.buffers[operand.buffer];
+    Require(buffer.space == space, "names a buffer of another space");
+    Require(operand.width > 0 && size_t{operand.column} + operand.width <= buffer.width,
+            "names columns that its buffer does not have");
+    return fault_.empty();
+  }
+  void FloatsIn(Space space, const Operand& operand, size_t width) {
+    if (!Lies(operand, space)) return;
+    Require(!tape_.buffers[operand.buffer].quantized, "takes a quantised buffer for floats");
+    Require(operand.width == width, "has an operand of another width than its shape");
+  }
+  void Floats(const Operand& operand, size_t width) { FloatsIn(op_.space, operand, width); }
+  void Quantized(const Operand& operand, size_t width) {
+    if (!Lies(operand, op_.space)) return;
+    const BufferSpec& buffer = tape_.buffers[operand.buffer];
+    Require(buffer.quantized, "takes floats for a quantised buffer");
+    Require(buffer.width == width && operand.width == width, "has a quantised operand of another width than its shape");
+  }
+  // out0 floats, out1 quantised, at least one of them.
+  void Outputs(size_t width) {
+    Require(op_.out[0].buffer != kNone || op_.out[1].buffer != kNone, "has no output");
+    if (op_.out[0].buffer != kNone) Floats(op_.out[0], width);
+    if (op_.out[1].buffer != kNone) Quantized(op_.out[1], width);
+  }
+  const WeightPanels* Matrix(int32_t index) {
+    if (index >= 0 && static_cast<size_t>(index) < tape_.matrices.size()) return &tape_.matrices[index];
+    Say("names matrix " + std::to_string(index) + " of " + std::to_string(tape_.matrices.size()));
+    return nullptr;
+  }
+  size_t VectorSize(int32_t index) {
+    if (index >= 0 && static_cast<size_t>(index) < tape_.vectors.size()) return tape_.vectors[index].size();
+    Say("names vector " + std::to_string(index) + " of " + std::to_string(tape_.vectors.size()));
+    return 0;
+  }
+  const GroupSpec* Group() {
+    if (op_.group < 0 || static_cast<size_t>(op_.group) >= tape_.groups.size()) {
+      Say("names cache group " + std::to_string(op_.group) + " of " + std::to_string(tape_.groups.size()));
+      return nullptr;
+    }
+    const GroupSpec& group = tape_.groups[op_.group];
+    Require(op_.layer < group.num_layers, "names a layer that its cache group does not have");
+    return &group;
+  }
+
+  void CheckEmbed() {
+    Require(op_.space == Space::kTokens, "is not in the space of tokens");
+    if (op_.matrix[0] != kNone) {
+      if (const WeightPanels* matrix = Matrix(op_.matrix[0])) Floats(op_.out[0], matrix->depth);
+    } else {
+      const size_t size = VectorSize(op_.weight[0]);
+      Floats(op_.out[0], op_.out[0].width);
+      Require(fault_.empty() && size >= op_.out[0].width && size % op_.out[0].width == 0,
+              "has a table whose size is no multiple of its width");
+    }
+  }
+  void CheckNorm() {
+    const size_t width = op_.in[0].width;
+    Floats(op_.in[0], width);
+    Outputs(width);
+    Require(op_.parts > 0 && width % std::max<size_t>(op_.parts, 1) == 0, "does not divide into its parts");
+    if (!fault_.empty()) return;
+    const size_t of_part = width / op_.parts;
+    size_t sizes[2] = {of_part, of_part};
+    if (op_.weight[0] != kNone) sizes[0] = VectorSize(op_.weight[0]);
+    if (op_.bias != kNone) sizes[1] = VectorSize(op_.bias);
+    for (const size_t size : sizes) Require(size == width || size == of_part, "has a weight of another width");
+    Require(op_.weight[0] == kNone || op_.bias == kNone || sizes[0] == sizes[1], "has weight and bias of two widths");
+  }
+  void CheckInput(const WeightPanels& matrix) {
+    if (IsInteger(matrix.scheme)) {
+      Quantized(op_.in[0], matrix.depth);
+    } else {
+      Floats(op_.in[0], matrix.depth);
+    }
+  }
+  void CheckBias(int index, const WeightPanels& matrix) {
+    if (op_.weight[index] == kNone) return;
+    Require(VectorSize(op_.weight[index]) == matrix.columns, "has a bias of another width than its matrix");
+  }
+  void CheckGemm() {
+    Require(op_.matrix[0] != kNone, "has no matrix");
+    for (int i = 0; i < 3 && fault_.empty(); ++i) {
+      if (op_.matrix[i] == kNone) continue;
+      const WeightPanels* matrix = Matrix(op_.matrix[i]);
+      if (matrix == nullptr) return;
+      CheckInput(*matrix);
+      CheckBias(i, *matrix);
+      Floats(op_.out[i], matrix->columns);
+      Require(op_.out[i].buffer != op_.in[0].buffer, "writes into its input");
+    }
+    if (op_.in[1].buffer != kNone) Floats(op_.in[1], op_.out[0].width);
+  }
+  void CheckGemmGlu() {
+    const WeightPanels* gate = Matrix(op_.matrix[0]);
+    const WeightPanels* up = gate == nullptr ? nullptr : Matrix(op_.matrix[1]);
+    if (up == nullptr) return;
+    Require(gate->columns == up->columns && gate->depth == up->depth, "has two matrices of different shapes");
+    Require(IsInteger(gate->scheme) == IsInteger(up->scheme), "has matrices that take different inputs");
+    CheckInput(*gate);
+    CheckBias(0, *gate);
+    CheckBias(1, *up);
+    Outputs(gate->columns);
+  }
+  void CheckRope(const Operand& x, size_t heads) {
+    Floats(x, heads * op_.head_dim_k);
+    if (op_.rope < 0 || static_cast<size_t>(op_.rope) >= tape_.ropes.size()) return Say("has no rope table");
+    const RopeTable& table = tape_.ropes[op_.rope];
+    const size_t size = table.max_positions * (table.rotary_dim / 2);
+    Require(table.rotary_dim <= op_.head_dim_k && table.rotary_dim % 2 == 0, "has a rope table of another width");
+    Require(table.cos.size() == size && table.sin.size() == size, "has a rope table of another size than it says");
+    Require(op_.space == Space::kTokens, "is not in the space of tokens");
+  }
+  void CheckWrite(const Operand& k, const Operand& v) {
+    const GroupSpec* group = Group();
+    if (group == nullptr) return;
+    Floats(k, group->kv_heads * group->head_dim_k);
+    Floats(v, group->kv_heads * group->head_dim_v);
+    Require(op_.space == Space::kTokens, "is not in the space of tokens");
+  }
+  void CheckAttend() {
+    const GroupSpec* group = Group();
+    if (group == nullptr) return;
+    Require(op_.space == Space::kTokens, "is not in the space of tokens");
+    Require(
+        op_.kv_heads == group->kv_heads && op_.head_dim_k == group->head_dim_k && op_.head_dim_v == group->head_dim_v,
+        "has other heads than its cache group");
+    Require(op_.kv_heads > 0 && op_.heads % std::max(op_.kv_heads, 1u) == 0 && op_.heads > 0,
+            "does not divide its heads by its KV heads");
+    Floats(op_.in[0], size_t{op_.heads} * op_.head_dim_k);
+    Outputs(size_t{op_.heads} * op_.head_dim_v);
+    Require(op_.reach != Reach::kAll, "sees every key, which depends on the step; only encoders may");
+    Require(op_.reach == Reach::kCausal || op_.reach_size > 0, "has a window of no tokens");
+    if (op_.sinks != kNone) Require(VectorSize(op_.sinks) == op_.heads, "has another number of sinks than heads");
+    if (!fault_.empty() || op_.out[1].buffer == kNone) return;
+    Require(op_.heads / op_.kv_heads * op_.head_dim_v % kGroupSize == 0,
+            "cannot quantise its output: the columns of a KV head are not whole groups");
+  }
+  void CheckGlu() {
+    Floats(op_.in[0], op_.in[0].width);
+    if (op_.in[1].buffer != kNone) Floats(op_.in[1], op_.in[0].width);
+    Outputs(op_.in[0].width);
+  }
+  void CheckArithmetic() {
+    Floats(op_.in[0], op_.in[0].width);
+    Floats(op_.out[0], op_.in[0].width);
+    if (op_.arithmetic == Arithmetic::kScale) return;
+    const bool is_factor = op_.arithmetic == Arithmetic::kMul && op_.in[1].width == 1;
+    Floats(op_.in[1], is_factor ? 1 : op_.in[0].width);
+  }
+  void CheckSelect() {
+    Require(op_.space == Space::kOutputs, "is not in the space of outputs");
+    FloatsIn(Space::kTokens, op_.in[0], op_.in[0].width);
+    Floats(op_.out[0], op_.in[0].width);
+  }
+  void CheckSample() {
+    Require(op_.space == Space::kOutputs, "is not in the space of outputs");
+    Floats(op_.in[0], op_.in[0].width);
+    Require(op_.vocab_size > 0 && op_.vocab_size <= op_.in[0].width, "samples more tokens than it has logits");
+    Require(op_.vocab_size == tape_.vocab_size, "samples another vocabulary than the tape's");
+    Require(op_.softcap >= 0.0f, "has a softcap below 0");
+  }
+
+  const Tape& tape_;
+  const OpSpec& op_;
+  std::string fault_;
+};
+
+std::string BufferFault(const BufferSpec& buffer) {
+  if (buffer.space != Space::kTokens && buffer.space != Space::kOutputs) return "has no space";
+  if (buffer.width == 0) return "has no columns";
+  if (buffer.first_byte % kCacheLine != 0) return "does not begin on a cache line";
+  if (buffer.quantized && buffer.width % kGroupSize != 0) return "is quantised and not a whole number of groups wide";
+  return "";
+}
+
+std::string MatrixFault(const WeightPanels& matrix) {
+  if (matrix.columns == 0 || matrix.depth == 0 || matrix.bytes == nullptr) return "is empty";
+  if (reinterpret_cast<uintptr_t>(matrix.bytes) % kCacheLine != 0) return "does not begin on a cache line";
+  if (IsInteger(matrix.scheme) && matrix.depth % kGroupSize != 0) return "has a depth of no whole number of groups";
+  return "";
+}
+
+std::string GroupFault(const GroupSpec& group) {
+  if (group.tokens_per_block == 0 || group.kv_heads == 0 || group.num_layers == 0) return "is empty";
+  if (kKeyTile % group.tokens_per_block != 0) return "has blocks of which 256 tokens are no multiple";
+  if (group.head_bytes < group.tokens_per_block * GroupRowBytes(group)) return "has heads that overlap";
+  if (group.layer_bytes < group.kv_heads * group.head_bytes) return "has layers that overlap";
+  if (group.block_bytes < group.num_layers * group.layer_bytes) return "has blocks that overlap";
+  return "";
+}
+
+std::string OrderFault(const Tape& tape) {
+  const size_t first = tape.first_output_op;
+  if (tape.ops.empty() || first >= tape.ops.size()) return "a tape without output ops";
+  if (tape.ops[first].kind != OpKind::kSelect) return "a tape whose output ops do not begin with select";
+  if (tape.ops.back().kind != OpKind::kSample) return "a tape that does not end in sample";
+  for (size_t i = 0; i < tape.ops.size(); ++i) {
+    const bool is_in_place = (tape.ops[i].space == Space::kOutputs) == (i >= first);
+    const bool is_single = (tape.ops[i].kind == OpKind::kSample) == (i + 1 == tape.ops.size());
+    if (!is_in_place || !is_single || (tape.ops[i].kind == OpKind::kSelect && i != first)) {
+      return "op " + std::to_string(i) + " (" + NameOf(tape.ops[i].kind) + ") is out of order";
+    }
+  }
+  return "";
+}
+
+template <typename Part>
+std::string FirstFault(const char* what, const std::vector<Part>& parts, std::string (*fault_of)(const Part&)) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string fault = fault_of(parts[i]);
+    if (!fault.empty()) return std::string(what) + " " + std::to_string(i) + " " + fault;
+  }
+  return "";
+}
+
+}  // namespace
+
+size_t BufferRowBytes(const BufferSpec& buffer) {
+  if (!buffer.quantized) return RoundUp(buffer.width * sizeof(float), kCacheLine);
+  const size_t groups = buffer.width / kGroupSize;
+  return RoundUp(buffer.width + groups * (sizeof(float) + sizeof(int32_t)), kCacheLine);
+}
+
+size_t Tape::ArenaRowBytes(Space space) const {
+  size_t bytes = 0;
+  for (const BufferSpec& buffer : buffers) {
+    if (buffer.space == space) bytes = std::max(bytes, buffer.first_byte + BufferRowBytes(buffer));
+  }
+  return bytes;
+}
+
+std::string TapeFault(const Tape& tape) {
+  for (const std::string& fault :
+       {FirstFault("buffer", tape.buffers, BufferFault), FirstFault("matrix", tape.matrices, MatrixFault),
+        FirstFault("cache group", tape.groups, GroupFault), OrderFault(tape)}) {
+    if (!fault.empty()) return fault;
+  }
+  for (size_t i = 0; i < tape.ops.size(); ++i) {
+    const std::string fault = OpCheck(tape, tape.ops[i]).Fault();
+    if (!fault.empty()) return "op " + std::to_string(i) + " (" + NameOf(tape.ops[i].kind) + ") " + fault;
+  }
+  return "";
+}
+
+}  // namespace plait

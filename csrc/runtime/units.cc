@@ -1,0 +1,271 @@
+// Units: block sizes from rough costs.
+//
+// Rates are those of one worker of a small server core; they need to be right within a factor of two, because they only
+// decide how large a unit is. Invariant: no unit is empty, and an op has no more units than can be claimed.
+
+#include "runtime/units.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/aligned.h"
+#include "runtime/progress.h"
+
+namespace plait {
+namespace {
+
+// Below this a unit is not worth being claimed by another worker; above that a share change would wait for too long.
+constexpr double kSmallestUnitUs = 20.0;
+constexpr double kLargestUnitUs = 150.0;
+constexpr double kUnitsPerWorker = 4.0;
+
+// Of one worker, from memory and from caches.
+constexpr double kBytesPerUs = 10'000.0;
+constexpr double kAttendPerUs = 30'000.0;  // multiply-adds
+
+// Rows whose activations stay in a core's own cache beside the panels that pass through it.
+constexpr double kRowBlockBytes = 256 * 1024.0;
+constexpr uint32_t kLeastRowBlock = 48;
+constexpr uint32_t kMostRowBlock = 192;
+constexpr uint32_t kRowMultiple = 12;  // of every kernel's tile of rows
+
+constexpr uint32_t kLeastAttendRows = 8;
+
+uint32_t DivideUp(uint32_t count, uint32_t by) { return (count + by - 1) / by; }
+
+double MultiplyAddsPerUs(Scheme scheme) {
+  switch (scheme) {
+    case Scheme::kQ8_0:
+      return 50'000.0;
+    case Scheme::kQ4_0:
+    case Scheme::kQ4_1:
+      return 60'000.0;
+    default:
+      return 40'000.0;
+  }
+}
+
+uint32_t WantedUnits(double cost_us, uint32_t num_workers) {
+  const double most = cost_us / kSmallestUnitUs;
+  const double wanted = std::max(kUnitsPerWorker * num_workers, cost_us / kLargestUnitUs);
+  return static_cast<uint32_t>(std::clamp(std::min(most, wanted), 1.0, 65536.0));
+}
+
+uint64_t FirstSeen(const AttendShape& shape, uint64_t slot) {
+  switch (shape.reach) {
+    case Reach::kWindow:
+      return slot + 1 > shape.reach_size ? slot + 1 - shape.reach_size : 0;
+    case Reach::kChunk:
+      return slot - slot % shape.reach_size;
+    default:
+      return 0;
+  }
+}
+
+struct TileRange {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
+// Tiles that hold a key which one of the rows sees.
+TileRange TilesOf(const AttendShape& shape, uint64_t slot, uint32_t num_rows) {
+  const auto first = static_cast<uint32_t>(FirstSeen(shape, slot) / kKeyTile);
+  return {first, static_cast<uint32_t>((slot + num_rows - 1) / kKeyTile) + 1 - first};
+}
+
+double AttendUs(const AttendShape& shape, uint32_t num_rows, double num_keys) {
+  const double per_key = shape.head_dim_k + shape.head_dim_v;
+  return std::max(num_rows * shape.group * num_keys * per_key / kAttendPerUs, num_keys * shape.key_bytes / kBytesPerUs);
+}
+
+// Rows [first_row, first_row + num_rows) of a chunk, every KV head alike.
+struct Piece {
+  uint32_t chunk = 0;
+  uint32_t first_row = 0;
+  uint32_t num_rows = 0;
+  TileRange tiles;
+  double cost_us = 0.0;  // of one KV head
+};
+
+class AttendPlanner {
+ public:
+  AttendPlanner(const AttendShape& shape, std::span<const ChunkExtent> chunks, const SplitPolicy& policy)
+      : shape_(shape), chunks_(chunks), policy_(policy) {}
+
+  AttendTasks Plan() {
+    CutRows();
+    std::stable_sort(pieces_.begin(), pieces_.end(),
+                     [](const Piece& left, const Piece& right) { return left.cost_us > right.cost_us; });
+    double total_us = 0.0;
+    for (const Piece& piece : pieces_) total_us += piece.cost_us * shape_.kv_heads;
+    unit_us_ = total_us / WantedUnits(total_us, policy_.num_workers);
+    result_.unit_begins.push_back(0);
+    for (const Piece& piece : pieces_) {
+      for (uint32_t head = 0; head < shape_.kv_heads; ++head) Add(piece, head);
+    }
+    if (result_.unit_begins.back() != result_.tasks.size()) EndUnit();
+    return std::move(result_);
+  }
+
+ private:
+  void CutRows() {
+    for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+      uint32_t row = 0;
+      while (row < chunks_[chunk].num_rows) {
+        const uint32_t count = std::min(RowsFrom(chunk, row), chunks_[chunk].num_rows - row);
+        const uint64_t slot = chunks_[chunk].start + row;
+        const auto keys = static_cast<double>(slot + count - FirstSeen(shape_, slot));
+        pieces_.push_back({chunk, row, count, TilesOf(shape_, slot, count), AttendUs(shape_, count, keys)});
+        row += count;
+      }
+    }
+  }
+
+  // As many rows as fit a unit, so that keys are read for many rows at once and no unit takes too long.
+  uint32_t RowsFrom(uint32_t chunk, uint32_t row) {
+    if (policy_.draws != nullptr) return policy_.draws->Between(1, kMaxAttendRows);
+    const uint64_t slot = chunks_[chunk].start + row;
+    uint32_t rows = kMaxAttendRows;
+    while (rows > kLeastAttendRows) {
+      const auto keys = static_cast<double>(slot + rows - FirstSeen(shape_, slot));
+      if (AttendUs(shape_, rows, keys) <= 2 * kLargestUnitUs) break;
+      rows /= 2;
+    }
+    return rows;
+  }
+
+  void Add(const Piece& piece, uint32_t head) {
+    const size_t tile_floats = size_t{piece.num_rows} * shape_.group * (2 + shape_.head_dim_v);
+    const size_t num_floats = RoundUp(tile_floats * piece.tiles.count, kCacheLine / sizeof(float));
+    const uint32_t parts = num_partials_ + num_floats <= kMaxPartials ? PartsOf(piece) : 1;
+    if (parts == 1) return AddTask({piece.chunk, piece.first_row, piece.num_rows, head}, piece.cost_us);
+    const auto whole = static_cast<int32_t>(result_.wholes.size());
+    const uint32_t tiles = DivideUp(piece.tiles.count, parts);
+    result_.wholes.push_back({piece.tiles.first, piece.tiles.count, DivideUp(piece.tiles.count, tiles), num_partials_});
+    num_partials_ += num_floats;
+    for (uint32_t at = 0; at < piece.tiles.count; at += tiles) {
+      const uint32_t count = std::min(tiles, piece.tiles.count - at);
+      AddTask({piece.chunk, piece.first_row, piece.num_rows, head, piece.tiles.first + at, count, whole},
+              piece.cost_us * count / piece.tiles.count);
+    }
+  }
+
+  uint32_t PartsOf(const Piece& piece) {
+    if (policy_.draws != nullptr) return policy_.draws->Between(1, piece.tiles.count);
+    if (piece.cost_us < 2 * kSmallestUnitUs || piece.cost_us < 1.5 * unit_us_) return 1;
+    return std::min<uint32_t>(piece.tiles.count, static_cast<uint32_t>(std::ceil(piece.cost_us / unit_us_)));
+  }
+
+  void AddTask(const AttendTask& task, double cost_us) {
+    result_.tasks.push_back(task);
+    in_unit_us_ += cost_us;
+    const bool is_full = policy_.draws != nullptr ? policy_.draws->Between(0, 2) == 0
+                                                  : in_unit_us_ >= std::min(unit_us_, kLargestUnitUs);
+    if (is_full && result_.unit_begins.size() < kMaxUnits) EndUnit();
+  }
+
+  void EndUnit() {
+    result_.unit_begins.push_back(static_cast<uint32_t>(result_.tasks.size()));
+    in_unit_us_ = 0.0;
+  }
+
+  const AttendShape& shape_;
+  const std::span<const ChunkExtent> chunks_;
+  const SplitPolicy& policy_;
+  std::vector<Piece> pieces_;
+  AttendTasks result_;
+  double unit_us_ = 0.0;
+  double in_unit_us_ = 0.0;
+  size_t num_partials_ = 0;
+};
+
+}  // namespace
+
+uint64_t Draws::Next() {
+  state_ += 0x9E3779B97F4A7C15u;
+  uint64_t mixed = state_;
+  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9u;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBu;
+  return mixed ^ (mixed >> 31);
+}
+
+uint32_t Draws::Between(uint32_t low, uint32_t high) {
+  return low + static_cast<uint32_t>(Next() % (uint64_t{high} - low + 1));
+}
+
+uint32_t RowSplit::count(uint32_t unit) const { return std::min(rows_per_block, num_rows - first(unit)); }
+
+RowSplit SplitRows(size_t num_rows, double row_us, const SplitPolicy& policy) {
+  RowSplit split;
+  split.num_rows = static_cast<uint32_t>(num_rows);
+  if (num_rows == 0) return split;
+  if (policy.draws != nullptr) {
+    split.rows_per_block = policy.draws->Between(1, split.num_rows);
+  } else {
+    const uint32_t units = WantedUnits(row_us * static_cast<double>(num_rows), policy.num_workers);
+    split.rows_per_block = DivideUp(split.num_rows, std::min(units, split.num_rows));
+  }
+  return split;
+}
+
+uint32_t GemmSplit::num_units() const { return num_row_blocks() * (num_blocks(0) + num_blocks(1) + num_blocks(2)); }
+
+GemmSplit::Unit GemmSplit::unit(uint32_t index) const {
+  uint32_t block = index / num_row_blocks();
+  Unit unit;
+  while (block >= num_blocks(static_cast<int>(unit.matrix))) block -= num_blocks(static_cast<int>(unit.matrix++));
+  unit.first_panel = block * panels_per_block;
+  unit.num_panels = std::min(panels_per_block, num_panels[unit.matrix] - unit.first_panel);
+  unit.first_row = index % num_row_blocks() * rows_per_block;
+  unit.num_rows = std::min(rows_per_block, num_rows - unit.first_row);
+  return unit;
+}
+
+GemmSplit SplitGemm(const GemmShape& shape, const SplitPolicy& policy) {
+  GemmSplit split;
+  uint32_t num_panels = 0;
+  for (int i = 0; i < 3; ++i) num_panels += split.num_panels[i] = static_cast<uint32_t>(shape.num_panels[i]);
+  split.num_rows = static_cast<uint32_t>(shape.num_rows);
+  if (split.num_rows == 0) return split;
+  if (policy.draws != nullptr) {
+    split.rows_per_block = policy.draws->Between(1, split.num_rows);
+    split.panels_per_block = policy.draws->Between(1, num_panels);
+  } else {
+    const double columns = static_cast<double>(num_panels) * kPanelColumns;
+    const double multiplying_us = static_cast<double>(shape.num_rows) * columns * static_cast<double>(shape.depth) /
+                                  MultiplyAddsPerUs(shape.scheme);
+    const uint32_t units =
+        WantedUnits(std::max(multiplying_us, num_panels * shape.panel_bytes / kBytesPerUs), policy.num_workers);
+    const double row_bytes = static_cast<double>(shape.depth) * (IsInteger(shape.scheme) ? 1.25 : 4.0);
+    const uint32_t most_rows =
+        static_cast<uint32_t>(std::clamp<double>(kRowBlockBytes / row_bytes, kLeastRowBlock, kMostRowBlock));
+    const uint32_t row_blocks = DivideUp(split.num_rows, most_rows);
+    split.rows_per_block =
+        std::min(split.num_rows, DivideUp(DivideUp(split.num_rows, row_blocks), kRowMultiple) * kRowMultiple);
+    split.panels_per_block = DivideUp(num_panels, std::clamp<uint32_t>(DivideUp(units, row_blocks), 1, num_panels));
+  }
+  split.panels_per_block = DivideUp(split.panels_per_block, shape.panel_multiple) * shape.panel_multiple;
+  while (split.num_units() > kMaxUnits) {
+    split.rows_per_block *= 2;
+    split.panels_per_block *= 2;
+  }
+  return split;
+}
+
+AttendShape AttendShapeOf(const Tape& tape, const OpSpec& op) {
+  const GroupSpec& group = tape.groups[static_cast<size_t>(op.group)];
+  const uint32_t number_bytes = group.type == CacheType::kF16 ? 2 : 4;
+  return {op.reach,
+          op.reach_size,
+          op.kv_heads,
+          op.heads / op.kv_heads,
+          op.head_dim_k,
+          op.head_dim_v,
+          (op.head_dim_k + op.head_dim_v) * number_bytes};
+}
+
+AttendTasks SplitAttend(const AttendShape& shape, std::span<const ChunkExtent> chunks, const SplitPolicy& policy) {
+  return AttendPlanner(shape, chunks, policy).Plan();
+}
+
+}  // namespace plait

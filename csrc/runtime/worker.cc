@@ -1,0 +1,66 @@
+// Worker: what differs between processors and systems, in one place.
+//
+// Owns clocks, pinning, priorities and floating-point modes. Invariant: nothing here fails; a system that refuses a
+// wish runs slower, not wrongly.
+
+#include "runtime/worker.h"
+
+#include <chrono>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+#if defined(__linux__)
+#include <pthread.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace plait {
+
+uint64_t Ticks() {
+#if defined(__x86_64__)
+  return __rdtsc();
+#else
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+#endif
+}
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Stopwatch::SecondsPerTick() const {
+  const uint64_t ticks = Ticks() - start_ticks_;
+  return ticks == 0 ? 0.0 : (NowSeconds() - start_s_) / static_cast<double>(ticks);
+}
+
+void Relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+void PrepareWorkerThread([[maybe_unused]] int core, [[maybe_unused]] int nice) {
+#if defined(__x86_64__)
+  constexpr unsigned kDefaultModes = 0x1F80;  // every exception masked, round to nearest, denormals kept
+  _mm_setcsr(kDefaultModes);
+#endif
+#if defined(__linux__)
+  pthread_setname_np(pthread_self(), "plait-worker");
+  if (core >= 0 && core < CPU_SETSIZE) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(core, &cores);
+    pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores);
+  }
+  // Linux keeps niceness per thread, contrary to POSIX.
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
+#endif
+}
+
+}  // namespace plait
