@@ -111,10 +111,13 @@ void PackQueries(const Walk& walk, const Groups& groups) {
   size_t stacked = 0;
   for (size_t g = 0; g < groups.count; ++g) {
     const size_t rows = SizeOf(groups, g);
+    const float* from[kScoreRows];
     for (size_t r = 0; r < rows; ++r, ++stacked) {
       const size_t head = call.kv_head * call.group + stacked % call.group;
-      const float* q = call.q + stacked / call.group * call.q_stride + head * depth;
-      for (size_t d = 0; d < depth; ++d) to[d * rows + r] = q[d];
+      from[r] = call.q + stacked / call.group * call.q_stride + head * depth;
+    }
+    for (size_t d = 0; d < depth; ++d) {
+      for (size_t r = 0; r < rows; ++r) to[d * rows + r] = from[r][d];
     }
     to += rows * depth;
   }
@@ -290,11 +293,11 @@ PLAIT_INLINE void AddValuesOf(const TileSource<Number>& source, const uint8_t* c
 // Gives the tile's (m, l, o) of one row to whoever wants it.
 PLAIT_INLINE void Deliver(const Walk& walk, size_t stacked, size_t tile, TileSum sum, const float* tile_o) {
   const AttendCall& call = walk.call;
-  const size_t width = call.place.head_dim_v;
   if (call.partials == nullptr) {
-    MergeTile(sum, tile_o, walk.scratch.running + stacked, walk.scratch.o + stacked * walk.value_width, width);
-    return;
+    const size_t width = walk.value_width;
+    return MergeTile(sum, tile_o, walk.scratch.running + stacked, walk.scratch.o + stacked * width, width);
   }
+  const size_t width = call.place.head_dim_v;
   float* to = call.partials + ((tile - call.first_tile) * walk.num_stacked + stacked) * (2 + width);
   to[0] = sum.max;
   to[1] = sum.sum;

@@ -56,28 +56,33 @@ struct Running {
   float sum;
 };
 
-// Merges a tile that the row sees: running, o <- the tile's (max, sum), tile_o. `width` columns, any number.
+// to[c] = function(to[c], from[c]) for any number of columns.
+template <typename Function>
+PLAIT_INLINE void Combine(const float* from, float* to, size_t width, const Function& function) {
+  size_t c = 0;
+  for (; c + kLanes <= width; c += kLanes) Store(to + c, function(Load(to + c), Load(from + c)));
+  if (c == width) return;
+  const size_t left = width - c;
+  StoreFirst(to + c, function(LoadFirst(to + c, left), LoadFirst(from + c, left)), left);
+}
+
+// Merges a tile that the row sees: running, o <- the tile's (max, sum), tile_o.
 PLAIT_INLINE void MergeTile(TileSum tile, const float* tile_o, Running* running, float* o, size_t width) {
   if (running->sum == 0.0f) {
     *running = {tile.max, tile.sum};
-    for (size_t c = 0; c < width; c += kLanes) {
-      const size_t left = Smaller(width - c, kLanes);
-      StoreFirst(o + c, LoadFirst(tile_o + c, left), left);
-    }
-    return;
+    return Combine(tile_o, o, width, [](F32, F32 tile_sum) __attribute__((always_inline)) { return tile_sum; });
   }
-  const float max = running->max > tile.max ? running->max : tile.max;
-  float factors[kLanes] = {running->max - max, tile.max - max};
-  Store(factors, ExpOfNegative(Load(factors)));
-  running->max = max;
-  running->sum = Fma(tile.sum, factors[1], running->sum * factors[0]);
-  const F32 kept = Broadcast(factors[0]);
-  const F32 added = Broadcast(factors[1]);
-  for (size_t c = 0; c < width; c += kLanes) {
-    const size_t left = Smaller(width - c, kLanes);
-    const F32 sum = Fma(LoadFirst(tile_o + c, left), added, Mul(LoadFirst(o + c, left), kept));
-    StoreFirst(o + c, sum, left);
-  }
+  // One of the two exponents is 0, and its exponential 1.
+  const bool is_new = tile.max > running->max;
+  const float factor = FirstLane(ExpOfNegative(Broadcast(is_new ? running->max - tile.max : tile.max - running->max)));
+  const float of_running = is_new ? factor : 1.0f;
+  const float of_tile = is_new ? 1.0f : factor;
+  *running = {is_new ? tile.max : running->max, Fma(tile.sum, of_tile, running->sum * of_running)};
+  const F32 kept = Broadcast(of_running);
+  const F32 added = Broadcast(of_tile);
+  Combine(tile_o, o, width, [=](F32 sum, F32 tile_sum) __attribute__((always_inline)) {
+    return Fma(tile_sum, added, Mul(sum, kept));
+  });
 }
 
 // A sink is a first tile with o = 0.
@@ -88,10 +93,7 @@ PLAIT_INLINE void Begin(const float* sinks, size_t head, Running* running, float
 
 PLAIT_INLINE void Finish(const Running& running, const float* o, float* y, size_t width) {
   const F32 sum = Broadcast(running.sum);
-  for (size_t c = 0; c < width; c += kLanes) {
-    const size_t left = Smaller(width - c, kLanes);
-    StoreFirst(y + c, Div(LoadFirst(o + c, left), sum), left);
-  }
+  Combine(o, y, width, [sum](F32, F32 numerator) __attribute__((always_inline)) { return Div(numerator, sum); });
 }
 
 }  // namespace plait::PLAIT_TARGET
