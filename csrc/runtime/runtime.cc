@@ -429,6 +429,8 @@ size_t Runtime::ArenaBytes() const {
   return impl_->arena_bytes.load(std::memory_order_relaxed) + impl_->workers.size() * Scratch::BytesFor(impl_->machine);
 }
 
+size_t Runtime::LaneBytes() const { return Arena::BytesFor(impl_->machine); }
+
 void Runtime::Close() { impl_->Close(); }
 
 }  // namespace plait

@@ -190,6 +190,7 @@ class Runtime {
 
   RuntimeCounters Counters() const;
   size_t ArenaBytes() const;  // activation arenas (a lane's comes with its first step) and workers' scratch together
+  size_t LaneBytes() const;   // the arena that a lane takes when it gets its first step
 
   void Close();  // stops the workers; steps in flight are abandoned
 

@@ -159,8 +159,9 @@ class AttendPlanner {
   void AddTask(const AttendTask& task, double cost_us) {
     result_.tasks.push_back(task);
     in_unit_us_ += cost_us;
+    // Three quarters, so that parts that were cut to be a unit each stay one.
     const bool is_full = policy_.draws != nullptr ? policy_.draws->Between(0, 2) == 0
-                                                  : in_unit_us_ >= std::min(unit_us_, kLargestUnitUs);
+                                                  : in_unit_us_ >= 0.75 * std::min(unit_us_, kLargestUnitUs);
     if (is_full && result_.unit_begins.size() < kMaxUnits) EndUnit();
   }
 

@@ -1,0 +1,250 @@
+#include <chrono>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "base/testing.h"
+#include "runtime/runtime.h"
+#include "runtime/scene.h"
+#include "runtime/tiny_model.h"
+#include "runtime/units.h"
+
+// Control verbs at random moments: whatever happens between, a chunk that ends OK gave the token that it gives alone.
+
+namespace plait {
+namespace {
+
+using testing::Interpreter;
+using testing::KernelsHere;
+using testing::Prompt;
+using testing::Scene;
+using testing::SceneOptions;
+using testing::TinyKind;
+using testing::TinyModel;
+
+constexpr int64_t kSequences = 6;  // as many as have blocks
+constexpr size_t kTokensEach = 12;
+constexpr size_t kDepth = 2;
+
+// One sequence: what it must give, and how far it has come. Control knows what was submitted; only results tell what
+// was computed.
+struct Client {
+  int64_t seq = 0;
+  uint32_t lane = 0;
+  SeatRef seat;
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> right;  // tokens that follow the prompt
+  size_t num_computed = 0;     // slots
+  size_t num_submitted = 0;    // slots, those in flight included
+  size_t num_in_flight = 0;
+  bool is_granted = false;
+};
+
+struct InFlight {
+  Client* client = nullptr;
+  size_t end = 0;
+};
+
+class Storm {
+ public:
+  Storm(const TinyModel& model, size_t num_workers, uint64_t seed)
+      : draws_(seed), num_workers_(num_workers), scene_(model, OptionsOf(num_workers, seed)) {
+    for (int64_t seq = 0; seq < kSequences; ++seq) {
+      Client client;
+      client.seq = seq;
+      client.lane = static_cast<uint32_t>(seq % 2);
+      client.prompt = Prompt(5 + 17 * static_cast<size_t>(seq), static_cast<uint64_t>(seq));
+      client.right = RightOf(model, client.prompt);
+      client.seat = scene_.Join();
+      clients_.push_back(client);
+    }
+  }
+
+  // Until every sequence gave all its tokens.
+  void Rage() {
+    Assign();
+    for (size_t round = 0; round < 20000 && !IsOver(); ++round) {
+      const uint32_t verb = draws_.Between(0, 11);
+      if (verb < 5) SubmitOn(draws_.Between(0, 1));
+      if (verb == 5) Assign();
+      if (verb == 6) SuspendOrResume(draws_.Between(0, 1));
+      if (verb == 7) Cancel();
+      if (verb > 7) Collect();
+      if (draws_.Between(0, 3) == 0) std::this_thread::sleep_for(std::chrono::microseconds(draws_.Between(0, 200)));
+    }
+    CalmDown();
+    for (const Client& client : clients_) CHECK_EQ(client.num_computed, client.prompt.size() + kTokensEach - 1);
+  }
+
+  size_t num_cancelled() const { return num_cancelled_; }
+  size_t num_ok() const { return num_ok_; }
+
+ private:
+  static SceneOptions OptionsOf(size_t num_workers, uint64_t seed) {
+    SceneOptions options;
+    options.num_workers = num_workers;
+    options.blocking_seed = seed % 2 == 0 ? seed : 0;
+    return options;
+  }
+
+  static std::vector<int32_t> RightOf(const TinyModel& model, const std::vector<int32_t>& prompt) {
+    return Interpreter(model, KernelsHere()).Greedy(prompt, kTokensEach);
+  }
+
+  bool IsOver() const {
+    for (const Client& client : clients_) {
+      if (client.num_computed < client.prompt.size() + kTokensEach - 1) return false;
+    }
+    return true;
+  }
+
+  // A chunk of the client's text, or of its own last token; nothing when it is at its end.
+  bool AddChunk(Client& client, std::vector<ChunkSpec>* chunks) {
+    const size_t at = client.num_submitted;
+    if (at >= client.prompt.size() + kTokensEach - 1) return false;
+    if (at >= client.prompt.size()) {
+      chunks->push_back(Scene::Next(client.seat, client.seq, static_cast<int64_t>(at)));
+      ++client.num_submitted;
+    } else {
+      const size_t left = client.prompt.size() - at;
+      const size_t count = draws_.Between(1, static_cast<uint32_t>(left));
+      chunks->push_back(Scene::Chunk(client.seat, client.seq, static_cast<int64_t>(at),
+                                     {client.prompt.begin() + static_cast<int64_t>(at),
+                                      client.prompt.begin() + static_cast<int64_t>(at + count)}));
+      client.num_submitted += count;
+    }
+    ++client.num_in_flight;
+    return true;
+  }
+
+  void SubmitOn(uint32_t lane) {
+    if (num_in_flight_[lane] >= kDepth) return;
+    std::vector<ChunkSpec> chunks;
+    std::vector<GrantSpec> grants;
+    std::vector<InFlight> in_flight;
+    for (Client& client : clients_) {
+      if (client.lane != lane || draws_.Between(0, 2) == 0 || client.num_in_flight >= kDepth) continue;
+      if (!AddChunk(client, &chunks)) continue;
+      if (!client.is_granted) grants.push_back(Scene::Grant(client.seat, client.seq));
+      client.is_granted = true;
+      in_flight.push_back({&client, client.num_submitted});
+    }
+    if (chunks.empty() && draws_.Between(0, 9) > 0) return;
+    steps_[scene_.Submit(std::move(chunks), std::move(grants), lane)] = std::move(in_flight);
+    ++num_in_flight_[lane];
+  }
+
+  void Assign() {
+    std::vector<std::vector<uint32_t>> shares(2);
+    for (uint32_t worker = 0; worker < num_workers_; ++worker) {
+      const uint32_t lane = draws_.Between(0, 4);
+      if (lane < 4) shares[lane % 2].push_back(worker);
+    }
+    scene_.runtime().Assign(shares);
+  }
+
+  void SuspendOrResume(uint32_t lane) {
+    if (suspended_[lane]) scene_.runtime().Resume(lane);
+    if (!suspended_[lane]) scene_.runtime().Suspend(lane);
+    suspended_[lane] = !suspended_[lane];
+  }
+
+  void Cancel() {
+    if (steps_.empty() || draws_.Between(0, 2) > 0) return;
+    auto step = steps_.begin();
+    std::advance(step, draws_.Between(0, static_cast<uint32_t>(steps_.size()) - 1));
+    std::vector<int64_t> seqs;
+    for (const InFlight& one : step->second) {
+      if (draws_.Between(0, 3) > 0) seqs.push_back(one.client->seq);
+    }
+    scene_.runtime().Cancel(step->first, seqs);
+  }
+
+  void Collect() {
+    for (const StepReport& report : scene_.runtime().Collect()) {
+      const std::vector<InFlight> in_flight = steps_.at(report.step);
+      CHECK_EQ(report.chunks.size(), in_flight.size());
+      --num_in_flight_[report.lane];
+      steps_.erase(report.step);
+      for (size_t i = 0; i < in_flight.size(); ++i) Settle(*in_flight[i].client, in_flight[i].end, report.chunks[i]);
+    }
+  }
+
+  void Settle(Client& client, size_t end, const ChunkResult& result) {
+    CHECK_EQ(result.seq, client.seq);
+    if (result.status == ChunkStatus::kOk) {
+      client.num_computed = end;
+      ++num_ok_;
+      if (end >= client.prompt.size()) CHECK_EQ(result.tokens[0], client.right[end - client.prompt.size()]);
+    } else {
+      CHECK(result.status == ChunkStatus::kCancelled);
+      ++num_cancelled_;
+    }
+    if (--client.num_in_flight == 0) client.num_submitted = client.num_computed;
+  }
+
+  // Everything that is left, without disturbance.
+  void CalmDown() {
+    for (uint32_t lane = 0; lane < 2; ++lane) {
+      if (suspended_[lane]) SuspendOrResume(lane);
+    }
+    const uint32_t last = static_cast<uint32_t>(num_workers_) - 1;
+    scene_.runtime().Assign(last == 0 ? std::vector<std::vector<uint32_t>>{{0}, {}}
+                                      : std::vector<std::vector<uint32_t>>{{0}, {last}});
+    for (int round = 0; round < 100000 && !(IsOver() && steps_.empty()); ++round) {
+      if (last == 0)
+        scene_.runtime().Assign(round % 2 == 0 ? std::vector<std::vector<uint32_t>>{{0}, {}}
+                                               : std::vector<std::vector<uint32_t>>{{}, {0}});
+      SubmitOn(static_cast<uint32_t>(round) % 2);
+      scene_.runtime().WaitFinished(0.001);
+      Collect();
+    }
+  }
+
+  Draws draws_;
+  const size_t num_workers_;
+  Scene scene_;
+  std::vector<Client> clients_;
+  std::map<int64_t, std::vector<InFlight>> steps_;
+  size_t num_in_flight_[2] = {0, 0};
+  bool suspended_[2] = {false, false};
+  size_t num_cancelled_ = 0;
+  size_t num_ok_ = 0;
+};
+
+}  // namespace
+
+TEST(VerbsAtRandomMomentsChangeNoToken) {
+  size_t num_cancelled = 0;
+  size_t num_ok = 0;
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+    const TinyModel model(kind);
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+      Storm storm(model, 1 + seed % 3, seed);
+      storm.Rage();
+      num_cancelled += storm.num_cancelled();
+      num_ok += storm.num_ok();
+    }
+  }
+  CHECK(num_cancelled > 50);
+  CHECK(num_ok > 500);
+}
+
+TEST(TenThousandShortStepsAllEndInOrder) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  const SeatRef seat = scene.Join();
+  scene.Wait(scene.Start(seat, 1, Prompt(3, 1)));
+  int64_t last = 0;
+  for (int step = 0; step < 5000; ++step) {
+    // One that computes and one that does not; the queue never runs dry.
+    scene.Submit({Scene::Chunk(seat, 1, 3, {static_cast<int32_t>(step % 7)})});
+    last = scene.Submit({});
+    if (step % 2 == 1) scene.Wait(last);
+  }
+  scene.Wait(last);
+  CHECK_EQ(scene.order().size(), 10001u);
+  for (size_t i = 0; i < scene.order().size(); ++i) CHECK_EQ(scene.order()[i], static_cast<int64_t>(i));
+}
+
+}  // namespace plait

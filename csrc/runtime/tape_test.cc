@@ -1,0 +1,93 @@
+#include "runtime/tape.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/testing.h"
+#include "runtime/tiny_model.h"
+
+namespace plait {
+namespace {
+
+using testing::TinyKind;
+using testing::TinyModel;
+
+OpSpec& FirstOf(Tape& tape, OpKind kind) {
+  for (OpSpec& op : tape.ops) {
+    if (op.kind == kind) return op;
+  }
+  return tape.ops.back();
+}
+
+using Change = std::function<void(Tape&)>;
+
+// Every change makes a tape that would write or read where it must not.
+const std::vector<std::pair<std::string, Change>>& FloatFaults() {
+  static const std::vector<std::pair<std::string, Change>> faults = {
+      {"names buffer 999", [](Tape& tape) { FirstOf(tape, OpKind::kNorm).in[0].buffer = 999; }},
+      {"names columns", [](Tape& tape) { FirstOf(tape, OpKind::kNorm).in[0].column = 1; }},
+      {"another space", [](Tape& tape) { tape.ops.back().in[0].buffer = 0; }},
+      {"another width", [](Tape& tape) { FirstOf(tape, OpKind::kGemm).out[1].width -= 1; }},
+      {"names matrix", [](Tape& tape) { FirstOf(tape, OpKind::kGemm).matrix[1] = 99; }},
+      {"names vector", [](Tape& tape) { FirstOf(tape, OpKind::kNorm).weight[0] = 99; }},
+      {"bias of another width", [](Tape& tape) { tape.vectors[2].pop_back(); }},
+      {"weight of another width", [](Tape& tape) { tape.vectors[0].pop_back(); }},
+      {"divide into its parts", [](Tape& tape) { FirstOf(tape, OpKind::kNorm).parts = 7; }},
+      {"no rope table", [](Tape& tape) { FirstOf(tape, OpKind::kRope).rope = 1; }},
+      {"another size than it says", [](Tape& tape) { tape.ropes[0].cos.pop_back(); }},
+      {"names cache group", [](Tape& tape) { FirstOf(tape, OpKind::kCacheWrite).group = kNone; }},
+      {"a layer that its cache group", [](Tape& tape) { FirstOf(tape, OpKind::kAttend).layer = 2; }},
+      {"other heads", [](Tape& tape) { FirstOf(tape, OpKind::kAttend).kv_heads = 1; }},
+      {"every key", [](Tape& tape) { FirstOf(tape, OpKind::kAttend).reach = Reach::kAll; }},
+      {"window of no tokens", [](Tape& tape) { FirstOf(tape, OpKind::kAttend).reach = Reach::kChunk; }},
+      {"blocks that overlap", [](Tape& tape) { tape.groups[0].block_bytes -= 1; }},
+      {"256 tokens", [](Tape& tape) { tape.groups[0].tokens_per_block = 24; }},
+      {"more tokens than it has logits", [](Tape& tape) { tape.ops.back().vocab_size = 51; }},
+      {"out of order", [](Tape& tape) { std::swap(tape.ops[0].space, tape.ops.back().space); }},
+      {"do not begin with select", [](Tape& tape) { tape.first_output_op -= 1; }},
+      {"does not end in sample", [](Tape& tape) { tape.ops.pop_back(); }},
+      {"without output ops", [](Tape& tape) { tape.ops.clear(); }},
+      {"cache line", [](Tape& tape) { tape.buffers[0].first_byte = 4; }},
+  };
+  return faults;
+}
+
+void CheckFault(const TinyModel& model, const std::string& expected, const Change& change) {
+  Tape tape = model.tape();
+  change(tape);
+  const std::string fault = TapeFault(tape);
+  if (fault.find(expected) == std::string::npos) CHECK_EQ(fault, expected);
+}
+
+}  // namespace
+
+TEST(ATapeThatCannotBeCarriedOutIsRefused) {
+  const TinyModel model(TinyKind::kFloats);
+  CHECK_EQ(TapeFault(model.tape()), "");
+  for (const auto& [expected, change] : FloatFaults()) CheckFault(model, expected, change);
+}
+
+TEST(ATapeThatMixesFloatsAndQuantisedRowsIsRefused) {
+  const TinyModel model(TinyKind::kIntegers);
+  CHECK_EQ(TapeFault(model.tape()), "");
+  CheckFault(model, "quantised buffer for floats",
+             [](Tape& tape) { std::swap(FirstOf(tape, OpKind::kNorm).out[0], FirstOf(tape, OpKind::kNorm).out[1]); });
+  CheckFault(model, "floats for a quantised buffer",
+             [](Tape& tape) { FirstOf(tape, OpKind::kGemm).in[0] = FirstOf(tape, OpKind::kEmbed).out[0]; });
+  CheckFault(model, "different shapes", [](Tape& tape) { FirstOf(tape, OpKind::kGemmGlu).matrix[1] = 0; });
+  CheckFault(model, "not a whole number of groups", [](Tape& tape) { tape.buffers[1].width = 60; });
+}
+
+TEST(BuffersAreAsLargeAsTheirRows) {
+  CHECK_EQ(BufferRowBytes({Space::kTokens, false, 576, 0}), 2304u);
+  CHECK_EQ(BufferRowBytes({Space::kTokens, false, 1, 0}), 64u);
+  CHECK_EQ(BufferRowBytes({Space::kTokens, true, 576, 0}), 768u);  // 576 + 18 * 8 = 720
+  Tape tape;
+  tape.buffers = {{Space::kTokens, false, 16, 0}, {Space::kTokens, false, 16, 128}, {Space::kOutputs, false, 32, 0}};
+  CHECK_EQ(tape.ArenaRowBytes(Space::kTokens), 192u);
+  CHECK_EQ(tape.ArenaRowBytes(Space::kOutputs), 128u);
+}
+
+}  // namespace plait
