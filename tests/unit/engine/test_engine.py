@@ -92,6 +92,29 @@ def test_a_request_without_a_limit_may_fill_the_model() -> None:
     assert stage.answers.last("r").finish_reason is FinishReason.LENGTH
 
 
+def test_a_device_has_its_step_before_the_next_one_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, happened = Stage(), list[str]()
+    plan, submit = stage.scheduler.plan, stage.device.submit
+    monkeypatch.setattr(stage.scheduler, "plan", lambda now: (happened.append("plan"), plan(now))[1])
+    monkeypatch.setattr(stage.device, "submit", lambda step: (happened.append("submit"), submit(step))[1])
+    stage.arrive(ask("r"))
+    stage.tick()
+    assert happened == ["plan", "submit", "plan", "submit", "plan"]
+
+
+def test_what_was_computed_behind_an_end_is_in_no_answer_and_no_count() -> None:
+    stage = Stage(token_at=says("abcdef"))
+    stage.arrive(ask("r", "abc", max_tokens=30, sampling=SamplingParams(logprobs=0)), ask("s", "ab", max_tokens=4))
+    stage.run()
+    assert stage.answers.tokens("r") == [*b"def", EOS]
+    assert [one.token for delta in stage.answers.deltas("r") for one in delta.logprobs] == [*b"def", EOS]
+    assert [event.num_output for event in stage.of(Finished)] == [4, 4]
+    assert sum(event.num_tokens for event in stage.of(Emitted)) == 8
+    cancelled = [event.decision for event in stage.of(Applied)]
+    assert cancelled == [Cancel(StepId(4), (SeqId(0),))], "s was certain to end"
+    stage.assert_memory_is_empty()
+
+
 # Refusals
 
 

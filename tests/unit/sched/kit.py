@@ -26,7 +26,7 @@ def next_token(chunk: Chunk) -> int:
 
 
 class Stage:
-    """Plays the engine and the device. `num_blocks` blocks of four tokens are all there is."""
+    """Plays the engine and the device. `num_blocks` blocks are all there is, of four tokens unless said otherwise."""
 
     def __init__(
         self,
@@ -36,9 +36,10 @@ class Stage:
         max_rows: int = 4,
         enable_prefix: bool = True,
         queue_depth: int = 1,
+        tokens_per_block: int = 4,
         answer: Callable[[Chunk], int] = next_token,
     ) -> None:
-        self.kv: KVCache = make_kv(num_blocks, enable_prefix=enable_prefix)
+        self.kv: KVCache = make_kv(num_blocks, tokens_per_block=tokens_per_block, enable_prefix=enable_prefix)
         self.events: list[Event] = []
         lives = LivesConfig(
             max_rows=max_rows,
