@@ -29,7 +29,6 @@ constexpr size_t kMaxPanels = 1;
 // stripe of rows pass over it.
 constexpr size_t kBlockBytes = 256 * 1024;
 constexpr size_t kStripeTiles = 8;
-constexpr size_t kLineBytes = 64;
 
 struct F32Weights {
   using Stored = float;
@@ -51,8 +50,9 @@ struct Tile {
   size_t first_row;
   size_t first_k;
   size_t last_k;
-  size_t prefetch_bytes;  // how far ahead of the weights; 0: they are in the cache
-  float* unfinished;      // sums [rows][registers][lanes] between two blocks
+  size_t index;  // of num_tiles that share these weights
+  size_t num_tiles;
+  float* unfinished;  // sums [rows][registers][lanes] between two blocks
 };
 
 template <typename Weights, size_t kPanels, size_t kRows>
@@ -79,6 +79,11 @@ void MultiplyTile(const Tile& tile) {
       sums[r][c] = tile.first_k == 0 ? Zero() : Load(tile.unfinished + (r * kRegisters + c) * kLanes);
     }
   }
+  const size_t block_elements = (tile.last_k - tile.first_k) * kPanelColumns;
+  const Stored* next_weights = tile.last_k < call.weights.depth
+                                   ? weights + block_elements
+                                   : reinterpret_cast<const Stored*>(call.weights.panel(tile.panel + kPanels));
+  NextWeights next(next_weights, block_elements * sizeof(Stored) / kLineBytes, tile.index, tile.num_tiles);
   const auto multiply = [&](size_t ahead) __attribute__((always_inline)) {
     F32 columns[kRegisters];
 #pragma GCC unroll 16
@@ -100,15 +105,9 @@ void MultiplyTile(const Tile& tile) {
   constexpr size_t kStep = 4;
   size_t left = tile.last_k - tile.first_k;
   for (; left >= kStep; left -= kStep) {
-    const char* ahead = reinterpret_cast<const char*>(weights) + tile.prefetch_bytes;
 #pragma GCC unroll 4
     for (size_t s = 0; s < kStep; ++s) {
-      if (s % kDepthPerLine == 0) {
-#pragma GCC unroll 2
-        for (size_t p = 0; p < kPanels; ++p) {
-          __builtin_prefetch(ahead + s / kDepthPerLine * kLineBytes + p * call.weights.bytes_per_panel, 0, 3);
-        }
-      }
+      if (s % kDepthPerLine == 0) next.Fetch<kPanels>(call.weights.bytes_per_panel);
       multiply(s);
     }
     advance(kStep);
@@ -143,7 +142,6 @@ void MultiplyPanels(const GemmCall& call, size_t panel) {
   alignas(kLineBytes) float unfinished[kStripeTiles * kTileSums];
   const RowTiles tiles = RowTiles::Of(call.num_rows, kMaxRows);
   const size_t depth = call.weights.depth;
-  const size_t next_panels = kPanels * call.weights.bytes_per_panel;
   size_t stripe_row = 0;
   for (size_t stripe = 0; stripe < tiles.count(); stripe += kStripeTiles) {
     const size_t end = stripe + kStripeTiles < tiles.count() ? stripe + kStripeTiles : tiles.count();
@@ -152,9 +150,9 @@ void MultiplyPanels(const GemmCall& call, size_t panel) {
       row = stripe_row;
       for (size_t t = stripe; t < end; ++t) {
         const size_t last_k = k + kBlock < depth ? k + kBlock : depth;
-        const size_t prefetch_bytes = t > 0 ? 0 : next_panels;
         MultiplyRows<Weights, kPanels, kMaxRows>(
-            Tile{&call, panel, row, k, last_k, prefetch_bytes, unfinished + (t - stripe) * kTileSums}, tiles.rows(t));
+            Tile{&call, panel, row, k, last_k, t - stripe, end - stripe, unfinished + (t - stripe) * kTileSums},
+            tiles.rows(t));
         row += tiles.rows(t);
       }
     }

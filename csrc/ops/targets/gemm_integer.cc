@@ -19,7 +19,8 @@ struct Tile {
   const GemmCall* call;
   size_t panel;
   size_t first_row;
-  size_t prefetch_bytes;  // how far ahead of the weights; 0: they are in the cache
+  size_t index;  // of num_tiles that share these weights
+  size_t num_tiles;
 };
 
 template <Scheme kScheme, size_t kPanels, size_t kRows>
@@ -34,6 +35,7 @@ void MultiplyTile(const Tile& tile) {
   const uint16_t* minima = scales + groups * kPanelColumns;
   const QuantizedRows rows = call.quantized.from_row(tile.first_row);
   GroupRows<kRows> values(rows.values, rows.depth);
+  NextWeights next(codes + kPanels * panel_bytes, groups * kGroupBytes / kLineBytes, tile.index, tile.num_tiles);
 
   F32 sums[kRows][kRegisters];
 #pragma GCC unroll 16
@@ -43,9 +45,15 @@ void MultiplyTile(const Tile& tile) {
   }
   for (size_t g = 0; g < groups; ++g) {
     I32 group_sums[kRows][kRegisters];
-    SumGroup<kScheme, kPanels, kRows>(codes, panel_bytes, tile.prefetch_bytes, values, rows.sums + g, groups,
-                                      group_sums);
+    SumGroup<kScheme, kPanels, kRows>(codes, panel_bytes, next, values, rows.sums + g, groups, group_sums);
     F32 column_scales[kRegisters];
+#pragma GCC unroll 2
+    for (size_t p = 0; p < kPanels; ++p) {
+      __builtin_prefetch(scales + (kPanels + p) * (panel_bytes / 2) + g * kPanelColumns);
+      if constexpr (kScheme == Scheme::kQ4_1) {
+        __builtin_prefetch(minima + (kPanels + p) * (panel_bytes / 2) + g * kPanelColumns);
+      }
+    }
 #pragma GCC unroll 16
     for (size_t c = 0; c < kRegisters; ++c) {
       column_scales[c] =
@@ -67,7 +75,8 @@ void MultiplyTile(const Tile& tile) {
       }
 #pragma GCC unroll 16
       for (size_t r = 0; r < kRows; ++r) {
-        const F32 total = Broadcast(rows.scales[r * groups + g] * static_cast<float>(rows.sums[r * groups + g]));
+        const size_t at = r * groups + g;
+        const F32 total = Mul(FloatOfInt(BroadcastInt(rows.sums[at])), Broadcast(rows.scales[at]));
 #pragma GCC unroll 16
         for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = Fma(column_scales[c], total, sums[r][c]);
       }
@@ -90,8 +99,7 @@ void MultiplyPanels(const GemmCall& call, size_t panel) {
   const RowTiles tiles = RowTiles::Of(call.num_rows, kMaxIntegerRows);
   size_t row = 0;
   for (size_t t = 0; t < tiles.count(); ++t) {
-    const size_t prefetch_bytes = t > 0 ? 0 : kPanels * call.weights.bytes_per_panel;
-    MultiplyRows<kScheme, kPanels, kMaxIntegerRows>(Tile{&call, panel, row, prefetch_bytes}, tiles.rows(t));
+    MultiplyRows<kScheme, kPanels, kMaxIntegerRows>(Tile{&call, panel, row, t, tiles.count()}, tiles.rows(t));
     row += tiles.rows(t);
   }
 }

@@ -39,8 +39,6 @@ struct GroupRows {
   }
 };
 
-inline constexpr size_t kLineBytes = 64;
-
 #if defined(__AVX512F__)
 
 // 6 x 2 integer sums and as many floats leave 8 registers for weights, values and scales.
@@ -48,9 +46,8 @@ inline constexpr size_t kMaxIntegerRows = 6;
 inline constexpr size_t kMaxIntegerPanels = 2;
 
 template <Scheme kScheme, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t panel_bytes, size_t prefetch_bytes,
-                           const GroupRows<kRows>& values, const int32_t* value_sums, size_t groups,
-                           I32 (&sums)[kRows][kPanels]) {
+PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t panel_bytes, NextWeights& next, const GroupRows<kRows>& values,
+                           const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][kPanels]) {
   // Weights are stored unsigned: minus 128, or 8, times the sum of the values makes up for it.
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
@@ -74,11 +71,11 @@ PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t panel_bytes, size_t pref
   const __m512i nibble = _mm512_set1_epi8(15);
 #pragma GCC unroll 8
   for (size_t i = 0; i < kLines; ++i) {
+    next.Fetch<kPanels>(panel_bytes);
     __m512i weights[kPanels];
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) {
       const uint8_t* line = codes + p * panel_bytes + i * kLineBytes;
-      __builtin_prefetch(line + prefetch_bytes, 0, 3);
       weights[p] = _mm512_load_si512(line);
     }
     if constexpr (kScheme == Scheme::kQ8_0) {
@@ -98,11 +95,22 @@ PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t panel_bytes, size_t pref
 
 #elif defined(__AVX2__)
 
-inline constexpr size_t kMaxIntegerRows = 4;
+inline constexpr size_t kMaxIntegerRows = 6;
 inline constexpr size_t kMaxIntegerPanels = 1;
 
+// sum += addend, here and now. Left to itself the compiler turns a chain of integer additions into a tree and keeps the
+// addends of the whole group in memory.
+PLAIT_INLINE void AddInts(__m256i& sum, __m256i addend) {
+  sum = _mm256_add_epi32(sum, addend);
+  asm("" : "+x"(sum));
+}
+PLAIT_INLINE void AddShorts(__m256i& sum, __m256i addend) {
+  sum = _mm256_add_epi16(sum, addend);
+  asm("" : "+x"(sum));
+}
+
 template <Scheme kScheme, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, size_t prefetch_bytes, const GroupRows<kRows>& values,
+PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, NextWeights& next, const GroupRows<kRows>& values,
                            const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][2]) {
   const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 16
@@ -112,7 +120,7 @@ PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, size_t prefetch_bytes, 
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; ++i) {
       const uint8_t* line = codes + i * kLineBytes;
-      __builtin_prefetch(line + prefetch_bytes, 0, 3);
+      next.Fetch<1>(0);
       __m256i weights[2], magnitudes[2];
       for (size_t c = 0; c < 2; ++c) {
         weights[c] = _mm256_xor_si256(_mm256_load_si256(reinterpret_cast<const __m256i*>(line) + c), flip);
@@ -124,7 +132,7 @@ PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, size_t prefetch_bytes, 
         for (size_t c = 0; c < 2; ++c) {
           // A pair is at most 2 * 128 * 127, which 16 bits hold.
           const __m256i pairs = _mm256_maddubs_epi16(magnitudes[c], _mm256_sign_epi8(four, weights[c]));
-          sums[r][c].raw = _mm256_add_epi32(sums[r][c].raw, _mm256_madd_epi16(pairs, ones));
+          AddInts(sums[r][c].raw, _mm256_madd_epi16(pairs, ones));
         }
       }
     }
@@ -133,7 +141,7 @@ PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, size_t prefetch_bytes, 
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; ++i) {
       const uint8_t* line = codes + i * kLineBytes;
-      __builtin_prefetch(line + prefetch_bytes, 0, 3);
+      next.Fetch<1>(0);
       __m256i low[2], high[2];
       for (size_t c = 0; c < 2; ++c) {
         const __m256i weights = _mm256_load_si256(reinterpret_cast<const __m256i*>(line) + c);
@@ -146,8 +154,8 @@ PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, size_t prefetch_bytes, 
         const __m256i high_four = _mm256_set1_epi32(values.Quad(r, i + 4));
         for (size_t c = 0; c < 2; ++c) {
           // Eight pairs of at most 2 * 15 * 127 fit 16 bits.
-          sums[r][c].raw = _mm256_add_epi16(sums[r][c].raw, _mm256_maddubs_epi16(low[c], low_four));
-          sums[r][c].raw = _mm256_add_epi16(sums[r][c].raw, _mm256_maddubs_epi16(high[c], high_four));
+          AddShorts(sums[r][c].raw, _mm256_maddubs_epi16(low[c], low_four));
+          AddShorts(sums[r][c].raw, _mm256_maddubs_epi16(high[c], high_four));
         }
       }
     }
@@ -156,7 +164,8 @@ PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, size_t prefetch_bytes, 
       for (size_t c = 0; c < 2; ++c) {
         sums[r][c].raw = _mm256_madd_epi16(sums[r][c].raw, ones);
         if constexpr (kScheme == Scheme::kQ4_0) {
-          sums[r][c].raw = _mm256_sub_epi32(sums[r][c].raw, _mm256_set1_epi32(8 * value_sums[r * groups]));
+          const __m256i value_sum = _mm256_set1_epi32(value_sums[r * groups]);
+          sums[r][c].raw = _mm256_sub_epi32(sums[r][c].raw, _mm256_slli_epi32(value_sum, 3));
         }
       }
     }
@@ -169,7 +178,7 @@ inline constexpr size_t kMaxIntegerRows = 2;
 inline constexpr size_t kMaxIntegerPanels = 1;
 
 template <Scheme kScheme, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, size_t, const GroupRows<kRows>& values,
+PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, NextWeights&, const GroupRows<kRows>& values,
                            const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][4]) {
   constexpr int32_t kZero = kScheme == Scheme::kQ8_0 ? 128 : kScheme == Scheme::kQ4_0 ? 8 : 0;
   for (size_t r = 0; r < kRows; ++r) {

@@ -15,6 +15,8 @@
 
 namespace plait::PLAIT_TARGET {
 
+inline constexpr size_t kLineBytes = 64;
+
 // Registers that hold one panel's columns.
 inline constexpr size_t kPanelRegisters = kPanelColumns / kLanes;
 
@@ -43,6 +45,26 @@ template <typename T>
 PLAIT_INLINE void KeepPointer(T*& pointer) {
   asm("" : "+r"(pointer));
 }
+
+// The weights that are needed next, in a panel's own order: tile after tile of the rows that share the present weights
+// fetches its part of them, a little at every step, so that memory is never idle. A tile takes as many steps as the
+// next weights have cache lines.
+class NextWeights {
+ public:
+  inline __attribute__((always_inline)) NextWeights(const void* next, size_t num_lines, size_t tile, size_t num_tiles)
+      : bytes_per_step_((kLineBytes + num_tiles - 1) / num_tiles),
+        at_(static_cast<const char*>(next) + tile * num_lines * bytes_per_step_) {}
+  // `distance` bytes behind lies another panel that is wanted as well.
+  template <size_t kPanels>
+  inline __attribute__((always_inline)) void Fetch(size_t distance) {
+    for (size_t p = 0; p < kPanels; ++p) __builtin_prefetch(at_ + p * distance);
+    at_ += bytes_per_step_;
+  }
+
+ private:
+  size_t bytes_per_step_;
+  const char* at_;
+};
 
 // Rows of a tile are reached from a pointer to every third of them: base, base + stride, base + 2 stride are all
 // addresses that an instruction can form.
