@@ -80,9 +80,8 @@ PLAIT_INLINE void MergeTile(TileSum tile, const float* tile_o, Running* running,
   *running = {is_new ? tile.max : running->max, Fma(tile.sum, of_tile, running->sum * of_running)};
   const F32 kept = Broadcast(of_running);
   const F32 added = Broadcast(of_tile);
-  Combine(tile_o, o, width, [=](F32 sum, F32 tile_sum) __attribute__((always_inline)) {
-    return Fma(tile_sum, added, Mul(sum, kept));
-  });
+  Combine(tile_o, o, width,
+          [=](F32 sum, F32 tile_sum) __attribute__((always_inline)) { return Fma(tile_sum, added, Mul(sum, kept)); });
 }
 
 // A sink is a first tile with o = 0.

@@ -200,7 +200,8 @@ struct TileSum {
 };
 
 // Turns the scores of keys [low, high) of a tile into weights, with zeros beside them up to whole pieces.
-PLAIT_INLINE TileSum Weigh(float* s, size_t low, size_t high, float softcap) {
+template <bool kIsCapped>
+TileSum WeighKeys(float* s, size_t low, size_t high, float softcap) {
   const size_t begin = low / kPiece * kPiece;
   const F32 nothing = Broadcast(-__builtin_inff());
   F32 max[kPieceVectors];
@@ -210,9 +211,9 @@ PLAIT_INLINE TileSum Weigh(float* s, size_t low, size_t high, float softcap) {
     for (size_t v = 0; v < kPieceVectors; ++v) {
       const size_t first = key + v * kLanes;
       F32 x = Load(s + first);
-      if (softcap != 0.0f) x = Mul(Broadcast(softcap), Tanh(Div(x, Broadcast(softcap))));
+      if constexpr (kIsCapped) x = Mul(Broadcast(softcap), Tanh(Div(x, Broadcast(softcap))));
       if (is_edge) x = Hidden(x, first, low, high);
-      if (is_edge || softcap != 0.0f) Store(s + first, x);
+      if (is_edge || kIsCapped) Store(s + first, x);
       max[v] = Max(max[v], x);
     }
   }
@@ -230,6 +231,10 @@ PLAIT_INLINE TileSum Weigh(float* s, size_t low, size_t high, float softcap) {
     AddPiece(p, &sum);
   }
   return {largest, SumOfLanes(sum)};
+}
+
+PLAIT_INLINE TileSum Weigh(float* s, size_t low, size_t high, float softcap) {
+  return softcap == 0.0f ? WeighKeys<false>(s, low, high, softcap) : WeighKeys<true>(s, low, high, softcap);
 }
 
 // o[r * o_stride + c] goes on with the chain over keys [low, high) of p[r * kKeyTile + key] * values of key, column c.
