@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import sys
 import tempfile
@@ -42,6 +43,8 @@ Cycles = list[list[Sample]]
 
 def main() -> int:
     given = _arguments()
+    # Whoever ends this run ends the servers that it started, too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         workloads = workloads_named(given.workloads)
         peers = [parse_peer(text) for text in given.peer]
@@ -50,24 +53,21 @@ def main() -> int:
         model = open_model(options)
         vocabulary = read_gguf(model.weights.source).metadata[VOCABULARY_KEY]
         assert isinstance(vocabulary, Sequence)
-        task = Task(
-            workloads,
-            QUICK_SIZES if given.quick else Sizes(),
-            whole_words([str(one) for one in vocabulary]),
-            given.seed,
-        )
-    except (ValueError, OSError, PlaitError) as error:
+        words = whole_words([str(one) for one in vocabulary])
+        task = Task(workloads, QUICK_SIZES if given.quick else Sizes(), words, given.seed)
+        with ExitStack() as keep:
+            logs = Path(given.logs or tempfile.mkdtemp(prefix="plait-bench-"))
+            theirs = [
+                contender_of(peer, logs / f"peer-{place}.log", keep if given.keep else None)
+                for place, peer in enumerate(peers)
+            ]
+            ours = PlaitContender(_facts_of_plait(options, model, given.plait), options, model)
+            cycles = 1 if given.quick else given.cycles
+            pairs = [_in_turn(ours, one, task, cycles) for one in theirs] or [([ours.visit(task, 0, 1)], [])]
+    except (ValueError, OSError, RuntimeError, PlaitError) as error:
+        # A wrong argument, a model or a command that is not there, a server that does not start.
         print(f"beside_peers: {error}", file=sys.stderr)
         return 2
-    ours = PlaitContender(_facts_of_plait(options, model, given.plait), options, model)
-    cycles = 1 if given.quick else given.cycles
-    with ExitStack() as keep:
-        logs = Path(given.logs or tempfile.mkdtemp(prefix="plait-bench-"))
-        theirs = [
-            contender_of(peer, logs / f"peer-{place}.log", keep if given.keep else None)
-            for place, peer in enumerate(peers)
-        ]
-        pairs = [_in_turn(ours, one, task, cycles) for one in theirs] or [([ours.visit(task, 0, 1)], [])]
     report(ours, theirs, pairs, task, model, limits)
     return 0
 
@@ -178,7 +178,8 @@ def _row(facts: Facts, workload: Workload, samples: Sequence[Figures], limit: fl
     of_limit = None if median is None or limit is None else fraction_of(workload, median, limit)
     name = f"{facts.label:<28}{facts.way:<12}{workload.name:<4}"
     if median is None:
-        print(name + ("not measured" if not samples else f"{errors} errors, {short} short answers"))
+        reason = next((one.first_error for one in samples if one.first_error), "")
+        print(name + ("not measured" if not samples else f"{errors} errors, {short} short answers: {reason[:80]}"))
     else:
         part = f"{of_limit:>8.0%}" if of_limit is not None else f"{'-':>8}"
         numbers = f"{median:>10.4g}{min(values):>10.4g}{max(values):>10.4g}"

@@ -29,12 +29,15 @@ class Sizes:
     shared_tokens: int = 768
     own_tokens: int = 32
     shared_output_tokens: int = 64
+    median_prompt_tokens: int = 256
+    median_output_tokens: int = 64
+    """Of W5, whose lengths are at most four times as long."""
     arrivals_per_s: float = 0.474
     arrival_s: float = 60.0
     """How long requests of W5 arrive."""
 
 
-QUICK_SIZES = Sizes(16, 8, 64, 4, 48, 8, 4, 2.0, 2.0)
+QUICK_SIZES = Sizes(16, 8, 64, 4, 48, 8, 4, 16, 4, arrivals_per_s=2.0, arrival_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +83,15 @@ def arrivals(sizes: Sizes, shapes: random.Random, draw: Draw) -> list[Ask]:
     asks: list[Ask] = []
     now = shapes.expovariate(sizes.arrivals_per_s)
     while now <= sizes.arrival_s:
-        tokens, output = _lognormal(shapes, 256, 8, 1024), _lognormal(shapes, 64, 4, 256)
+        tokens = _lognormal(shapes, sizes.median_prompt_tokens, least=8)
+        output = _lognormal(shapes, sizes.median_output_tokens, least=4)
         asks.append(Ask(draw(tokens), output, now))
         now += shapes.expovariate(sizes.arrivals_per_s)
     return asks
 
 
-def _lognormal(rng: random.Random, median: int, least: int, most: int) -> int:
-    return max(least, min(most, round(median * math.exp(0.8 * rng.gauss(0, 1)))))
+def _lognormal(shapes: random.Random, median: int, *, least: int) -> int:
+    return max(least, min(4 * median, round(median * math.exp(0.8 * shapes.gauss(0, 1)))))
 
 
 WORKLOADS = (
