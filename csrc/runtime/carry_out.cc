@@ -471,14 +471,11 @@ size_t Arena::BytesFor(const Machine& machine) {
 }
 
 Scratch::Scratch(const Machine& machine)
-    : memory_(BytesFor(machine)), sampler_(*machine.kernels.sampler, machine.tape.vocab_size) {
+    : memory_(AttendScratchBytes(machine) + AttendedBytes(machine) + 2 * kGluTile * sizeof(float)),
+      sampler_(*machine.kernels.sampler, machine.tape.vocab_size) {
   attended_ = reinterpret_cast<float*>(memory_.data() + AttendScratchBytes(machine));
   gate_ = attended_ + AttendedBytes(machine) / sizeof(float);
   up_ = gate_ + kGluTile;
-}
-
-size_t Scratch::BytesFor(const Machine& machine) {
-  return AttendScratchBytes(machine) + AttendedBytes(machine) + 2 * kGluTile * sizeof(float);
 }
 
 void CarryOut(const Machine& machine, const Arena& arena, Context& context, uint32_t unit, Scratch& scratch) {

@@ -42,7 +42,7 @@ class Scratch {
  public:
   explicit Scratch(const Machine& machine);
 
-  static size_t BytesFor(const Machine& machine);
+  size_t num_bytes() const { return memory_.size() + sampler_.ScratchBytes(); }
 
   uint8_t* attend() const { return memory_.data(); }
   float* attended() const { return attended_; }  // [kMaxAttendRows][columns of a KV head]

@@ -96,6 +96,7 @@ class Context {
   bool NextOp();
   const OpSpec& op() const { return machine_.tape.ops[op_]; }
   const OpSplit& split() const { return split_; }
+  bool is_first_op() const { return op_ == 0; }
   size_t num_rows() const;  // of the op's space; in the space of outputs, of the tile under way
   uint32_t first_output() const { return first_output_; }
 

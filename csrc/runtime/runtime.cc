@@ -71,7 +71,11 @@ struct Runtime::Impl {
         workers(config.cores.size()) {
     if (config.poison) std::memset(pool, 0xFF, pool_bytes);
     lanes[0].num_workers = static_cast<uint32_t>(workers.size());
-    for (Worker& worker : workers) worker.lane = 0;
+    for (Worker& worker : workers) {
+      worker.lane = 0;
+      worker.scratch = std::make_unique<Scratch>(machine);
+      arena_bytes += worker.scratch->num_bytes();
+    }
     for (size_t i = 0; i < workers.size(); ++i) {
       workers[i].thread = std::thread([this, i] { Work(workers[i], this->config.cores[i]); });
     }
@@ -81,7 +85,6 @@ struct Runtime::Impl {
 
   void Work(Worker& worker, int core) {
     PrepareWorkerThread(core, config.nice);
-    worker.scratch = std::make_unique<Scratch>(machine);
     while (!closing.load(std::memory_order_relaxed)) {
       Lane* lane = LaneOf(worker);
       if (lane != nullptr && DoUnit(worker, *lane)) continue;
@@ -159,9 +162,10 @@ struct Runtime::Impl {
   bool Publish(Lane& lane, Worker* worker) {
     Context& context = *lane.running.load(std::memory_order_relaxed);
     if (lane.dead.load(std::memory_order_seq_cst) || !context.NextOp()) return false;
-    const uint32_t num_units = context.split().num_units;
-    lane.progress.Publish(num_units);
-    WakeWorkers(lane, worker, num_units);
+    // At the start of a step everybody comes, so that nobody has to be called in the middle of it.
+    const uint32_t num_wanted = context.is_first_op() ? UINT32_MAX : context.split().num_units;
+    lane.progress.Publish(context.split().num_units);
+    WakeWorkers(lane, worker, num_wanted);
     // Whoever cancels says so first and closes the op then; it may have found the op before this one, complete already.
     if (lane.dead.load(std::memory_order_seq_cst)) EndDead(lane, worker);
     return true;
@@ -238,7 +242,7 @@ struct Runtime::Impl {
 #endif
   }
 
-  // Wakes workers of a lane for `num_units` units, of which the caller, if it is one of them, does the first.
+  // Wakes workers of a lane, one for each of `num_units`; the caller, if it is one of them, counts as one.
   void WakeWorkers(const Lane& lane, const Worker* caller, uint32_t num_units) {
     if (num_parked.load(std::memory_order_seq_cst) == 0) return;
     const auto index = static_cast<uint32_t>(&lane - lanes.data());
@@ -425,9 +429,7 @@ void Runtime::ObserveLogits(LogitsObserver observer, void* context) {
 
 RuntimeCounters Runtime::Counters() const { return impl_->Counters(); }
 
-size_t Runtime::ArenaBytes() const {
-  return impl_->arena_bytes.load(std::memory_order_relaxed) + impl_->workers.size() * Scratch::BytesFor(impl_->machine);
-}
+size_t Runtime::ArenaBytes() const { return impl_->arena_bytes.load(std::memory_order_relaxed); }
 
 size_t Runtime::LaneBytes() const { return Arena::BytesFor(impl_->machine); }
 

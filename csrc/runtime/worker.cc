@@ -12,11 +12,12 @@
 #endif
 #if defined(__linux__)
 #include <pthread.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+
+#include "base/cpu.h"
 
 namespace plait {
 
@@ -45,19 +46,14 @@ void Relax() {
 #endif
 }
 
-void PrepareWorkerThread([[maybe_unused]] int core, [[maybe_unused]] int nice) {
+void PrepareWorkerThread(int core, [[maybe_unused]] int nice) {
 #if defined(__x86_64__)
   constexpr unsigned kDefaultModes = 0x1F80;  // every exception masked, round to nearest, denormals kept
   _mm_setcsr(kDefaultModes);
 #endif
+  if (core >= 0) PinThread(core);
 #if defined(__linux__)
   pthread_setname_np(pthread_self(), "plait-worker");
-  if (core >= 0 && core < CPU_SETSIZE) {
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    CPU_SET(core, &cores);
-    pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores);
-  }
   // Linux keeps niceness per thread, contrary to POSIX.
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
 #endif
