@@ -12,12 +12,13 @@
 
 #include "ops/kernels.h"
 #include "ops/targets/math.h"
+#include "ops/targets/math_lanes.h"
 #include "ops/targets/simd.h"
 
 namespace plait::PLAIT_TARGET {
 
 // Keys, and columns of values, that are loaded together: the smallest piece of both products on every target.
-inline constexpr size_t kPiece = 16;
+inline constexpr size_t kPiece = kSixteen;
 inline constexpr size_t kPieceVectors = kPiece / kLanes;
 
 // Rows and pieces of a register tile: accumulators, the loaded pieces and a factor fit the target's registers.
@@ -124,65 +125,6 @@ void Score(const ScoreCall<Number>& call, size_t rows, size_t pieces) {
   if constexpr (kRows > 1) return Score<kRows - 1>(call, rows, pieces);
 }
 
-// The lanes of a sum over a tile: key j to lane j mod 8; then lanes i and i + 4, i and i + 2, 0 and 1.
-#if defined(__AVX2__)
-
-struct Eight {
-  __m256 raw;
-};
-PLAIT_INLINE Eight NoSum() { return {_mm256_setzero_ps()}; }
-PLAIT_INLINE void AddPiece(const F32 (&p)[kPieceVectors], Eight* sum) {
-#if defined(__AVX512F__)
-  sum->raw = _mm256_add_ps(sum->raw, _mm512_castps512_ps256(p[0].raw));
-  sum->raw = _mm256_add_ps(sum->raw, _mm512_extractf32x8_ps(p[0].raw, 1));
-#else
-  sum->raw = _mm256_add_ps(_mm256_add_ps(sum->raw, p[0].raw), p[1].raw);
-#endif
-}
-PLAIT_INLINE float SumOfLanes(const Eight& sum) {
-  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(sum.raw), _mm256_extractf128_ps(sum.raw, 1));
-  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
-}
-
-PLAIT_INLINE float LargestLane(F32 a) {
-#if defined(__AVX512F__)
-  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.raw), _mm512_extractf32x8_ps(a.raw, 1));
-#else
-  const __m256 eight = a.raw;
-#endif
-  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
-}
-
-#if defined(__AVX512F__)
-PLAIT_INLINE float FirstLane(F32 a) { return _mm512_cvtss_f32(a.raw); }
-#else
-PLAIT_INLINE float FirstLane(F32 a) { return _mm256_cvtss_f32(a.raw); }
-#endif
-
-#else
-
-struct Eight {
-  F32 part[2];
-};
-PLAIT_INLINE Eight NoSum() { return {{Zero(), Zero()}}; }
-PLAIT_INLINE void AddPiece(const F32 (&p)[kPieceVectors], Eight* sum) {
-  for (size_t i = 0; i < kPieceVectors; ++i) sum->part[i % 2] = Add(sum->part[i % 2], p[i]);
-}
-PLAIT_INLINE float SumOfLanes(const Eight& sum) {
-  const F32 four = Add(sum.part[0], sum.part[1]);
-  return (four.raw[0] + four.raw[2]) + (four.raw[1] + four.raw[3]);
-}
-PLAIT_INLINE float LargestLane(F32 a) {
-  const F32 two = Max(a, {RawF32{a.raw[2], a.raw[3], a.raw[0], a.raw[1]}});
-  return two.raw[0] > two.raw[1] ? two.raw[0] : two.raw[1];
-}
-PLAIT_INLINE float FirstLane(F32 a) { return a.raw[0]; }
-
-#endif
-
 // -inf in the lanes of keys outside [low, high), the first lane being key `first`.
 PLAIT_INLINE F32 Hidden(F32 s, size_t first, size_t low, size_t high) {
   static constexpr float kCount[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -228,7 +170,7 @@ TileSum WeighKeys(float* s, size_t low, size_t high, float softcap) {
       p[v] = ExpOfNegative(Sub(Load(s + key + v * kLanes), base));
       Store(s + key + v * kLanes, p[v]);
     }
-    AddPiece(p, &sum);
+    AddSixteen(p, &sum);
   }
   return {largest, SumOfLanes(sum)};
 }

@@ -10,40 +10,29 @@
 #include "formats/scheme.h"
 #include "ops/kernels.h"
 #include "ops/targets/functions.h"
+#include "ops/targets/math_lanes.h"
 #include "ops/targets/quantize.h"
 #include "ops/targets/simd.h"
 
 namespace plait::PLAIT_TARGET {
 namespace {
 
-constexpr size_t kSumLanes = 16;
-constexpr size_t kParts = kSumLanes / kLanes;  // vectors that hold the lanes of a sum
-
-struct Lanes {
-  F32 part[kParts];
-};
-
 PLAIT_INLINE size_t Smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 // Column c to lane c mod 16, in order; lanes without a column get zeros.
 template <typename Function>
 PLAIT_INLINE float SumOf(const float* x, size_t count, const Function& add) {
-  Lanes sums;
-  for (size_t i = 0; i < kParts; ++i) sums.part[i] = Zero();
+  F32 sums[kSixteenVectors];
+  for (size_t i = 0; i < kSixteenVectors; ++i) sums[i] = Zero();
   size_t c = 0;
-  for (; c + kSumLanes <= count; c += kSumLanes) {
-    for (size_t i = 0; i < kParts; ++i) sums.part[i] = add(sums.part[i], Load(x + c + i * kLanes), kLanes);
+  for (; c + kSixteen <= count; c += kSixteen) {
+    for (size_t i = 0; i < kSixteenVectors; ++i) sums[i] = add(sums[i], Load(x + c + i * kLanes), kLanes);
   }
   for (size_t i = 0; c < count; ++i, c += kLanes) {
     const size_t left = Smaller(count - c, kLanes);
-    sums.part[i] = add(sums.part[i], LoadFirst(x + c, left), left);
+    sums[i] = add(sums[i], LoadFirst(x + c, left), left);
   }
-  float lanes[kSumLanes];
-  for (size_t i = 0; i < kParts; ++i) Store(lanes + i * kLanes, sums.part[i]);
-  for (size_t half = kSumLanes / 2; half > 0; half /= 2) {
-    for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  }
-  return lanes[0];
+  return SumOfSixteen(sums);
 }
 
 // The first `count` lanes of a; zeros behind them.
@@ -59,19 +48,18 @@ struct Moments {
   float inverse;  // 1 / sqrt(mean square + eps)
 };
 
-Moments MomentsOf(const NormCall& call, const float* x, size_t count) {
+template <bool kIsLayer>
+PLAIT_INLINE Moments MomentsOf(const float* x, size_t count, float eps) {
   float mean = 0.0f;
-  if (call.kind == NormKind::kLayer) {
+  if constexpr (kIsLayer) {
     const float sum = SumOf(x, count, [](F32 to, F32 v, size_t) __attribute__((always_inline)) { return Add(to, v); });
     mean = sum / static_cast<float>(count);
   }
-  const F32 subtracted = Broadcast(mean);
-  const bool is_layer = call.kind == NormKind::kLayer;
-  const float squares = SumOf(x, count, [=](F32 to, F32 v, size_t valid) __attribute__((always_inline)) {
-    if (is_layer) v = First(Sub(v, subtracted), valid);
+  const float squares = SumOf(x, count, [mean](F32 to, F32 v, size_t valid) __attribute__((always_inline)) {
+    if constexpr (kIsLayer) v = First(Sub(v, Broadcast(mean)), valid);
     return Fma(v, v, to);
   });
-  return {mean, 1.0f / __builtin_sqrtf(squares / static_cast<float>(count) + call.eps)};
+  return {mean, 1.0f / __builtin_sqrtf(squares / static_cast<float>(count) + eps)};
 }
 
 // Columns on their way into 8 bits; they come in any pieces, and leave in groups.
@@ -91,37 +79,84 @@ void Pass(const NormCall& call, size_t row, GroupBuffer* buffer) {
   for (size_t i = 0; i < buffer->filled; ++i) buffer->values[i] = buffer->values[kGroupSize + i];
 }
 
-void NormPart(const NormCall& call, size_t row, size_t part, GroupBuffer* buffer) {
+// One part of a row: where it is read and written, and its own weights.
+struct Part {
+  const float* x;
+  float* y;  // or null
+  const float* weight;
+  const float* bias;
+  size_t count;
+};
+
+Part PartOf(const NormCall& call, size_t row, size_t part) {
   const size_t count = call.width / call.parts;
-  const float* x = call.x + row * call.x_stride + part * count;
-  float* y = call.y == nullptr ? nullptr : call.y + row * call.y_stride + part * count;
-  const size_t first = call.weight_width == call.width ? part * count : 0;
-  const Moments moments = MomentsOf(call, x, count);
+  const size_t first = part * count;
+  const size_t entry = call.weight_width == call.width ? first : 0;
+  return {call.x + row * call.x_stride + first, call.y == nullptr ? nullptr : call.y + row * call.y_stride + first,
+          call.weight == nullptr ? nullptr : call.weight + entry, call.bias == nullptr ? nullptr : call.bias + entry,
+          count};
+}
+
+template <bool kIsLayer, bool kIsWeighted>
+PLAIT_INLINE void NormPart(const NormCall& call, size_t row, const Part& part, GroupBuffer* buffer) {
+  const Moments moments = MomentsOf<kIsLayer>(part.x, part.count, call.eps);
   const F32 mean = Broadcast(moments.mean);
   const F32 inverse = Broadcast(moments.inverse);
   const F32 offset = Broadcast(call.offset);
-  for (size_t c = 0; c < count; c += kLanes) {
-    const size_t left = Smaller(count - c, kLanes);
-    F32 v = LoadFirst(x + c, left);
-    if (call.kind == NormKind::kLayer) v = Sub(v, mean);
-    v = Mul(v, inverse);
-    if (call.weight != nullptr) v = Mul(v, Add(offset, LoadFirst(call.weight + first + c, left)));
-    if (call.bias != nullptr) v = Add(v, LoadFirst(call.bias + first + c, left));
-    if (y != nullptr) StoreFirst(y + c, v, left);
-    if (call.quantized.values == nullptr) continue;
+  const auto scaled = [=](F32 v) __attribute__((always_inline)) {
+    if constexpr (kIsLayer) v = Sub(v, mean);
+    return Mul(v, inverse);
+  };
+  const auto weighted = [=](F32 v, F32 weight) __attribute__((always_inline)) { return Mul(v, Add(offset, weight)); };
+  const bool is_quantised = call.quantized.values != nullptr;
+  size_t c = 0;
+  if (part.bias == nullptr && !is_quantised) {
+    for (; c + kLanes <= part.count; c += kLanes) {
+      F32 v = scaled(Load(part.x + c));
+      if constexpr (kIsWeighted) v = weighted(v, Load(part.weight + c));
+      Store(part.y + c, v);
+    }
+  } else if (part.bias == nullptr && part.count % kGroupSize == 0) {
+    for (; c < part.count; c += kGroupSize) {
+      for (size_t i = 0; i < kGroupSize; i += kLanes) {
+        F32 v = scaled(Load(part.x + c + i));
+        if constexpr (kIsWeighted) v = weighted(v, Load(part.weight + c + i));
+        if (part.y != nullptr) Store(part.y + c + i, v);
+        Store(buffer->values + i, v);
+      }
+      buffer->filled = kGroupSize;
+      Pass(call, row, buffer);
+    }
+  }
+  for (; c < part.count; c += kLanes) {
+    const size_t left = Smaller(part.count - c, kLanes);
+    F32 v = scaled(LoadFirst(part.x + c, left));
+    if constexpr (kIsWeighted) v = weighted(v, LoadFirst(part.weight + c, left));
+    if (part.bias != nullptr) v = Add(v, LoadFirst(part.bias + c, left));
+    if (part.y != nullptr) StoreFirst(part.y + c, v, left);
+    if (!is_quantised) continue;
     Store(buffer->values + buffer->filled, v);
     buffer->filled += left;
     Pass(call, row, buffer);
   }
 }
 
+template <bool kIsLayer, bool kIsWeighted>
+void NormRows(const NormCall& call) {
+  for (size_t row = 0; row < call.num_rows; ++row) {
+    GroupBuffer buffer;
+    for (size_t part = 0; part < call.parts; ++part) {
+      NormPart<kIsLayer, kIsWeighted>(call, row, PartOf(call, row, part), &buffer);
+    }
+  }
+}
+
 }  // namespace
 
 void Norm(const NormCall& call) {
-  for (size_t row = 0; row < call.num_rows; ++row) {
-    GroupBuffer buffer;
-    for (size_t part = 0; part < call.parts; ++part) NormPart(call, row, part, &buffer);
-  }
+  const bool is_weighted = call.weight != nullptr;
+  if (call.kind == NormKind::kLayer) return is_weighted ? NormRows<true, true>(call) : NormRows<true, false>(call);
+  return is_weighted ? NormRows<false, true>(call) : NormRows<false, false>(call);
 }
 
 }  // namespace plait::PLAIT_TARGET
