@@ -195,6 +195,7 @@ class PyRuntime {
     return made;
   }
   size_t arena_bytes() { return Alive().ArenaBytes(); }
+  size_t lane_bytes() { return Alive().LaneBytes(); }
   const std::string& target() const { return target_; }
 
   void Close() {
@@ -261,7 +262,8 @@ void BindRuntime(nb::module_& module) {
       .def("take_logits", &PyRuntime::TakeLogits, nb::arg("step"), "Return the logits of a step's output rows, once.")
       .def("counters", &PyRuntime::Counters, "Return what the workers did since the start.")
       .def("close", &PyRuntime::Close, "Stop the workers; steps in flight are abandoned.")
-      .def_prop_ro("arena_bytes", &PyRuntime::arena_bytes, "Bytes for activations and scratch.")
+      .def_prop_ro("arena_bytes", &PyRuntime::arena_bytes, "Bytes for activations and scratch by now.")
+      .def_prop_ro("lane_bytes", &PyRuntime::lane_bytes, "Bytes that a lane takes when it gets its first step.")
       .def_prop_ro("target", &PyRuntime::target, "The instruction set that its kernels use.");
 }
 

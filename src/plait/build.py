@@ -1,6 +1,7 @@
 """Build: the composition root of serving; picks executor, text and clock (`plait.assembly` picks the rest).
 
-Owns the order in which a model file becomes a running engine. Everything it makes is returned; nothing is kept here.
+Owns the order in which a model file becomes a running engine, and which executor runs it where the user left that open.
+Everything it makes is returned; nothing is kept here.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from datetime import datetime
 from plait.api.model_text import ModelText
 from plait.assembly import assemble
 from plait.config.engine_options import EngineOptions
-from plait.config.machine import available_memory_bytes
-from plait.config.resolve import ModelFacts, Sizes, resolve_sizes
+from plait.config.machine import available_memory_bytes, one_of_each_core, processor_quota, usable_processors
+from plait.config.resolve import ModelFacts, Processors, Sizes, Workers, resolve_sizes, resolve_workers
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
-from plait.core.errors import ModelError
+from plait.core.errors import ModelError, UsageError
 from plait.core.events import EventSink
 from plait.core.executor import ExecutorInfo
 from plait.core.step import STEP_PROGRAM
@@ -24,8 +25,11 @@ from plait.engine.client import AsyncClient
 from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Inbox
 from plait.engine.thread import EngineThread
+from plait.exec.loading import LoadableExecutor
+from plait.exec.native import presence
+from plait.exec.native.checks import check_program as check_native
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
-from plait.model.cache_layout import plan_layout
+from plait.model.cache_layout import CacheLayout, plan_layout
 from plait.model.config import ModelConfig, config_from_gguf
 from plait.model.families import build_program
 from plait.model.program import Program, expected_weights
@@ -39,8 +43,11 @@ from plait.weights.names import load_gguf_weights, rope_factors
 from plait.weights.sources import resolve_model
 from plait.weights.table import WeightTable
 
-CACHE_DTYPE_BYTES = 4
-"""The reference executor keeps keys and values as float32."""
+MIB = 1024 * 1024
+CACHE_DTYPE_BYTES = {"f32": 4, "f16": 2}
+NO_NATIVE = (
+    "{reason}; reinstall Plait where a C++ compiler is (GCC 11 or Clang 14 and newer), or take --executor reference"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,16 @@ class LoadedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorChoice:
+    """Which executor runs a model, and in which numbers it keeps keys and values."""
+
+    is_native: bool
+    cache_dtype: str
+    notes: tuple[str, ...] = ()
+    """Why it is not what one would expect, and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
 class LocalEngine:
     """A running engine in this process. `close` ends its threads."""
 
@@ -66,6 +83,8 @@ class LocalEngine:
     executor: ExecutorInfo
     sizes: Sizes
     clock: Clock
+    notes: tuple[str, ...]
+    """One line each about the executor, for the start-up report."""
 
     def close(self) -> None:
         self.thread.close()
@@ -94,22 +113,21 @@ def start_engine(
     report_fault: Callable[[str], None],
 ) -> LocalEngine:
     """Put a loaded model behind a client and start its threads."""
+    choice = choose_executor(options, model.program, presence.missing())
+    dtype_bytes = CACHE_DTYPE_BYTES[choice.cache_dtype]
     facts = ModelFacts(
         max_positions=model.config.max_positions,
-        cache_bytes_per_token=sum(int(g.bytes_per_token(CACHE_DTYPE_BYTES)) for g in model.program.cache_groups),
+        cache_bytes_per_token=sum(int(g.bytes_per_token(dtype_bytes)) for g in model.program.cache_groups),
     )
     sizes = resolve_sizes(options, facts, available_memory_bytes())
     layout = plan_layout(
-        model.program,
-        memory_bytes=sizes.memory_bytes,
-        tokens_per_block=options.block_size,
-        dtype_bytes=CACHE_DTYPE_BYTES,
+        model.program, memory_bytes=sizes.memory_bytes, tokens_per_block=options.block_size, dtype_bytes=dtype_bytes
     )
     clock = RealClock()
-    executor = ReferenceExecutor(
-        ReferenceConfig(max_step_tokens=options.max_num_batched_tokens, max_rows=options.max_num_seqs), clock.now
-    )
-    executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
+    if choice.is_native:
+        executor, notes = _native_executor(options, model, layout, sizes.max_model_tokens)
+    else:
+        executor, notes = _reference_executor(options, model, layout, clock)
     info = executor.info
     vocab_size = model.program.vocab_size
     inbox = Inbox()
@@ -131,4 +149,72 @@ def start_engine(
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
     text = ModelText(model.tokenizer, model.template)
-    return LocalEngine(model, text, client, thread, info, sizes, clock)
+    return LocalEngine(model, text, client, thread, info, sizes, clock, (*choice.notes, *notes))
+
+
+def choose_executor(options: EngineOptions, program: Program, missing: str | None) -> ExecutorChoice:
+    """`missing`: why the native runtime cannot be used here, or None. `UsageError` or `ModelError` where the user asked
+    for what there is not.
+    """
+    wanted = options.executor
+    if wanted == "native" and missing is not None:
+        raise UsageError(f"--executor native: {NO_NATIVE.format(reason=missing)}")
+    if wanted == "reference":
+        return _reference_choice(options)
+    if missing is not None:
+        return _reference_choice(options, f"no native runtime, so it is slow: {missing}; reinstall with a C++ compiler")
+    try:
+        check_native(program)
+    except ModelError as error:
+        if wanted == "native":
+            raise
+        return _reference_choice(options, f"not the native runtime: {error}")
+    return ExecutorChoice(True, "f16" if options.kv_cache_dtype == "auto" else options.kv_cache_dtype)
+
+
+def _reference_choice(options: EngineOptions, *notes: str) -> ExecutorChoice:
+    if options.kv_cache_dtype == "f16":
+        raise UsageError("--kv-cache-dtype is f16 but the reference executor keeps f32 only; leave it out")
+    return ExecutorChoice(False, "f32", notes)
+
+
+def _reference_executor(
+    options: EngineOptions, model: LoadedModel, layout: CacheLayout, clock: Clock
+) -> tuple[LoadableExecutor, list[str]]:
+    config = ReferenceConfig(max_step_tokens=options.max_num_batched_tokens, max_rows=options.max_num_seqs)
+    executor = ReferenceExecutor(config, clock.now)
+    executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
+    return executor, []
+
+
+def _native_executor(
+    options: EngineOptions, model: LoadedModel, layout: CacheLayout, max_positions: int
+) -> tuple[LoadableExecutor, list[str]]:
+    # Imports what may not be there; whoever comes here knows that it is.
+    from plait.exec.native.executor import NativeConfig, NativeExecutor
+    from plait.exec.native.packing import WeightDtype
+
+    usable = usable_processors()
+    found = Processors(tuple(usable), tuple(one_of_each_core(usable)), processor_quota())
+    workers = resolve_workers(options.threads, found)
+    config = NativeConfig(
+        workers.cores,
+        max_step_tokens=options.max_num_batched_tokens,
+        max_rows=options.max_num_seqs,
+        dtype=WeightDtype(options.dtype),
+        max_positions=max_positions,
+    )
+    executor = NativeExecutor(config)
+    executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
+    held = executor.footprint
+    return executor, [
+        f"{executor.target} instructions, {_workers_text(workers)}",
+        f"resident memory: {held.weights / MIB:,.0f} MiB of packed weights, {held.arena / MIB:,.0f} MiB of "
+        f"activations, and the KV cache as it fills, up to {held.cache / MIB:,.0f} MiB",
+    ]
+
+
+def _workers_text(workers: Workers) -> str:
+    count = len(workers.cores)
+    bound = "" if -1 in workers.cores else f" on processor{'s' * (count > 1)} {', '.join(map(str, workers.cores))}"
+    return f"{count} worker{'s' * (count > 1)}{bound}: {workers.reason}"

@@ -58,6 +58,7 @@ def start_report(engine: LocalEngine) -> list[str]:
         *(f"          {reason}" for reason in sizes.reasons),
         f"executor  {executor.name}: at most {executor.max_rows} sequences and {executor.max_step_tokens} tokens a "
         f"step; answers do not depend on the load, {promise}",
+        *(f"          {note}" for note in engine.notes),
         f"numerics  {executor.fingerprint}",
         *(f"warning   {warning}" for warning in model.tokenizer.warnings),
     ]

@@ -26,6 +26,9 @@ DEFAULT_CACHE_DIR = Path(platformdirs.user_cache_dir("plait"))
 MAX_SEQS = 65_536
 """More rows than this cost memory and time even if nobody takes them."""
 
+MAX_THREADS = 1024
+"""More than any machine has."""
+
 MAX_STEP_TOKENS = 1_048_576
 """Far beyond what one step can use; more is a slip of the keyboard."""
 
@@ -39,6 +42,21 @@ KEY_TILE = 256
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     model: str = option("smollm2", parse_text, "a GGUF file, or a name of the catalogue", metavar="MODEL", short="-m")
+    executor: str = option(
+        "auto", parse_text, "what computes; auto: native where it is installed", choices=("auto", "native", "reference")
+    )
+    threads: int | None = option(
+        None, count_between(1, MAX_THREADS), "cores that compute; default: every usable one", metavar="N"
+    )
+    dtype: str = option(
+        "auto", parse_text, "numbers of the weights; auto: as in the file, f32: the most exact", choices=("auto", "f32")
+    )
+    kv_cache_dtype: str = option(
+        "auto",
+        parse_text,
+        "numbers of the KV cache; auto: f16 on native, f32 on reference",
+        choices=("auto", "f16", "f32"),
+    )
     cache_dir: Path = option(DEFAULT_CACHE_DIR, parse_path, "where fetched models are kept", metavar="DIR")
     kv_cache_memory: int | None = option(
         None, parse_bytes, "memory for the KV cache, e.g. 1GiB; default: a quarter of what is free", metavar="SIZE"
@@ -49,7 +67,7 @@ class EngineOptions:
         "prompt and output tokens of one sequence at most; default: the model's",
         metavar="TOKENS",
     )
-    max_num_seqs: int = option(32, count_between(1, MAX_SEQS), "sequences that run at once at most", metavar="N")
+    max_num_seqs: int = option(64, count_between(1, MAX_SEQS), "sequences that run at once at most", metavar="N")
     max_num_batched_tokens: int = option(
         512, count_between(1, MAX_STEP_TOKENS), "tokens computed in one step at most", metavar="TOKENS"
     )

@@ -1,13 +1,13 @@
 """Machine: what this process may use of the machine it runs on.
 
-Owns the reading of memory limits, control groups included: a container's limit is the limit, whatever the host has, and
-so is that of every group around it.
+Owns the reading of memory and processor limits, control groups included: a container's limit is the limit, whatever the
+host has, and so is that of every group around it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -35,7 +35,36 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
 
 def num_cores() -> int:
     """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(usable_processors())
+
+
+def usable_processors() -> list[int]:
+    """Numbers of the logical processors that this process may run on, ascending."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
+
+
+def one_of_each_core(processors: Sequence[int], root: Path = Path("/")) -> list[int]:
+    """Of logical processors those that share no core with an earlier one. Where the system does not tell: all."""
+    folder = root / "sys/devices/system/cpu"
+    first_of: dict[str, int] = {}
+    for processor in processors:
+        siblings = _text(folder / f"cpu{processor}/topology/thread_siblings_list").strip()
+        first_of.setdefault(siblings or f"only {processor}", processor)
+    return list(first_of.values())
+
+
+def processor_quota(root: Path = Path("/")) -> float | None:
+    """Processors' worth of time that control groups allow; None: they set no limit."""
+    quotas = []
+    for folder, files in _groups(root):
+        if files is _V2:
+            quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
+        else:
+            beside = root / _CGROUP_ROOT / "cpu" / folder.relative_to(root / _CGROUP_ROOT / "memory")
+            quota, period = (_text(beside / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+        if quota.isdigit() and period.isdigit() and int(period) > 0:  # not "max", -1 or not there
+            quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
 
 
 def _proc_available(root: Path) -> int:

@@ -7,6 +7,7 @@ where they are read (`engine_options`). Invariant: the memory holds at least one
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from plait.config.engine_options import KEY_TILE, MIN_CONTEXT, EngineOptions
 from plait.core.errors import UsageError
@@ -61,6 +62,45 @@ def resolve_sizes(options: EngineOptions, facts: ModelFacts, available_bytes: in
         reasons.append(f"context length {capacity} tokens: what the KV cache holds (the model: {wanted})")
         wanted = capacity
     return Sizes(capacity // options.block_size * block_bytes, wanted, capacity, tuple(reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """Logical processors that this process may run on, those of them that share no core, and control groups' limit."""
+
+    usable: tuple[int, ...]
+    separate: tuple[int, ...]
+    quota: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """The processor of each worker; -1: it is bound to none."""
+
+    cores: tuple[int, ...]
+    reason: str
+
+
+def resolve_workers(threads: int | None, found: Processors) -> Workers:
+    """One worker on each core; `UsageError` for more than there are processors.
+
+    Two workers on one core take turns on its multipliers and wait for each other. Under a quota binding is no good:
+    every container would choose the same cores, while others rest.
+    """
+    allowed = len(found.separate) if found.quota is None else max(1, ceil(min(found.quota, len(found.separate))))
+    count = threads or allowed
+    if count > len(found.usable):
+        raise UsageError(
+            f"--threads is {count} but this process may use {len(found.usable)} processors; give at most that"
+        )
+    bound = found.quota is None or found.quota >= len(found.usable)
+    rest = [one for one in found.usable if one not in found.separate]
+    cores = tuple([*found.separate, *rest][:count]) if bound else (-1,) * count
+    if threads is not None:
+        return Workers(cores, "as given")
+    if allowed < len(found.separate):
+        return Workers(cores, f"the control group allows {found.quota:g} processors")
+    return Workers(cores, "one on each core")
 
 
 def _memory(options: EngineOptions, facts: ModelFacts, available_bytes: int, max_tokens: int) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Memory that may be used, read from made-up /proc and /sys trees: the tightest limit around the process counts."""
+"""What may be used of a machine, read from made-up /proc and /sys trees: the tightest limit around it counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from plait.config.machine import available_memory_bytes, num_cores
+from plait.config.machine import (
+    available_memory_bytes,
+    num_cores,
+    one_of_each_core,
+    processor_quota,
+    usable_processors,
+)
 
 GIB = 2**30
 MEMINFO = f"""\
@@ -118,3 +124,53 @@ def test_a_path_that_leads_nowhere_leaves_the_groups_that_are_seen(line: str, tm
 def test_this_machine_has_memory_and_cores() -> None:
     assert available_memory_bytes() > 2**20
     assert 1 <= num_cores() <= (os.cpu_count() or 1)
+
+
+# Processors
+
+
+def test_usable_processors_are_distinct_and_counted() -> None:
+    usable = usable_processors()
+    assert usable == sorted(set(usable))
+    assert len(usable) == num_cores()
+
+
+def test_of_two_processors_that_share_a_core_the_first_is_taken(tmp_path: Path) -> None:
+    siblings = {0: "0,4", 4: "0,4", 1: "1,5", 5: "1,5", 2: "2,6"}
+    files = {
+        f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list": f"{text}\n"
+        for number, text in siblings.items()
+    }
+    root = machine(tmp_path, files)
+    assert one_of_each_core([0, 1, 2, 4, 5], root) == [0, 1, 2]
+    assert one_of_each_core([4, 5], root) == [4, 5]
+
+
+def test_where_nothing_is_said_of_cores_every_processor_is_one(tmp_path: Path) -> None:
+    assert one_of_each_core([0, 1, 7], machine(tmp_path, {})) == [0, 1, 7]
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "nonsense\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
+    ],
+)
+def test_a_control_groups_time_is_a_number_of_processors(
+    files: dict[str, str], quota: float | None, tmp_path: Path
+) -> None:
+    assert processor_quota(machine(tmp_path, files)) == quota
+
+
+def test_the_least_time_of_all_groups_around_the_process_counts(tmp_path: Path) -> None:
+    files = {
+        "/proc/self/cgroup": "0::/outer/inner\n",
+        "outer/cpu.max": "200000 100000",
+        "outer/inner/cpu.max": "300000 100000",
+    }
+    assert processor_quota(machine(tmp_path, files)) == 2.0

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from plait.config.engine_options import EngineOptions
-from plait.config.resolve import ModelFacts, Sizes, resolve_sizes
+from plait.config.resolve import ModelFacts, Processors, Sizes, Workers, resolve_sizes, resolve_workers
 from plait.core.errors import UsageError
 
 FACTS = ModelFacts(max_positions=1024, cache_bytes_per_token=100)
-OPTIONS = EngineOptions()
+OPTIONS = EngineOptions(max_num_seqs=32)
 BLOCK_BYTES = 32 * 100
 PLENTY = 10**9
 
@@ -109,3 +109,34 @@ def test_the_memory_always_holds_one_sequence_of_full_length(available: int, max
     sizes = resolve(available, max_num_seqs=max_num_seqs)
     assert sizes.max_model_tokens <= sizes.capacity_tokens
     assert sizes.memory_bytes == sizes.capacity_tokens * 100 <= available
+
+
+# Workers
+
+FOUR_CORES = Processors(usable=(0, 1, 2, 3, 4, 5, 6, 7), separate=(0, 1, 2, 3), quota=None)
+
+
+def test_every_core_gets_one_worker() -> None:
+    assert resolve_workers(None, FOUR_CORES) == Workers((0, 1, 2, 3), "one on each core")
+
+
+def test_workers_that_were_asked_for_share_cores_only_when_there_is_no_other() -> None:
+    assert resolve_workers(3, FOUR_CORES) == Workers((0, 1, 2), "as given")
+    assert resolve_workers(6, FOUR_CORES).cores == (0, 1, 2, 3, 4, 5)
+
+
+def test_more_workers_than_processors_are_refused() -> None:
+    with pytest.raises(UsageError, match="--threads is 9 but this process may use 8 processors; give at most that"):
+        resolve_workers(9, FOUR_CORES)
+
+
+@pytest.mark.parametrize(("quota", "count"), [(0.5, 1), (1.5, 2), (2.0, 2), (3.9, 4)])
+def test_under_a_quota_there_are_as_many_as_it_feeds_and_none_is_bound(quota: float, count: int) -> None:
+    workers = resolve_workers(None, replace(FOUR_CORES, quota=quota))
+    assert workers.cores == (-1,) * count
+    if count < 4:
+        assert workers.reason == f"the control group allows {quota:g} processors"
+
+
+def test_a_quota_of_the_whole_machine_is_none() -> None:
+    assert resolve_workers(None, replace(FOUR_CORES, quota=8.0)) == Workers((0, 1, 2, 3), "one on each core")

@@ -71,7 +71,7 @@ class Footprint:
     cache: int
     """All of the pool; it is taken from the system as blocks are first written."""
     arena: int
-    """Activations of steps under way and scratch of workers."""
+    """Activations of one lane's steps and scratch of workers. A second lane takes as much again when it is used."""
 
 
 @dataclass(slots=True, eq=False)
@@ -119,7 +119,7 @@ class NativeExecutor:
         limits = self._limits(program)
         panels = pack(tape, weights, schemes, len(self._config.cores))
         runtime = self._runtime(tape, panels, vectors(tape, weights), layout, limits.num_positions)
-        footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes)
+        footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes + runtime.lane_bytes)
         self._state = _Loaded(runtime, Intake(self.info, slots_of(layout), limits.fault), footprint)
 
     @property

@@ -10,7 +10,6 @@ from __future__ import annotations
 import mmap
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -75,10 +74,11 @@ def _stored(tensor: Tensor, scheme: Scheme) -> Bytes:
 
 def _let_go(stored: Bytes) -> None:
     """Give pages of a mapped file back to the system; who reads them again finds them in its cache."""
-    whole, owner = stored, stored.base
+    whole = stored
+    owner: object = stored.base
     while isinstance(owner, np.ndarray):
         whole, owner = owner, owner.base
-    mapped: object = owner.obj if isinstance(owner, memoryview) else owner
+    mapped = owner.obj if isinstance(owner, memoryview) else owner
     if not isinstance(mapped, mmap.mmap):
         return  # not from a file
     start = (stored.ctypes.data - whole.ctypes.data) // mmap.PAGESIZE * mmap.PAGESIZE

@@ -1,0 +1,57 @@
+"""Which executor runs a model: the native one where it can, and a line of why where it is another."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.exec import test_reference_step as odd
+from tests.unit.model.programs import SMOLLM2
+
+from plait.build import ExecutorChoice, choose_executor
+from plait.config.engine_options import EngineOptions
+from plait.core.errors import ModelError, UsageError
+from plait.model.llama import llama_program
+
+LLAMA = llama_program(SMOLLM2)
+EXPERTS = odd.build(odd.with_experts)
+MISSING = "No module named 'plait._native'"
+
+
+def options(executor: str = "auto", cache: str = "auto") -> EngineOptions:
+    return EngineOptions(executor=executor, kv_cache_dtype=cache)
+
+
+def test_left_open_it_is_native_with_a_cache_of_halves() -> None:
+    assert choose_executor(options(), LLAMA, None) == ExecutorChoice(True, "f16")
+    assert choose_executor(options(cache="f32"), LLAMA, None) == ExecutorChoice(True, "f32")
+
+
+def test_the_reference_is_taken_when_it_was_asked_for() -> None:
+    assert choose_executor(options("reference"), LLAMA, None) == ExecutorChoice(False, "f32")
+
+
+def test_without_the_native_runtime_it_is_the_reference_and_says_why_and_what_to_do() -> None:
+    choice = choose_executor(options(), LLAMA, MISSING)
+    assert (choice.is_native, choice.cache_dtype) == (False, "f32")
+    (note,) = choice.notes
+    assert MISSING in note
+    assert "reinstall with a C++ compiler" in note
+
+
+def test_a_model_that_it_cannot_carry_out_goes_to_the_reference_and_the_operation_is_named() -> None:
+    choice = choose_executor(options(), EXPERTS, None)
+    assert not choice.is_native
+    assert "Route" in choice.notes[0]
+
+
+def test_native_when_asked_for_is_native_or_nothing() -> None:
+    assert choose_executor(options("native"), LLAMA, None).is_native
+    with pytest.raises(UsageError, match=r"--executor native: No module named .* reinstall Plait"):
+        choose_executor(options("native"), LLAMA, MISSING)
+    with pytest.raises(ModelError, match="needs the operation Route"):
+        choose_executor(options("native"), EXPERTS, None)
+
+
+@pytest.mark.parametrize("missing", [None, MISSING])
+def test_the_reference_has_no_cache_of_halves(missing: str | None) -> None:
+    with pytest.raises(UsageError, match="--kv-cache-dtype is f16 but the reference executor keeps f32 only"):
+        choose_executor(options("reference" if missing is None else "auto", "f16"), LLAMA, missing)
