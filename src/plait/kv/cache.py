@@ -231,8 +231,7 @@ class KVCache:
         table = self._table(seq)
         del self._tables[seq]
         table.released_s = now_s
-        if table.copy is not None:
-            self._drop_copy(table, now_s)
+        self._drop_copy(table, now_s)
         if table.planned is not None:
             self._planned.drop(seq, table.planned)
             table.planned = None
@@ -336,7 +335,7 @@ class KVCache:
         return Copy(source, tail.num_tokens)
 
     def _drop_copy(self, table: SeqTable, at_s: float) -> None:
-        """The copy is in flight, and referenced by its step, or nobody wants it any more."""
+        """The copy, if there is one, is in flight and referenced by its step, or nobody wants it any more."""
         if table.copy is not None:
             self._index.release(table.copy.source, at_s)
             table.copy = None

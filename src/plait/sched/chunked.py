@@ -17,6 +17,7 @@ leaves and is computed again later; while a step in flight names it, it is left 
 
 from __future__ import annotations
 
+from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 
 from plait.core.decision import Blocked, Decision, SeqUpdate
@@ -61,18 +62,8 @@ class ChunkedScheduler:
         return decisions
 
     def _plan_running(self, step: OpenStep, now: float) -> None:
-        # Decode first: one token each, so that a long prompt in the same step cannot take their place in the budget.
-        prompts: list[tuple[Sequence, int]] = []
         resting: Sequence | None = None
-        for seq in self._lives.running.copy():
-            if step.budget <= 0:
-                return
-            num_tokens = seq.num_plannable
-            if num_tokens > 1:
-                prompts.append((seq, num_tokens))
-            elif num_tokens and seq is not resting and seq.state is SeqState.RUNNING:
-                resting = self._go_on(step, seq, num_tokens, now) or resting
-        for seq, num_tokens in prompts:
+        for seq, num_tokens in _decode_first(self._lives.running):
             if step.budget <= 0:
                 return
             if seq is not resting and seq.state is SeqState.RUNNING:
@@ -159,3 +150,11 @@ class ChunkedScheduler:
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         self._lives.check()
+
+
+def _decode_first(running: AnySequence[Sequence]) -> list[tuple[Sequence, int]]:
+    """Who could go on, and by how many tokens. One token each comes first, so that a long prompt in the step cannot
+    take their place in the budget.
+    """
+    plannable = [(seq, seq.num_plannable) for seq in running]
+    return [one for one in plannable if one[1] == 1] + [one for one in plannable if one[1] > 1]

@@ -192,6 +192,27 @@ def test_everybody_who_runs_is_in_every_step() -> None:
     assert sizes == [3, 3, *[8] * 10]
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_more_sequences_than_a_step_has_tokens_go_on_in_order(depth: int) -> None:
+    stage = Stage(queue_depth=depth, max_step_tokens=2, max_rows=4)
+    sequences = [stage.arrive([n], max_tokens=4) for n in range(4)]
+    long = stage.arrive(range(50, 59), max_tokens=1)
+    stage.run()
+    assert all(len(stage.output(seq)) == 4 for seq in sequences)
+    assert len(stage.output(long)) == 1
+    assert all(sum(chunk.num_tokens for chunk in plan.chunks) <= 2 for plan in stage.plans)
+
+
+def test_two_prompts_share_what_is_left_and_the_first_goes_first() -> None:
+    stage = Stage(queue_depth=2, max_step_tokens=12, max_rows=4)
+    stage.arrive(range(20), cache_prefix=False)
+    assert chunks(stage.plan()) == [(0, 0, 12)]
+    stage.arrive(range(30, 50), cache_prefix=False)
+    assert chunks(stage.plan()) == [(0, 12, 8), (1, 0, 4)]
+    stage.finish(stage.plans[0])
+    assert chunks(stage.plan()) == [(0, 20, 1), (1, 4, 11)]
+
+
 def test_nobody_joins_while_the_device_has_enough_to_do() -> None:
     stage = Stage(queue_depth=2)
     stage.arrive([1, 2, 3])
