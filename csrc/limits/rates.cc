@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -34,7 +35,15 @@ using Piece = std::function<double()>;
 // Where results end up. Written once a thread, so it costs nothing.
 std::atomic<double> sink{0.0};
 
-// How much a second all of `pieces` get done together, one thread each, called again and again for `sample_s` seconds.
+double ThreadSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// How much all of `pieces` get done together, one thread each, called again and again for `sample_s` seconds: in a
+// second of `Seconds`, which may stand still while a thread does not run.
+template <double (*Seconds)()>
 double RateOf(const std::vector<Piece>& pieces, double sample_s) {
   const std::vector<int> cpus = UsableCpus();
   std::atomic<size_t> num_ready{0};
@@ -45,13 +54,12 @@ double RateOf(const std::vector<Piece>& pieces, double sample_s) {
       PinThread(cpus[index % cpus.size()]);
       num_ready.fetch_add(1);
       while (num_ready.load() < pieces.size()) std::this_thread::yield();
-      const double began = Now();
-      double done = 0.0, now = began;
+      const double began = Seconds(), until = Now() + sample_s;
+      double done = 0.0;
       do {
         done += pieces[index]();
-        now = Now();
-      } while (now - began < sample_s);
-      rates[index] = done / (now - began);
+      } while (Now() < until);
+      rates[index] = done / (Seconds() - began);
     });
   }
   double sum = 0.0;
@@ -91,7 +99,7 @@ std::vector<double> ComputeRates(const ComputeLoop& loop, int num_threads, int n
   };
   const std::vector<Piece> pieces(static_cast<size_t>(num_threads), piece);
   std::vector<double> rates;
-  for (int sample = 0; sample < num_samples; ++sample) rates.push_back(RateOf(pieces, sample_s));
+  for (int sample = 0; sample < num_samples; ++sample) rates.push_back(RateOf<ThreadSeconds>(pieces, sample_s));
   return rates;
 }
 
@@ -120,9 +128,9 @@ std::vector<double> ReadRates(size_t num_bytes, int num_threads, int num_samples
       return static_cast<double>(kPieceBytes);
     });
   }
-  RateOf(fills, 0.0);
+  RateOf<Now>(fills, 0.0);
   std::vector<double> rates;
-  for (int sample = 0; sample < num_samples; ++sample) rates.push_back(RateOf(reads, sample_s));
+  for (int sample = 0; sample < num_samples; ++sample) rates.push_back(RateOf<Now>(reads, sample_s));
   return rates;
 }
 

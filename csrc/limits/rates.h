@@ -17,11 +17,13 @@ namespace plait::limits {
 // Seconds on a clock that never goes back.
 double Now();
 
-// Operations a second of `num_threads` threads together, `num_samples` times for `sample_s` seconds each.
+// Operations a second of `num_threads` threads together, `num_samples` times for `sample_s` seconds each. Seconds count
+// while a thread runs: what other programs take of a core is not the core's limit.
 std::vector<double> ComputeRates(const ComputeLoop& loop, int num_threads, int num_samples, double sample_s);
 
 // Bytes a second of `num_threads` threads that read `num_bytes` of memory over and over, each its own part, which is a
-// multiple of 256 KiB and at least that. An empty vector: there is not so much memory.
+// multiple of 256 KiB and at least that. Seconds are the clock's, because threads that only take turns would each seem
+// to have all of the memory. An empty vector: there is not so much memory.
 std::vector<double> ReadRates(size_t num_bytes, int num_threads, int num_samples, double sample_s);
 
 }  // namespace plait::limits
