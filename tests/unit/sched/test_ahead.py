@@ -95,13 +95,14 @@ def test_what_is_planned_behind_an_end_is_cancelled_and_counts_for_nothing() -> 
 
 
 def test_a_cancel_that_comes_too_late_is_not_told() -> None:
-    stage = ends_at(4)
-    stage.arrive([1, 2, 3], max_tokens=20)
+    stage = ends_at(3)
+    seq = stage.arrive([1, 2, 3], max_tokens=20)
     first, second = planned(stage), planned(stage)
     stage.finish(first)
     stage.finish(second)
     assert stage.plan() is None
     assert stage.cancels == []
+    assert stage.output(seq) == [EOS]
 
 
 @pytest.mark.parametrize("obeys", [True, False])
@@ -162,6 +163,25 @@ def test_when_memory_is_short_the_youngest_rests_and_leaves_when_no_step_names_i
     stage.plan()
     assert young.state is SeqState.PREEMPTED
     assert [event.seq for event in stage.events if isinstance(event, Preempted)] == [young.id]
+
+
+def test_nobody_leaves_while_the_memory_of_one_who_has_ended_is_on_its_way() -> None:
+    stage = Stage(
+        num_blocks=7, queue_depth=2, answer=lambda chunk: EOS if chunk.seq == SeqId(0) and chunk.end == 8 else 1
+    )
+    ends, old, young = (stage.arrive([10 * n, 10 * n + 1, 10 * n + 2], max_tokens=12) for n in range(3))
+    queue = [planned(stage), planned(stage)]
+    while len(queue[-1].chunks) == 3:
+        stage.finish(queue.pop(0))
+        queue.append(planned(stage))
+    assert [chunk.seq for chunk in queue[-1].chunks] == [ends.id], "one block was left, two are short of one"
+    stage.finish(queue.pop(0))
+    assert (ends.state, young.num_scheduled) == (SeqState.FINISHED, 0)
+    assert stage.plan() is None
+    assert young.state is SeqState.RUNNING, "it could leave now, but need not"
+    stage.finish(queue.pop(0), cancelled=[ends.id])
+    assert [chunk.seq for chunk in planned(stage).chunks] == [old.id, young.id]
+    assert not [event for event in stage.events if isinstance(event, Preempted)]
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
