@@ -1,7 +1,7 @@
 // Runtime: lanes of steps, carried out by one worker per core that belongs to whichever lane the core is assigned to.
 //
-// Owns lanes, their queues, workers and the control verbs of core/executor.py. What one op does is in runtime/ops.h,
-// what a step keeps is in runtime/context.h. Plans were checked before they come here (exec/intake.py, the binding).
+// Owns lanes, their queues, workers and the control verbs of core/executor.py. What one op does is in
+// runtime/carry_out.h, what a step keeps in runtime/context.h. Plans were checked before (exec/intake.py, the binding).
 // Invariant: steps of one lane run one after another in order of submission; every submitted step is collected exactly
 // once; a control verb takes effect within one unit of work.
 

@@ -309,6 +309,58 @@ TEST(PenaltiesSeeWhatCameAndForgetWhatWasTakenBack) {
   CHECK_EQ(scene.Wait(scene.Submit({Scene::Chunk(seat, 1, 0, prompt)})).chunks[0].tokens[0], given[0]);
 }
 
+TEST(RowsThatSampleInsideAChunkSeeTheTokensBeforeThemOnly) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  SamplingSpec sampling = Scene::Greedy();
+  sampling.repetition_penalty = 3.0;
+  sampling.frequency_penalty = 2.0;
+  const Tokens text = Prompt(12, 4);
+  const SeatRef together = scene.Join(sampling, 2);
+  ChunkSpec all = Scene::Chunk(together, 1, 0, text);
+  all.outputs[0].first = 0;
+  all.outputs[0].num_rows = 12;
+  const Tokens given = scene.Wait(scene.Submit({all}, {Scene::Grant(together, 1)})).chunks[0].tokens;
+  CHECK_EQ(given.size(), 12u);
+  for (size_t length = 1; length <= given.size(); ++length) {
+    const Tokens part(text.begin(), text.begin() + static_cast<int64_t>(length));
+    const int64_t step = scene.Start(scene.Join(sampling, 2), 2, part);
+    CHECK(scene.Wait(step).chunks[0].tokens == Tokens{given[length - 1]});
+  }
+}
+
+TEST(LogProbabilitiesComeWithTheTokensThatAskForThem) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  SamplingSpec asking = Scene::Greedy();
+  asking.logprobs = 3;
+  const SeatRef one = scene.Join(asking);
+  const SeatRef other = scene.Join();
+  const int64_t step = scene.Submit({Scene::Chunk(one, 1, 0, Prompt(9, 1)), Scene::Chunk(other, 2, 0, Prompt(9, 2))},
+                                    {Scene::Grant(one, 1), Scene::Grant(other, 2)});
+  const ChunkResult& asked = scene.Wait(step).chunks[0];
+  CHECK_EQ(asked.logprobs.size(), 1u);
+  CHECK_EQ(asked.logprobs[0].token, asked.tokens[0]);
+  CHECK_EQ(asked.logprobs[0].top.size(), 3u);
+  CHECK_EQ(asked.logprobs[0].top[0].first, asked.tokens[0]);
+  CHECK_EQ(asked.logprobs[0].top[0].second, asked.logprobs[0].logprob);
+  CHECK(asked.logprobs[0].logprob < 0.0 && asked.logprobs[0].top[1].second <= asked.logprobs[0].logprob);
+  CHECK(scene.Wait(step).chunks[1].logprobs.empty());
+}
+
+TEST(EndTokensAreForbiddenUntilEnoughCame) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  const Tokens right = Right(model, Prompt(9, 1));
+  SamplingSpec sampling = Scene::Greedy();
+  sampling.min_tokens = 1;
+  sampling.end_tokens = right;
+  const Tokens first = scene.Wait(scene.Start(scene.Join(sampling, 9), 1, Prompt(9, 1))).chunks[0].tokens;
+  CHECK(first != right);
+  const Tokens later = scene.Wait(scene.Start(scene.Join(sampling, 8), 2, Prompt(9, 1))).chunks[0].tokens;
+  CHECK(later == right);
+}
+
 // Workers
 
 TEST(AnIdleRuntimeSleeps) {

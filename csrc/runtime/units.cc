@@ -14,9 +14,10 @@
 namespace plait {
 namespace {
 
-// Below this a unit is not worth being claimed by another worker; above that a share change would wait for too long.
+// Below this a unit is not worth being claimed by another worker. Above that a worker that finds no unit left waits for
+// the others so long, half a unit on average, that it goes to sleep.
 constexpr double kSmallestUnitUs = 20.0;
-constexpr double kLargestUnitUs = 150.0;
+constexpr double kLargestUnitUs = 80.0;
 constexpr double kUnitsPerWorker = 4.0;
 
 // Of one worker, from memory and from caches.
@@ -29,7 +30,9 @@ constexpr uint32_t kLeastRowBlock = 48;
 constexpr uint32_t kMostRowBlock = 192;
 constexpr uint32_t kRowMultiple = 12;  // of every kernel's tile of rows
 
+// Keys are read once for all rows of a unit, so these may take longer.
 constexpr uint32_t kLeastAttendRows = 8;
+constexpr double kLargestAttendUs = 250.0;
 
 uint32_t DivideUp(uint32_t count, uint32_t by) { return (count + by - 1) / by; }
 
@@ -128,7 +131,7 @@ class AttendPlanner {
     uint32_t rows = kMaxAttendRows;
     while (rows > kLeastAttendRows) {
       const auto keys = static_cast<double>(slot + rows - FirstSeen(shape_, slot));
-      if (AttendUs(shape_, rows, keys) <= 2 * kLargestUnitUs) break;
+      if (AttendUs(shape_, rows, keys) <= kLargestAttendUs) break;
       rows /= 2;
     }
     return rows;
