@@ -102,8 +102,15 @@ struct Operands {
 class Crew {
  public:
   explicit Crew(int count) : count_(count) {
-    PinThread(UsableCpus()[0]);
-    for (int index = 1; index < count; ++index) threads_.emplace_back([this, index] { Serve(index); });
+    // Asked before this thread is pinned: the others inherit what it may use.
+    const std::vector<int> cpus = UsableCpus();
+    for (int index = 1; index < count; ++index) {
+      threads_.emplace_back([this, index, cpu = cpus[static_cast<size_t>(index) % cpus.size()]] {
+        PinThread(cpu);
+        Serve(index);
+      });
+    }
+    PinThread(cpus[0]);
   }
   ~Crew() {
     stopping_ = true;
@@ -126,8 +133,6 @@ class Crew {
 
  private:
   void Serve(int index) {
-    const std::vector<int> cpus = UsableCpus();
-    PinThread(cpus[static_cast<size_t>(index) % cpus.size()]);
     for (int seen = 0;;) {
       while (round_.load() == seen) {
       }

@@ -82,7 +82,7 @@ void MultiplyTile(const Tile& tile) {
   const size_t block_elements = (tile.last_k - tile.first_k) * kPanelColumns;
   const Stored* next_weights = tile.last_k < call.weights.depth
                                    ? weights + block_elements
-                                   : reinterpret_cast<const Stored*>(call.weights.panel(tile.panel + kPanels));
+                                   : reinterpret_cast<const Stored*>(PanelsAfter(call, tile.panel, kPanels));
   NextWeights next(next_weights, block_elements * sizeof(Stored) / kLineBytes, tile.index, tile.num_tiles);
   const auto multiply = [&](size_t ahead) __attribute__((always_inline)) {
     F32 columns[kRegisters];
@@ -164,6 +164,7 @@ template <typename Weights>
 void MultiplyAll(const GemmCall& call) {
   size_t panel = call.first_panel;
   const size_t end = call.first_panel + call.num_panels;
+  FetchFirstPanels(call, kMaxPanels);
   if constexpr (kMaxPanels == 2) {
     for (; panel + 2 <= end; panel += 2) MultiplyPanels<Weights, 2>(call, panel);
   }

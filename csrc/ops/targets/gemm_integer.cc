@@ -35,7 +35,8 @@ void MultiplyTile(const Tile& tile) {
   const uint16_t* minima = scales + groups * kPanelColumns;
   const QuantizedRows rows = call.quantized.from_row(tile.first_row);
   GroupRows<kRows> values(rows.values, rows.depth);
-  NextWeights next(codes + kPanels * panel_bytes, groups * kGroupBytes / kLineBytes, tile.index, tile.num_tiles);
+  const uint8_t* next_codes = PanelsAfter(call, tile.panel, kPanels);
+  NextWeights next(next_codes, groups * kGroupBytes / kLineBytes, tile.index, tile.num_tiles);
 
   F32 sums[kRows][kRegisters];
 #pragma GCC unroll 16
@@ -49,10 +50,9 @@ void MultiplyTile(const Tile& tile) {
     F32 column_scales[kRegisters];
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) {
-      __builtin_prefetch(scales + (kPanels + p) * (panel_bytes / 2) + g * kPanelColumns);
-      if constexpr (kScheme == Scheme::kQ4_1) {
-        __builtin_prefetch(minima + (kPanels + p) * (panel_bytes / 2) + g * kPanelColumns);
-      }
+      const uint8_t* next_scales = next_codes + p * panel_bytes + groups * kGroupBytes + g * kPanelColumns * 2;
+      __builtin_prefetch(next_scales);
+      if constexpr (kScheme == Scheme::kQ4_1) __builtin_prefetch(next_scales + groups * kPanelColumns * 2);
     }
 #pragma GCC unroll 16
     for (size_t c = 0; c < kRegisters; ++c) {
@@ -108,6 +108,7 @@ template <Scheme kScheme>
 void MultiplyAll(const GemmCall& call) {
   size_t panel = call.first_panel;
   const size_t end = call.first_panel + call.num_panels;
+  FetchFirstPanels(call, kMaxIntegerPanels);
   if constexpr (kMaxIntegerPanels == 2) {
     for (; panel + 2 <= end; panel += 2) MultiplyPanels<kScheme, 2>(call, panel);
   }

@@ -66,6 +66,21 @@ class NextWeights {
   const char* at_;
 };
 
+// The panels of a call that come behind `panel` and those beside it; at the end the same again, which costs nothing:
+// what lies behind a call's panels is another worker's, on another core.
+PLAIT_INLINE const uint8_t* PanelsAfter(const GemmCall& call, size_t panel, size_t num_panels) {
+  const size_t next = panel + num_panels;
+  return call.weights.panel(next < call.first_panel + call.num_panels ? next : panel);
+}
+
+// Fetches the panels that a call begins with.
+PLAIT_INLINE void FetchFirstPanels(const GemmCall& call, size_t num_panels) {
+  constexpr size_t kMostBytes = 256 * 1024;
+  const size_t bytes = (num_panels < call.num_panels ? num_panels : call.num_panels) * call.weights.bytes_per_panel;
+  const uint8_t* first = call.weights.panel(call.first_panel);
+  for (size_t at = 0; at < bytes && at < kMostBytes; at += kLineBytes) __builtin_prefetch(first + at);
+}
+
 // Rows of a tile are reached from a pointer to every third of them: base, base + stride, base + 2 stride are all
 // addresses that an instruction can form.
 inline constexpr size_t kRowsPerPointer = 3;
