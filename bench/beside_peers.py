@@ -28,6 +28,7 @@ from serving.limits import MachineLimits, Weights, bound, measure, read_limits
 from serving.peers import contender_of, parse_peer
 from serving.plait_engine import engine_options, open_model, running
 from serving.prompts import whole_words
+from serving.quiet import QUIET_FRACTION, busy_fraction
 from serving.workloads import QUICK_SIZES, Sizes, Workload, workloads_named
 
 from plait.build import LoadedModel
@@ -63,12 +64,13 @@ def main() -> int:
             ]
             ours = PlaitContender(_facts_of_plait(options, model, given.plait), options, model)
             cycles = 1 if given.quick else given.cycles
-            pairs = [_in_turn(ours, one, task, cycles) for one in theirs] or [([ours.visit(task, 0, 1)], [])]
+            busy: list[float | None] = []
+            pairs = [_in_turn(ours, one, task, cycles, busy) for one in theirs] or [([ours.visit(task, 0, 1)], [])]
     except (ValueError, OSError, RuntimeError, PlaitError) as error:
         # A wrong argument, a model or a command that is not there, a server that does not start.
         print(f"beside_peers: {error}", file=sys.stderr)
         return 2
-    report(ours, theirs, pairs, task, model, limits)
+    report(ours, theirs, pairs, task, model, limits, max((one for one in busy if one is not None), default=None))
     return 0
 
 
@@ -119,10 +121,14 @@ def _is_float(model: LoadedModel) -> bool:
     return model.weights.total_bytes >= 2 * numbers
 
 
-def _in_turn(ours: Contender, theirs: Contender, task: Task, num_cycles: int) -> tuple[Cycles, Cycles]:
+def _in_turn(
+    ours: Contender, theirs: Contender, task: Task, num_cycles: int, busy: list[float | None]
+) -> tuple[Cycles, Cycles]:
+    """Before each turn, while nothing of ours runs, `busy` gets what others make of the machine."""
     both: tuple[Cycles, Cycles] = ([[] for _ in range(num_cycles)], [[] for _ in range(num_cycles)])
     for turn in turns(num_cycles):
         contender = (ours, theirs)[turn.contender]
+        busy.append(busy_fraction())
         print(f"cycle {turn.cycle + 1} of {num_cycles}: {contender.facts.label}", file=sys.stderr, flush=True)
         both[turn.contender][turn.cycle] += contender.visit(task, turn.cycle, turn.times)
     return both
@@ -135,6 +141,7 @@ def report(
     task: Task,
     model: LoadedModel,
     limits: MachineLimits | None,
+    busy: float | None,
 ) -> None:
     """The table and the JSON object."""
     rows: list[dict[str, object]] = []
@@ -148,7 +155,9 @@ def report(
             rows.append(_row(contender.facts, workload, _flat(others, workload), limit))
             found = ratio(workload, _by_cycle(mine, workload), _by_cycle(others, workload))
             ratios.append(_ratio_row(ours.facts, contender.facts, workload, found))
-    machine = {"cores": os.cpu_count(), "machine": platform.machine()}
+    if busy is not None and busy > QUIET_FRACTION:
+        print(f"NOT QUIET: others used up to {busy:.0%} of the machine before a turn; these figures compare nothing")
+    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "busy_fraction": busy}
     known = None if limits is None else asdict(limits)
     print(json.dumps({"rows": rows, "ratios": ratios, "limits": known, "sizes": asdict(task.sizes), **machine}))
 
