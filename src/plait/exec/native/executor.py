@@ -117,8 +117,10 @@ class NativeExecutor:
         codes = [CACHE_CODES[placed.dtype_bytes] for placed in layout.groups]
         self._fingerprint = fingerprint(weights.sha256, schemes.values(), codes, tape.ropes)
         limits = self._limits(program)
+        # Packing lets the file's pages go, so whatever else is read comes before it.
+        floats = vectors(tape, weights)
         panels = pack(tape, weights, schemes, len(self._config.cores))
-        runtime = self._runtime(tape, panels, vectors(tape, weights), layout, limits.num_positions)
+        runtime = self._runtime(tape, panels, floats, layout, limits.num_positions)
         footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes + runtime.lane_bytes)
         self._state = _Loaded(runtime, Intake(self.info, slots_of(layout), limits.fault), footprint)
 

@@ -48,10 +48,14 @@ def pack(tape: Tape, weights: WeightTable, schemes: Mapping[str, Scheme], num_th
     """Every matrix of the tape, in its order."""
     shapes = [(int(schemes[name]), *_shape(weights[name])) for name in tape.matrices]
     panels = _native.Panels(shapes)
+    files: dict[int, mmap.mmap] = {}
     for index, name in enumerate(tape.matrices):
         tensor = weights[name]
         panels.pack(index, _stored(tensor, schemes[name]), num_threads)
-        _let_go(tensor.stored)
+        if (file := _let_go(tensor.stored)) is not None:
+            files[id(file)] = file
+    for file in files.values():
+        file.madvise(mmap.MADV_DONTNEED)
     return panels
 
 
@@ -72,14 +76,18 @@ def _stored(tensor: Tensor, scheme: Scheme) -> Bytes:
     return tensor.dequantize().view(np.uint8)
 
 
-def _let_go(stored: Bytes) -> None:
-    """Give pages of a mapped file back to the system; who reads them again finds them in its cache."""
+def _let_go(stored: Bytes) -> mmap.mmap | None:
+    """Give the pages of a tensor in a mapped file back to the system; who reads them again finds them in its cache.
+
+    Returns the file. Reading what lies beside them brings some of these pages back.
+    """
     whole = stored
     owner: object = stored.base
     while isinstance(owner, np.ndarray):
         whole, owner = owner, owner.base
     mapped = owner.obj if isinstance(owner, memoryview) else owner
     if not isinstance(mapped, mmap.mmap):
-        return  # not from a file
+        return None
     start = (stored.ctypes.data - whole.ctypes.data) // mmap.PAGESIZE * mmap.PAGESIZE
     mapped.madvise(mmap.MADV_DONTNEED, start, min(stored.nbytes + mmap.PAGESIZE, len(mapped) - start))
+    return mapped
