@@ -6,7 +6,12 @@ Every wait on a real clock runs in a thread that the test gives up on, so a lost
 from __future__ import annotations
 
 import math
+import os
+import resource
+import stat
+import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.core.clock import Clock, RealClock, SimClock, WaitSource
+from plait.core.clock import Clock, RealClock, SimClock, WaitSource, Wake
 from plait.core.errors import InvariantError
 
 PATIENCE_S = 30.0
@@ -163,6 +168,85 @@ def test_a_moment_in_the_future_is_waited_for() -> None:
     until = clock.now() + 0.02
     assert wait_in_thread(clock, Bell(), until=until)()
     assert clock.now() >= until
+
+
+# What native threads wake with
+
+
+class NativeBell(Bell):
+    """Is rung by eight bytes, as a thread that must not call Python rings it."""
+
+    def ring(self) -> None:
+        self.rung = True
+        for wake in self.wakes:
+            assert isinstance(wake, Wake)
+            os.write(wake.fd, (1).to_bytes(8, sys.byteorder))
+
+
+class LookedAtNativeBell(NativeBell, LookedAt):
+    pass
+
+
+def test_eight_bytes_to_the_descriptor_end_a_wait() -> None:
+    bell = LookedAtNativeBell()
+    has_ended = wait_in_thread(RealClock(), bell)
+    assert bell.looked_at.wait(PATIENCE_S)
+    bell.ring()
+    assert has_ended()
+
+
+def test_a_wake_that_nobody_reads_never_blocks_and_is_forgotten_in_one_go() -> None:
+    wake = Wake()
+    for _ in range(20_000):  # more than a pipe holds
+        wake()
+    wake.clear()
+    start = time.monotonic()
+    wake.wait(0.02)
+    assert time.monotonic() - start >= 0.01
+
+
+def test_where_there_are_no_event_descriptors_a_pipe_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plait.core.clock.sys.platform", "darwin")
+    wake = Wake()
+    assert stat.S_ISFIFO(os.fstat(wake.fd).st_mode)
+    for _ in range(20_000):
+        wake()
+    wake.wait(None)
+    wake.clear()
+    os.write(wake.fd, bytes(8))
+    wake.wait(PATIENCE_S)
+    assert wait_in_thread(RealClock(), LateBell())()
+
+
+def test_a_descriptor_that_select_cannot_take_is_waited_for_all_the_same() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1200:
+        pytest.skip(f"this process may open {hard} files only")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1050)]
+    try:
+        clock = RealClock()
+        until = clock.now() + 0.0005
+        assert wait_in_thread(clock, LookedAt(), until=until)()
+        assert wait_in_thread(clock, LateBell())()
+    finally:
+        for one in opened:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_descriptors_live_as_long_as_a_source_keeps_the_wake() -> None:
+    clock, bell = RealClock(), Bell(rung=True)
+    clock.wait(bell)
+    del clock
+    (wake,) = bell.wakes
+    assert isinstance(wake, Wake)
+    fd = wake.fd
+    os.fstat(fd)
+    bell.wakes.clear()
+    del wake
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
 
 
 def test_simulated_time_stands_still_while_something_is_ready() -> None:

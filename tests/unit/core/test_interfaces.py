@@ -17,6 +17,7 @@ from plait.cost.roofline import RooflineModel
 from plait.engine.client import AsyncClient
 from plait.engine.inbox import Inbox
 from plait.engine.outbox import NullOutbox, Outbox
+from plait.exec.native import presence
 from plait.exec.reference.executor import ReferenceExecutor
 from plait.exec.simulated import SimulatedExecutor
 from plait.sched.chunked import ChunkedScheduler
@@ -46,6 +47,12 @@ PAIRS = [
     (TextStream, stream.TextStream),
     (TextDelta, stream.TextDelta),
 ]
+
+
+if presence.missing() is None:
+    from plait.exec.native.executor import NativeExecutor
+
+    PAIRS.append((Executor, NativeExecutor))
 
 
 def members_of(protocol: type) -> list[str]:
