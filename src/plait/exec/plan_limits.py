@@ -7,7 +7,7 @@ Invariant: a plan that passed can be carried out without a further check of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from plait.core.step import Chunk, FromDevice, Join, OutputKind, RowMask, StepPlan
@@ -40,32 +40,44 @@ class PlanLimits:
         """The first thing that no plan for this executor may ask. The plan does not contradict itself."""
         if plan.encodes:
             return f"step {plan.step} encodes images, which this executor does not"
-        found = [*map(self._join_fault, _joins(plan)), *map(self._chunk_fault, plan.chunks)]
-        found += [self._mask_fault(mask, plan.chunks) for mask in plan.sampling]
-        return next((f"step {plan.step}: {fault}" for fault in found if fault is not None), None)
+        fault = next(self._faults(plan), None)
+        return None if fault is None else f"step {plan.step}: {fault}"
+
+    def _faults(self, plan: StepPlan) -> Iterator[str]:
+        """Runs for every chunk of every step: texts are made only where something is wrong."""
+        for change in plan.roster:
+            if isinstance(change, Join) and (fault := self._join_fault(change)) is not None:
+                yield fault
+        for chunk in plan.chunks:
+            if (fault := self._chunk_fault(chunk)) is not None:
+                yield f"chunk of sequence {chunk.seq} {fault}"
+        for mask in plan.sampling:
+            if (fault := self._mask_fault(mask, plan.chunks)) is not None:
+                yield fault
 
     def _join_fault(self, join: Join) -> str | None:
         if join.adapter is not None:
             return f"sequence {join.seq} joins with adapter {join.adapter!r}; this executor has none"
         params = join.params
         named = [*join.history, *join.eos_token_ids, *params.stop_token_ids, *(token for token, _ in params.logit_bias)]
-        return self._token_fault(f"sequence {join.seq} joins", named, self.vocab_size)
+        fault = _token_fault(named, self.vocab_size)
+        return None if fault is None else f"sequence {join.seq} joins {fault}"
 
     def _chunk_fault(self, chunk: Chunk) -> str | None:
-        what = f"chunk of sequence {chunk.seq}"
         if chunk.drafts is not None or chunk.snapshots:
-            return f"{what} has drafts or snapshots, which this executor does not take"
-        positions = (chunk.end - 1,) if chunk.positions is None else chunk.positions
+            return "has drafts or snapshots, which this executor does not take"
+        positions = chunk.positions or (chunk.start + chunk.num_tokens - 1,)
         if not 0 <= min(positions) <= max(positions) < self.num_positions:
-            return f"{what} has positions up to {max(positions)}; they must lie in [0, {self.num_positions})"
+            return f"has positions up to {max(positions)}; they must lie in [0, {self.num_positions})"
         for output in chunk.outputs:
-            if output.kind not in (OutputKind.SAMPLE, OutputKind.LOGPROBS):
-                return f"{what} has outputs of kind {output.kind}, which this executor does not have"
-            fault = self._token_fault(f"{what} scores", output.targets, self.vocab_size)
-            if fault is not None:
-                return fault
-        known = () if isinstance(chunk.tokens, FromDevice) else chunk.tokens
-        return self._token_fault(f"{what} is given", known, self.num_entries)
+            if output.kind is not OutputKind.SAMPLE and output.kind is not OutputKind.LOGPROBS:
+                return f"has outputs of kind {output.kind}, which this executor does not have"
+            if output.targets and (fault := _token_fault(output.targets, self.vocab_size)) is not None:
+                return f"scores {fault}"
+        if isinstance(chunk.tokens, FromDevice):
+            return None
+        fault = _token_fault(chunk.tokens, self.num_entries)
+        return None if fault is None else f"is given {fault}"
 
     def _mask_fault(self, mask: RowMask, chunks: Sequence[Chunk]) -> str | None:
         if len(mask.allowed) * 8 < self.vocab_size:
@@ -76,10 +88,9 @@ class PlanLimits:
             return f"a mask names row {mask.row} of sequence {mask.seq}, which samples nothing there"
         return None
 
-    def _token_fault(self, what: str, tokens: Sequence[int], limit: int) -> str | None:
-        wrong = next((token for token in tokens if not 0 <= token < limit), None)
-        return None if wrong is None else f"{what} token {wrong}; ids go from 0 to {limit - 1}"
 
-
-def _joins(plan: StepPlan) -> Iterable[Join]:
-    return (change for change in plan.roster if isinstance(change, Join))
+def _token_fault(tokens: Sequence[int], limit: int) -> str | None:
+    if not tokens or 0 <= min(tokens) <= max(tokens) < limit:
+        return None
+    wrong = next(token for token in tokens if not 0 <= token < limit)
+    return f"token {wrong}; ids go from 0 to {limit - 1}"
