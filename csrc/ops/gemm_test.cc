@@ -307,6 +307,36 @@ TEST(AChainContinuesBehindABlockOfDepth) {
   CHECK_EQ(WrongOutputs(many_rows, 0, 110, {true, 0.5f, true}), 0u);
 }
 
+// Any bits at all: sums that overflow, cancel, are subnormal, or round only because of a tiny addend.
+TEST(ChainsOfExtremeNumbersRoundOnce) {
+  std::mt19937 random(13);
+  for (int round = 0; round < 40; ++round) {
+    Case test(Scheme::kF32, 8, 32, 4, random);
+    const uint32_t exponents = round % 4 == 0 ? 255 : 40;
+    const auto draw = [&] {
+      const uint32_t sign = static_cast<uint32_t>(random()) << 31;
+      const uint32_t mantissa = random() % 3 == 0 ? 0x7fffffu >> random() % 24 : static_cast<uint32_t>(random()) >> 9;
+      const uint32_t low = exponents == 255 ? 0 : round % 4 == 1 ? 45 : 107;
+      const uint32_t exponent = low + static_cast<uint32_t>(random()) % exponents;
+      return __builtin_bit_cast(float, sign | exponent << 23 | mantissa);
+    };
+    for (float& value : test.x) value = draw();
+    for (size_t at = 0; at < test.matrix.stored.size(); at += 4) {
+      const float weight = draw();
+      std::memcpy(&test.matrix.stored[at], &weight, 4);
+    }
+    PackPanels(Scheme::kF32, test.matrix.stored.data(), 32, 4, 0, 2, test.matrix.packed.get());
+    for (const Kernels* kernels : SupportedKernels()) {
+      std::vector<float> y(8 * 32);
+      kernels->gemm(test.Call(0, 8, 0, 2, {false, 1.0f, false}, y.data(), 32));
+      for (size_t i = 0; i < y.size(); ++i) {
+        const float expected = FloatSum(Scheme::kF32, &test.matrix.stored[i % 32 * 16], 4, &test.x[i / 32 * 4]);
+        CHECK(SameBits(y[i], expected) || (std::isnan(y[i]) && std::isnan(expected)));
+      }
+    }
+  }
+}
+
 TEST(APanelRangeWritesItsColumnsAlone) {
   std::mt19937 random(8);
   for (const Scheme scheme : {Scheme::kF32, Scheme::kQ8_0, Scheme::kQ4_1}) {

@@ -19,6 +19,8 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
 #pragma GCC diagnostic pop
+#elif defined(__SSE2__)
+#include <emmintrin.h>
 #endif
 
 #ifndef PLAIT_TARGET
@@ -219,10 +221,36 @@ PLAIT_INLINE F32 Sqrt(F32 a) {
   for (size_t i = 0; i < kLanes; ++i) a.raw[i] = __builtin_sqrtf(a.raw[i]);
   return a;
 }
+#if defined(__SSE2__)
+// a * b + c of two lanes, rounded to odd in f64: what is then rounded to f32 has been rounded once. The product is
+// exact, the sum's error too; where there is one and the sum's last bit is even, its neighbour on that side is odd. (A
+// sum that is no number or infinite has an error that is no number, and stays.)
+PLAIT_INLINE __m128d FmaToOdd(__m128d a, __m128d b, __m128d c) {
+  const __m128d product = _mm_mul_pd(a, b);
+  const __m128d sum = _mm_add_pd(product, c);
+  const __m128d of_c = _mm_sub_pd(sum, product);
+  const __m128d error = _mm_add_pd(_mm_sub_pd(product, _mm_sub_pd(sum, of_c)), _mm_sub_pd(c, of_c));
+  const __m128d zero = _mm_setzero_pd();
+  const __m128i is_inexact = _mm_castpd_si128(_mm_or_pd(_mm_cmplt_pd(error, zero), _mm_cmpgt_pd(error, zero)));
+  const __m128i bits = _mm_castpd_si128(sum);
+  const __m128i one = _mm_set_epi32(0, 1, 0, 1);
+  const __m128i is_even = _mm_sub_epi64(_mm_and_si128(bits, one), one);
+  const __m128i is_towards_zero = _mm_srli_epi64(_mm_xor_si128(bits, _mm_castpd_si128(error)), 63);
+  const __m128i step = _mm_sub_epi64(one, _mm_add_epi64(is_towards_zero, is_towards_zero));
+  return _mm_castsi128_pd(_mm_add_epi64(bits, _mm_and_si128(step, _mm_and_si128(is_inexact, is_even))));
+}
+PLAIT_INLINE F32 Fma(F32 a, F32 b, F32 c) {
+  const __m128 low = _mm_cvtpd_ps(FmaToOdd(_mm_cvtps_pd(a.raw), _mm_cvtps_pd(b.raw), _mm_cvtps_pd(c.raw)));
+  const __m128d high = FmaToOdd(_mm_cvtps_pd(_mm_movehl_ps(a.raw, a.raw)), _mm_cvtps_pd(_mm_movehl_ps(b.raw, b.raw)),
+                                _mm_cvtps_pd(_mm_movehl_ps(c.raw, c.raw)));
+  return {_mm_movelh_ps(low, _mm_cvtpd_ps(high))};
+}
+#else
 PLAIT_INLINE F32 Fma(F32 a, F32 b, F32 c) {
   for (size_t i = 0; i < kLanes; ++i) c.raw[i] = __builtin_fmaf(a.raw[i], b.raw[i], c.raw[i]);
   return c;
 }
+#endif
 PLAIT_INLINE F32 Max(F32 a, F32 b) { return {a.raw > b.raw ? a.raw : b.raw}; }
 PLAIT_INLINE F32 Min(F32 a, F32 b) { return {a.raw < b.raw ? a.raw : b.raw}; }
 PLAIT_INLINE Mask Less(F32 a, F32 b) { return {a.raw < b.raw}; }
