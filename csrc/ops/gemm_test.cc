@@ -307,8 +307,8 @@ TEST(AChainContinuesBehindABlockOfDepth) {
   CHECK_EQ(WrongOutputs(many_rows, 0, 110, {true, 0.5f, true}), 0u);
 }
 
-// Any bits at all: sums that overflow, cancel, are subnormal, or round only because of a tiny addend.
-TEST(ChainsOfExtremeNumbersRoundOnce) {
+// Any bits at all: sums that overflow, cancel or are subnormal.
+TEST(ChainsOfExtremeNumbers) {
   std::mt19937 random(13);
   for (int round = 0; round < 40; ++round) {
     Case test(Scheme::kF32, 8, 32, 4, random);
@@ -333,6 +333,34 @@ TEST(ChainsOfExtremeNumbersRoundOnce) {
         const float expected = FloatSum(Scheme::kF32, &test.matrix.stored[i % 32 * 16], 4, &test.x[i / 32 * 4]);
         CHECK(SameBits(y[i], expected) || (std::isnan(y[i]) && std::isnan(expected)));
       }
+    }
+  }
+}
+
+// Products that lie exactly between two floats. A sum that is rounded to f64 first loses the addend, then rounds to
+// even.
+TEST(TheTiniestAddendBreaksATie) {
+  std::mt19937 random(14);
+  Case test(Scheme::kF32, 12, 16, 2, random);
+  const float tiny[] = {0x1p-40f, -0x1p-40f, 0.0f};
+  const float factors[] = {1.0f + 0x1p-12f, -1.0f - 0x1p-12f, 0x1p-60f + 0x1p-72f, 1.0f + 0x3p-12f};
+  for (size_t r = 0; r < 12; ++r) {
+    test.x[2 * r] = tiny[r % 3];
+    test.x[2 * r + 1] = factors[r / 3];
+  }
+  for (size_t n = 0; n < 16; ++n) {
+    const float weights[] = {n % 2 ? 0x1p-45f : 0x1p-100f, factors[n / 2 % 4]};
+    std::memcpy(&test.matrix.stored[n * 8], weights, 8);
+  }
+  PackPanels(Scheme::kF32, test.matrix.stored.data(), 16, 2, 0, 1, test.matrix.packed.get());
+  for (const Kernels* kernels : SupportedKernels()) {
+    std::vector<float> y(12 * 16);
+    kernels->gemm(test.Call(0, 12, 0, 1, {false, 1.0f, false}, y.data(), 16));
+    CHECK_EQ(y[0], 1.0f + 0x1p-11f + 0x1p-23f);
+    CHECK_EQ(y[16], 1.0f + 0x1p-11f);
+    CHECK_EQ(y[32], 1.0f + 0x1p-11f);
+    for (size_t i = 0; i < y.size(); ++i) {
+      CHECK(SameBits(y[i], FloatSum(Scheme::kF32, &test.matrix.stored[i % 16 * 8], 2, &test.x[i / 16 * 2])));
     }
   }
 }
