@@ -278,10 +278,9 @@ class Unit {
     const AttendTasks& tasks = *context_.split().attend;
     for (uint32_t i = tasks.unit_begins[unit]; i < tasks.unit_begins[unit + 1]; ++i) {
       const AttendTask& task = tasks.tasks[i];
-      const bool is_live = context_.chunks()[task.chunk].is_live();
-      if (is_live) AttendPart(tasks, task);
-      // A cancelled part is counted too: the next layer begins with all of them.
-      if (task.whole >= 0 && context_.FinishPart(tasks, task.whole) && is_live) Merge(tasks, task);
+      if (!context_.chunks()[task.chunk].is_live()) continue;
+      AttendPart(tasks, task);
+      if (task.whole >= 0 && context_.FinishPart(tasks, task.whole)) Merge(tasks, task);
     }
   }
 

@@ -112,6 +112,7 @@ class Context {
   bool NextPiece(RowPiece* piece, size_t end_row) const;
 
   // One part of a split attention task is done; true: it was the last one, and the count is ready for the next layer.
+  // Parts of a chunk that was cancelled need not be counted: it has no next layer.
   bool FinishPart(const AttendTasks& tasks, int32_t whole);
 
   void NoteWorkers(uint32_t count);

@@ -236,7 +236,8 @@ struct Runtime::Impl {
     finished_changed.notify_all();
 #if defined(__unix__) || defined(__APPLE__)
     const uint64_t one = 1;
-    if (notify_fd >= 0 && write(notify_fd, &one, sizeof(one)) < 0) {
+    const int fd = notify_fd.load(std::memory_order_relaxed);
+    if (fd >= 0 && write(fd, &one, sizeof(one)) < 0) {
       // Full: then it is readable, which is all that it is for.
     }
 #endif
@@ -396,7 +397,7 @@ struct Runtime::Impl {
 
   LogitsObserver observer = nullptr;
   void* observer_context = nullptr;
-  int notify_fd = -1;
+  std::atomic<int> notify_fd = -1;
 
   mutable std::mutex mutex;
   std::condition_variable finished_changed;
@@ -419,7 +420,7 @@ void Runtime::Resume(uint32_t lane) { impl_->Resume(lane); }
 void Runtime::Cancel(int64_t step, const std::vector<int64_t>& seqs) { impl_->Cancel(step, seqs); }
 std::vector<StepReport> Runtime::Collect() { return impl_->Collect(); }
 bool Runtime::HasFinished() const { return impl_->num_finished.load(std::memory_order_acquire) > 0; }
-void Runtime::NotifyFd(int fd) { impl_->notify_fd = fd; }
+void Runtime::NotifyFd(int fd) { impl_->notify_fd.store(fd, std::memory_order_relaxed); }
 bool Runtime::WaitFinished(double timeout_s) { return impl_->WaitFinished(timeout_s); }
 
 void Runtime::ObserveLogits(LogitsObserver observer, void* context) {

@@ -230,6 +230,31 @@ TEST(VerbsAtRandomMomentsChangeNoToken) {
   CHECK(num_ok > 500);
 }
 
+// The moment in question is between two ops, when there is nothing to be taken away from the workers.
+TEST(ACancelThatMeetsTheEndOfAnOpEndsTheStepOnARestingLane) {
+  const TinyModel model(TinyKind::kFloats);
+  SceneOptions options;
+  options.num_workers = 1;
+  Scene scene(model, options);
+  Draws draws(7);
+  const SeatRef seat = scene.Join();
+  size_t num_cancelled = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const int64_t step = scene.Start(seat, 1, Prompt(6, 1));
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(draws.Between(0, 120));
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    scene.runtime().Suspend(0);
+    scene.runtime().Cancel(step, {1});
+    const StepReport& report = scene.Wait(step);
+    CHECK_EQ(report.step, step);
+    if (report.step != step) return;
+    if (report.outcome == StepOutcome::kCancelled) ++num_cancelled;
+    scene.runtime().Resume(0);
+  }
+  CHECK(num_cancelled > 0);
+}
+
 TEST(TenThousandShortStepsAllEndInOrder) {
   const TinyModel model(TinyKind::kFloats);
   Scene scene(model);

@@ -83,7 +83,7 @@ AttendShape Heads(uint32_t kv_heads, uint32_t group, uint32_t dim) {
 
 TEST(GemmUnitsCoverEveryPanelAndRowOnce) {
   const std::vector<std::tuple<size_t, size_t, std::vector<size_t>>> shapes = {
-      {1, 576, {36, 12, 12}}, {7, 64, {4}}, {193, 1536, {36}}, {512, 576, {96, 96}}, {64, 576, {313}}};
+      {1, 576, {36, 12, 12}}, {7, 64, {4}}, {193, 1536, {36}}, {200, 576, {24, 24}}, {64, 576, {113}}};
   for (const auto& [rows, depth, panels] : shapes) {
     for (const uint32_t multiple : {1u, 2u}) {
       const GemmShape shape = ShapeOf(rows, depth, panels, multiple);
