@@ -172,6 +172,61 @@ PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, NextWeights& next, cons
   }
 }
 
+#elif defined(__SSE2__)
+
+inline constexpr size_t kMaxIntegerRows = 2;
+inline constexpr size_t kMaxIntegerPanels = 1;
+
+// Values 4 i .. 4 i + 3 of a row as 16-bit pairs: the first and third, the second and fourth, in every lane.
+struct QuadPairs {
+  __m128i even;
+  __m128i odd;
+
+  inline __attribute__((always_inline)) explicit QuadPairs(int32_t quad) {
+    const __m128i bytes = _mm_set1_epi32(quad);
+    even = _mm_srai_epi16(_mm_slli_epi16(bytes, 8), 8);
+    odd = _mm_srai_epi16(bytes, 8);
+  }
+};
+
+template <Scheme kScheme, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, NextWeights& next, const GroupRows<kRows>& values,
+                           const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][4]) {
+  constexpr int32_t kZero = kScheme == Scheme::kQ8_0 ? 128 : kScheme == Scheme::kQ4_0 ? 8 : 0;
+  constexpr size_t kLines = kScheme == Scheme::kQ8_0 ? 8 : 4;
+  const __m128i low_byte = _mm_set1_epi16(255);
+  const __m128i nibble = _mm_set1_epi8(15);
+  __m128i acc[kRows][4];
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t c = 0; c < 4; ++c) acc[r][c] = _mm_set1_epi32(-kZero * value_sums[r * groups]);
+  }
+  // Weights are unsigned bytes, which 16 bits hold as they are.
+  const auto multiply = [&](size_t c, __m128i weights, size_t quad) __attribute__((always_inline)) {
+    const __m128i even = _mm_and_si128(weights, low_byte);
+    const __m128i odd = _mm_srli_epi16(weights, 8);
+    for (size_t r = 0; r < kRows; ++r) {
+      const QuadPairs pairs(values.Quad(r, quad));
+      acc[r][c] = _mm_add_epi32(acc[r][c], _mm_madd_epi16(even, pairs.even));
+      acc[r][c] = _mm_add_epi32(acc[r][c], _mm_madd_epi16(odd, pairs.odd));
+    }
+  };
+  for (size_t i = 0; i < kLines; ++i) {
+    next.Fetch<1>(0);
+    for (size_t c = 0; c < 4; ++c) {
+      const __m128i weights = _mm_load_si128(reinterpret_cast<const __m128i*>(codes + i * kLineBytes) + c);
+      if constexpr (kScheme == Scheme::kQ8_0) {
+        multiply(c, weights, i);
+      } else {
+        multiply(c, _mm_and_si128(weights, nibble), i);
+        multiply(c, _mm_and_si128(_mm_srli_epi16(weights, 4), nibble), i + 4);
+      }
+    }
+  }
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t c = 0; c < 4; ++c) sums[r][c].raw = reinterpret_cast<RawI32>(acc[r][c]);
+  }
+}
+
 #else
 
 inline constexpr size_t kMaxIntegerRows = 2;
