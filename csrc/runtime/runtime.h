@@ -176,8 +176,8 @@ class Runtime {
   std::vector<StepReport> Collect();
   bool HasFinished() const;
 
-  // Written to (8 bytes, as an eventfd wants them) each time a step finished; -1: nothing. May be set at any time: whoever
-  // does looks at HasFinished afterwards. The descriptor outlives Close.
+  // Written to (8 bytes, as an eventfd wants them) each time a step finished; -1: nothing. May be set at any time:
+  // whoever does looks at HasFinished afterwards. The descriptor outlives Close.
   void NotifyFd(int fd);
   // Blocks until a step has finished, `timeout_s` has passed or Close was called. True: something is finished.
   bool WaitFinished(double timeout_s);

@@ -175,6 +175,8 @@ def choose_executor(options: EngineOptions, program: Program, missing: str | Non
 def _reference_choice(options: EngineOptions, *notes: str) -> ExecutorChoice:
     if options.kv_cache_dtype == "f16":
         raise UsageError("--kv-cache-dtype is f16 but the reference executor keeps f32 only; leave it out")
+    if options.threads is not None:
+        raise UsageError(f"--threads is {options.threads} but the reference executor has one; leave it out")
     return ExecutorChoice(False, "f32", notes)
 
 

@@ -51,6 +51,11 @@ def test_native_when_asked_for_is_native_or_nothing() -> None:
         choose_executor(options("native"), EXPERTS, None)
 
 
+def test_the_reference_has_no_workers_to_count() -> None:
+    with pytest.raises(UsageError, match="--threads is 2 but the reference executor has one; leave it out"):
+        choose_executor(EngineOptions(executor="reference", threads=2), LLAMA, None)
+
+
 @pytest.mark.parametrize("missing", [None, MISSING])
 def test_the_reference_has_no_cache_of_halves(missing: str | None) -> None:
     with pytest.raises(UsageError, match="--kv-cache-dtype is f16 but the reference executor keeps f32 only"):
