@@ -124,7 +124,7 @@ struct AttendCall {
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
   Reach reach = Reach::kCausal;
-  size_t reach_size = 0;          // window W or chunk C
+  size_t reach_size = 0;          // window W, chunk C; for kAll the number of slots
   const float* sinks = nullptr;   // [heads] or null
   float* partials = nullptr;
   size_t first_tile = 0;
