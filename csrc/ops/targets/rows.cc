@@ -81,20 +81,31 @@ void RotateHalves(const float* x, float* y, const float* cos, const float* sin, 
   StoreFirst(y + pairs + i, to.b, left);
 }
 
-void RotateNeighbours(const float* x, float* y, const float* cos, const float* sin, size_t pairs) {
-  float a[kLanes], b[kLanes];
-  for (size_t i = 0; i < pairs; i += kLanes) {
-    const size_t count = pairs - i < kLanes ? pairs - i : kLanes;
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      a[lane] = lane < count ? x[2 * (i + lane)] : 0.0f;
-      b[lane] = lane < count ? x[2 * (i + lane) + 1] : 0.0f;
+#if defined(__AVX512F__)
+PLAIT_INLINE F32 NeighboursSwapped(F32 a) { return {_mm512_permute_ps(a.raw, 0xb1)}; }
+#elif defined(__AVX2__)
+PLAIT_INLINE F32 NeighboursSwapped(F32 a) { return {_mm256_permute_ps(a.raw, 0xb1)}; }
+#else
+PLAIT_INLINE F32 NeighboursSwapped(F32 a) { return {RawF32{a.raw[1], a.raw[0], a.raw[3], a.raw[2]}}; }
+#endif
+
+// All heads of a row, as many columns at a time as a vector has: (a, b) becomes (a, b) (c, c) + (b, a) (-s, s).
+void RotateNeighbours(const RopeCall& call, const float* x, float* y, const float* cos, const float* sin) {
+  for (size_t first = 0; first < call.rotary_dim; first += kLanes) {
+    const size_t count = call.rotary_dim - first < kLanes ? call.rotary_dim - first : kLanes;
+    float both_cos[kLanes] = {};
+    float both_sin[kLanes] = {};
+    for (size_t i = 0; i < count; i += 2) {
+      both_cos[i] = both_cos[i + 1] = cos[(first + i) / 2];
+      both_sin[i] = -sin[(first + i) / 2];
+      both_sin[i + 1] = sin[(first + i) / 2];
     }
-    const Rotated to = Rotate(Load(a), Load(b), LoadFirst(cos + i, count), LoadFirst(sin + i, count));
-    Store(a, to.a);
-    Store(b, to.b);
-    for (size_t lane = 0; lane < count; ++lane) {
-      y[2 * (i + lane)] = a[lane];
-      y[2 * (i + lane) + 1] = b[lane];
+    const F32 c = Load(both_cos);
+    const F32 s = Load(both_sin);
+    for (size_t head = 0; head < call.heads; ++head) {
+      const size_t column = head * call.head_dim + first;
+      const F32 from = LoadFirst(x + column, count);
+      StoreFirst(y + column, Fma(from, c, Mul(NeighboursSwapped(from), s)), count);
     }
   }
 }
@@ -138,15 +149,13 @@ void CapLogits(float* z, size_t count, float logit_scale, float softcap) {
 void RotateRows(const RopeCall& call) {
   const size_t pairs = call.rotary_dim / 2;
   for (size_t r = 0; r < call.num_rows; ++r) {
-    const size_t entry = static_cast<size_t>(call.positions[r]) * pairs;
-    for (size_t head = 0; head < call.heads; ++head) {
-      const float* x = call.x + r * call.x_stride + head * call.head_dim;
-      float* y = call.y + r * call.y_stride + head * call.head_dim;
-      if (call.interleaved) {
-        RotateNeighbours(x, y, call.cos + entry, call.sin + entry, pairs);
-      } else {
-        RotateHalves(x, y, call.cos + entry, call.sin + entry, pairs);
-      }
+    const float* x = call.x + r * call.x_stride;
+    float* y = call.y + r * call.y_stride;
+    const float* cos = call.cos + static_cast<size_t>(call.positions[r]) * pairs;
+    const float* sin = call.sin + static_cast<size_t>(call.positions[r]) * pairs;
+    if (call.interleaved) RotateNeighbours(call, x, y, cos, sin);
+    for (size_t head = 0; head < call.heads; ++head, x += call.head_dim, y += call.head_dim) {
+      if (!call.interleaved) RotateHalves(x, y, cos, sin, pairs);
       if (y == x) continue;
       for (size_t c = call.rotary_dim; c < call.head_dim; ++c) y[c] = x[c];
     }
