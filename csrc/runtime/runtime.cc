@@ -210,7 +210,7 @@ struct Runtime::Impl {
     lane.dead.store(false, std::memory_order_seq_cst);
     for (const std::unique_ptr<Context>& behind : lane.waiting) CancelBroken(*behind);
     finished.push_back(std::move(ended));
-    num_finished.store(finished.size(), std::memory_order_release);
+    num_finished.store(finished.size(), std::memory_order_seq_cst);
     num_steps.fetch_add(1, std::memory_order_relaxed);
     lock.unlock();
     Notify();
@@ -236,7 +236,8 @@ struct Runtime::Impl {
     finished_changed.notify_all();
 #if defined(__unix__) || defined(__APPLE__)
     const uint64_t one = 1;
-    const int fd = notify_fd.load(std::memory_order_relaxed);
+    // Ordered behind num_finished: whoever sets a descriptor too late for this sees that something has finished.
+    const int fd = notify_fd.load(std::memory_order_seq_cst);
     if (fd >= 0 && write(fd, &one, sizeof(one)) < 0) {
       // Full: then it is readable, which is all that it is for.
     }
@@ -419,8 +420,8 @@ void Runtime::Suspend(uint32_t lane) { impl_->Suspend(lane); }
 void Runtime::Resume(uint32_t lane) { impl_->Resume(lane); }
 void Runtime::Cancel(int64_t step, const std::vector<int64_t>& seqs) { impl_->Cancel(step, seqs); }
 std::vector<StepReport> Runtime::Collect() { return impl_->Collect(); }
-bool Runtime::HasFinished() const { return impl_->num_finished.load(std::memory_order_acquire) > 0; }
-void Runtime::NotifyFd(int fd) { impl_->notify_fd.store(fd, std::memory_order_relaxed); }
+bool Runtime::HasFinished() const { return impl_->num_finished.load(std::memory_order_seq_cst) > 0; }
+void Runtime::NotifyFd(int fd) { impl_->notify_fd.store(fd, std::memory_order_seq_cst); }
 bool Runtime::WaitFinished(double timeout_s) { return impl_->WaitFinished(timeout_s); }
 
 void Runtime::ObserveLogits(LogitsObserver observer, void* context) {
