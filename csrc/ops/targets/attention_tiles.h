@@ -40,6 +40,13 @@ PLAIT_INLINE constexpr size_t ValuePieces(size_t) { return 1; }
 #endif
 inline constexpr size_t kMostPieces = 4;
 
+// Keys of which all columns of values are taken before the next keys, where columns need several register tiles.
+#if defined(__AVX512F__)
+inline constexpr size_t kKeysAtOnce = 128;
+#else
+inline constexpr size_t kKeysAtOnce = 64;
+#endif
+
 PLAIT_INLINE F32 LoadNumber(const float* from) { return Load(from); }
 PLAIT_INLINE F32 LoadNumber(const uint16_t* from) { return LoadF16(from); }
 
@@ -238,8 +245,9 @@ void ValueTile(const ValueCall<Number>& call, size_t column, size_t low, size_t 
   }
 }
 
+// All columns of keys [low, high).
 template <size_t kRows, typename Number>
-void ValueColumns(const ValueCall<Number>& call, size_t low, size_t high) {
+PLAIT_INLINE void ValueColumns(const ValueCall<Number>& call, size_t low, size_t high) {
   constexpr size_t kPieces = ValuePieces(kRows);
   size_t column = 0;
   for (; column + kPieces * kPiece <= call.width; column += kPieces * kPiece) {
@@ -256,10 +264,23 @@ void ValueColumns(const ValueCall<Number>& call, size_t low, size_t high) {
   }
 }
 
+// Values that come from afar are gone through once: all columns of a few keys, then the next keys.
+template <size_t kRows, typename Number>
+void ValueRows(const ValueCall<Number>& call, size_t low, size_t high) {
+  if (!kAsksAhead<Number> || call.width <= ValuePieces(kRows) * kPiece) {
+    return ValueColumns<kRows>(call, low, high);
+  }
+  for (size_t key = low, next; key < high; key = next) {
+    next = (key / kKeysAtOnce + 1) * kKeysAtOnce;
+    if (next > high) next = high;
+    ValueColumns<kRows>(call, key, next);
+  }
+}
+
 // `rows` in [1, kValueRows]; the width is a multiple of kPiece.
 template <size_t kRows = kValueRows, typename Number>
 void AddValues(const ValueCall<Number>& call, size_t rows, size_t low, size_t high) {
-  if (rows == kRows) return ValueColumns<kRows>(call, low, high);
+  if (rows == kRows) return ValueRows<kRows>(call, low, high);
   if constexpr (kRows > 1) return AddValues<kRows - 1>(call, rows, low, high);
 }
 
