@@ -1,7 +1,7 @@
-"""Serving: the whole engine on the reference executor, turn by turn and without a thread.
+"""Serving: the whole engine on an executor, turn by turn and without a thread of its own.
 
-Owns the executor under `plait.assembly`, with a clock that lets the
-executor work instead of waiting, so that a run is the same every time.
+Owns the executor under `plait.assembly`, and the clock that gives it time to work. On the reference executor a run is
+the same every time; on the native one (`native_rooms.py`) only the answers are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from plait.assembly import assemble
 from plait.core.client import Delta
-from plait.core.clock import WaitSource
+from plait.core.clock import Clock, WaitSource
 from plait.core.errors import RequestError
 from plait.core.events import Collected, Event, Preempted
 from plait.core.ids import RequestId
@@ -20,6 +20,7 @@ from plait.core.request import FinishReason, Request
 from plait.core.step import STEP_PROGRAM, TokenLogprob
 from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Abort, Arrive, Inbox
+from plait.exec.loading import LoadableExecutor
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
 from plait.model.cache_layout import plan_layout
 from plait.model.program import Program
@@ -56,6 +57,18 @@ class Setup:
     cache_tokens: int = 4096
     enable_prefix: bool = False
     max_rows: int = 16
+    make_room: Callable[[Setup], Room] | None = None
+    """None: the reference executor."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """An executor that has not loaded a model yet, and how time passes beside it."""
+
+    executor: LoadableExecutor
+    clock: Clock
+    dtype_bytes: int = 4
+    """Of a number in the cache."""
 
 
 @dataclass(slots=True)
@@ -85,6 +98,12 @@ class TurnClock:
             pass
 
 
+def reference_room(setup: Setup) -> Room:
+    config = ReferenceConfig(setup.max_step_tokens, setup.max_rows, threaded=False, poison=True)
+    executor = ReferenceExecutor(config, lambda: 0.0)
+    return Room(executor, TurnClock(executor.advance))
+
+
 class Serving:
     """An engine that serves waves of requests. `answers` and the counts below are of the newest wave."""
 
@@ -94,21 +113,22 @@ class Serving:
         self.most_chunks = 0
         """Sequences in one step at most."""
         self._inbox = Inbox()
-        token_bytes = sum(int(group.bytes_per_token(4)) for group in served.program.cache_groups)
+        room = (setup.make_room or reference_room)(setup)
+        size = room.dtype_bytes
+        token_bytes = sum(int(group.bytes_per_token(size)) for group in served.program.cache_groups)
         layout = plan_layout(
             served.program,
             memory_bytes=setup.cache_tokens * token_bytes,
             tokens_per_block=served.tokens_per_block,
-            dtype_bytes=4,
+            dtype_bytes=size,
         )
-        config = ReferenceConfig(setup.max_step_tokens, setup.max_rows, threaded=False, poison=True)
-        self._executor = ReferenceExecutor(config, lambda: 0.0)
+        self._executor = room.executor
         self._executor.load({STEP_PROGRAM: served.program}, served.weights, layout)
         parts = assemble(
             EngineConfig(served.program.vocab_size, served.max_model_tokens, seed=17),
             layout,
             self._executor,
-            TurnClock(self._executor.advance),
+            room.clock,
             Ports(self._inbox, self, self._note),
             eos_token_ids=served.eos_token_ids,
             enable_prefix=setup.enable_prefix,

@@ -1,0 +1,92 @@
+"""Native rooms: the native executor for `serving.py`, under every treatment that must not change a bit.
+
+Owns a clock that meddles: whenever the engine waits, it may give the lane other cores, or suspend and resume it.
+Invariant: a lane that was meddled with can always move again, so that nothing hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.conformance.serving import Room, Setup
+
+from plait.core.clock import RealClock, WaitSource
+from plait.core.ids import LaneId
+from plait.exec.native.executor import NativeConfig, NativeExecutor
+from plait.exec.native.packing import WeightDtype
+
+STEPS, SPARE = LaneId(0), LaneId(1)
+"""The lane that the scheduler uses, and one that takes cores away from it."""
+LONGEST_PAUSE_S = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """How the executor is set up and disturbed."""
+
+    threads: int = 2
+    target: str | None = None
+    blocking_seed: int = 0
+    meddling_seed: int | None = None
+    dtype_bytes: int = 2
+    dtype: WeightDtype = WeightDtype.AUTO
+
+    def __call__(self, setup: Setup) -> Room:
+        config = NativeConfig(
+            cores=cores(self.threads),
+            max_step_tokens=setup.max_step_tokens,
+            max_rows=setup.max_rows,
+            dtype=self.dtype,
+            target=self.target,
+            blocking_seed=self.blocking_seed,
+            poison=True,
+        )
+        executor = NativeExecutor(config)
+        if self.meddling_seed is None:
+            return Room(executor, RealClock(), self.dtype_bytes)
+        return Room(executor, MeddlingClock(executor, self.threads, self.meddling_seed), self.dtype_bytes)
+
+
+def cores(threads: int) -> tuple[int, ...]:
+    """One usable processor each; with too few of them nobody is bound to one."""
+    usable = sorted(os.sched_getaffinity(0))
+    return tuple(usable[:threads]) if threads <= len(usable) else (-1,) * threads
+
+
+class MeddlingClock:
+    """Real time; before each wait the executor's lanes are changed at random, seeded."""
+
+    def __init__(self, executor: NativeExecutor, threads: int, seed: int) -> None:
+        self._clock = RealClock()
+        self._executor = executor
+        self._threads = threads
+        self._random = random.Random(seed)
+        self._verbs: tuple[Callable[[], None], ...] = (self._share, self._pause, lambda: None)
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def wait(self, *sources: WaitSource, until: float | None = None) -> None:
+        self._random.choice(self._verbs)()
+        self._clock.wait(*sources, until=until)
+
+    def _share(self) -> None:
+        """Takes cores away, for a moment all of them, and gives some back."""
+        units = list(range(self._threads))
+        self._random.shuffle(units)
+        kept = self._random.randint(1, self._threads)
+        self._executor.assign({STEPS: (), SPARE: tuple(units)})
+        self._sleep()
+        self._executor.assign({STEPS: tuple(units[:kept]), SPARE: tuple(units[kept:])})
+
+    def _pause(self) -> None:
+        self._executor.suspend(STEPS)
+        self._sleep()
+        self._executor.resume(STEPS)
+
+    def _sleep(self) -> None:
+        time.sleep(self._random.random() * LONGEST_PAUSE_S)

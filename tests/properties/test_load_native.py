@@ -1,0 +1,204 @@
+"""The answer does not depend on the load, nor on how the native executor works: the same bits, whatever is done to it.
+
+The made-up model covers every sampling rule in every company; the real one covers depth, vocabulary and quantised
+weights. Expected answers are those that every request gets alone, on one worker, in whole chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("plait._native", reason="needs the native runtime, and that a C++ compiler")
+
+from tests.conformance.native_rooms import Treatment
+from tests.conformance.serving import AnswerKey, Answer, Served, Serving, Setup, alone, compare
+from tests.properties import test_load_model as real
+from tests.properties import test_load_tiny as tiny
+
+from plait import _native
+from plait.core.ids import RequestId
+from plait.core.request import Request
+from plait.model.config import config_from_gguf
+from plait.model.families import build_program
+from plait.model.program import expected_weights
+from plait.weights.gguf import read_gguf
+from plait.weights.names import load_gguf_weights
+
+Answers = dict[AnswerKey, Answer]
+
+QUIET = Treatment(threads=1)
+TWO = Treatment(threads=2)
+BUDGETS = (1, 7, 64, 512)
+NUM_BLOCKINGS = 50
+"""Random ways of cutting work into units."""
+
+TREATMENTS = {
+    "one worker": QUIET,
+    "two workers": TWO,
+    "shares and suspends": Treatment(threads=2, meddling_seed=1),
+    "three workers on fewer cores, meddled with": Treatment(threads=3, meddling_seed=2, blocking_seed=7),
+}
+
+
+def check_bits(answers: Answers, expected: Answers) -> int:
+    """Equal tokens and endings, and every log-probability to the last bit. Returns how many were compared."""
+    found = compare(answers, expected)
+    assert found.num_equal == found.num_logprobs, found
+    assert found.largest == 0.0, found
+    return found.num_logprobs
+
+
+@pytest.fixture(scope="module")
+def tiny_answers() -> Answers:
+    serving = Serving(tiny.SERVED, Setup(max_step_tokens=512, make_room=QUIET))
+    answers = alone(serving, [*tiny.REQUESTS, *tiny.GROWING])
+    serving.close()
+    return answers
+
+
+def serve_tiny(setup: Setup, *, ticks_between: int = 0) -> Serving:
+    serving = Serving(tiny.SERVED, setup)
+    serving.serve([*tiny.REQUESTS, tiny.NOISE], aborted={tiny.NOISE.id: 40}, ticks_between=ticks_between)
+    serving.close()
+    return serving
+
+
+@pytest.mark.parametrize("treatment", TREATMENTS)
+@pytest.mark.parametrize("enable_prefix", [False, True], ids=["no index", "index"])
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_answers_are_the_same_in_any_company_chunks_and_shares(
+    tiny_answers: Answers, budget: int, enable_prefix: bool, treatment: str
+) -> None:
+    setup = Setup(max_step_tokens=budget, enable_prefix=enable_prefix, make_room=TREATMENTS[treatment])
+    serving = serve_tiny(setup, ticks_between=0 if budget < 64 else 3)
+    check_bits(dict(tiny.of_requests(serving)), tiny_answers)
+    if budget > 1:
+        assert serving.most_chunks >= 4
+    assert any(answer.num_cached for answer in serving.answers.values()) == enable_prefix
+
+
+def test_answers_are_the_same_however_work_is_cut(tiny_answers: Answers) -> None:
+    for seed in range(1, NUM_BLOCKINGS + 1):
+        treatment = Treatment(threads=1 + seed % 2, blocking_seed=seed)
+        serving = serve_tiny(Setup(max_step_tokens=(7, 64, 512)[seed % 3], make_room=treatment))
+        check_bits(dict(tiny.of_requests(serving)), tiny_answers)
+
+
+@pytest.mark.parametrize("target", _native.build_info()["targets"])
+def test_answers_are_the_same_with_every_instruction_set(tiny_answers: Answers, target: str) -> None:
+    serving = serve_tiny(Setup(max_step_tokens=64, make_room=Treatment(target=target)))
+    check_bits(dict(tiny.of_requests(serving)), tiny_answers)
+
+
+@pytest.mark.parametrize("budget", [7, 64])
+def test_answers_are_the_same_from_a_warm_index(tiny_answers: Answers, budget: int) -> None:
+    serving = Serving(tiny.SERVED, Setup(max_step_tokens=budget, enable_prefix=True, make_room=TWO))
+    serving.serve(tiny.REQUESTS)
+    check_bits(serving.serve(tiny.REQUESTS), tiny_answers)
+    serving.close()
+    assert all(answer.num_cached for key, answer in serving.answers.items() if key[0] != tiny.REQUESTS[0].id)
+
+
+@pytest.mark.parametrize("treatment", ["two workers", "shares and suspends"])
+@pytest.mark.parametrize("budget", [7, 64])
+def test_answers_are_the_same_after_preemptions(tiny_answers: Answers, budget: int, treatment: str) -> None:
+    serving = Serving(tiny.SERVED, Setup(budget, cache_tokens=208, make_room=TREATMENTS[treatment]))
+    check_bits(serving.serve(tiny.GROWING), tiny_answers)
+    serving.close()
+    assert serving.num_preemptions >= 5
+
+
+def write_crowd() -> list[Request]:
+    """Thirty-two requests: each of the real model's twice, then pieces of them, so that beginnings of every length are
+    shared.
+    """
+    twice = [replace(one, id=RequestId(f"again-{one.id}")) for one in real.REQUESTS]
+    cut = [
+        replace(one, id=RequestId(f"cut-{one.id}"), prompt=one.prompt[: len(one.prompt) * 2 // 3 + 1])
+        for one in real.REQUESTS[:8]
+    ]
+    return [*real.REQUESTS, *twice, *cut]
+
+
+CROWD = write_crowd()
+
+
+@pytest.fixture(scope="module")
+def served(model_path: Path) -> Served:
+    file = read_gguf(model_path)
+    program = build_program(config_from_gguf(file.metadata, file.tensors.keys()))
+    weights = load_gguf_weights(file, expected_weights(program), "0" * 64)
+    return Served(program, weights, tokens_per_block=real.BLOCK, max_model_tokens=2048)
+
+
+@pytest.fixture(scope="module")
+def real_answers(served: Served, request: pytest.FixtureRequest) -> Iterator[Answers]:
+    serving = Serving(served, Setup(max_step_tokens=512, cache_tokens=1024, make_room=QUIET))
+    answers = alone(serving, [*CROWD, *real.GROWING])
+    serving.close()
+    yield answers
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        count = sum(len(answer.logprobs) for answer in answers.values())
+        print(
+            f"\nnative, real model: {count} log-probabilities of {len(answers)} answers are what every load must give"
+        )
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("treatment", ["one worker", "two workers", "shares and suspends"])
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_the_real_models_answers_are_the_same(
+    served: Served, real_answers: Answers, budget: int, treatment: str
+) -> None:
+    requests = CROWD if budget > 1 else [one for one in CROWD if len(one.prompt) < 50][:8]
+    setup = Setup(max_step_tokens=budget, cache_tokens=4096, max_rows=32, make_room=TREATMENTS[treatment])
+    serving = Serving(served, setup)
+    check_bits(serving.serve(requests), real_answers)
+    serving.close()
+    if budget >= 64:
+        assert serving.most_chunks >= 16
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("treatment", ["two workers", "shares and suspends"])
+def test_the_real_models_answers_are_the_same_from_a_cold_and_from_a_warm_index(
+    served: Served, real_answers: Answers, treatment: str
+) -> None:
+    setup = Setup(64, cache_tokens=8192, enable_prefix=True, max_rows=32, make_room=TREATMENTS[treatment])
+    serving = Serving(served, setup)
+    check_bits(serving.serve(CROWD), real_answers)
+    check_bits(serving.serve(CROWD, ticks_between=1), real_answers)
+    serving.close()
+    in_part = [answer.num_cached % real.BLOCK for answer in serving.answers.values()]
+    assert sum(rest > 0 for rest in in_part) >= 3, "some copied part of a block"
+
+
+@pytest.mark.model
+def test_the_real_models_answers_are_the_same_after_preemptions(served: Served, real_answers: Answers) -> None:
+    serving = Serving(served, Setup(max_step_tokens=32, cache_tokens=5 * real.BLOCK, make_room=TWO))
+    check_bits(serving.serve(real.GROWING), real_answers)
+    serving.close()
+    assert serving.num_preemptions >= 1
+
+
+@pytest.mark.model
+def test_the_real_models_answers_are_the_same_however_work_is_cut(served: Served, real_answers: Answers) -> None:
+    for seed in range(1, NUM_BLOCKINGS + 1):
+        treatment = Treatment(threads=1 + seed % 2, blocking_seed=seed)
+        serving = Serving(served, Setup(max_step_tokens=(7, 64, 512)[seed % 3], make_room=treatment))
+        check_bits(serving.serve(CROWD[seed % 4 : 24 : 4]), real_answers)
+        serving.close()
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("target", [name for name in _native.build_info()["targets"] if name != "baseline"])
+def test_the_real_models_answers_are_the_same_with_every_instruction_set(
+    served: Served, real_answers: Answers, target: str
+) -> None:
+    serving = Serving(served, Setup(max_step_tokens=64, make_room=Treatment(target=target)))
+    check_bits(serving.serve(CROWD[:12]), real_answers)
+    serving.close()
