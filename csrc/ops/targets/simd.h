@@ -16,7 +16,9 @@
 // GCC 12 takes the "undefined" operands of its own AVX-512 intrinsics for variables read before they are set.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 #elif defined(__SSE2__)
