@@ -1,6 +1,7 @@
 """Native rooms: the native executor for `serving.py`, under every treatment that must not change a bit.
 
-Owns a clock that meddles: whenever the engine waits, it may give the lane other cores, or suspend and resume it.
+Owns a clock under which an engine that has nothing left to do is still ticked, and which may meddle: whenever the
+engine waits, it gives the lane other cores, or suspends and resumes it.
 Invariant: a lane that was meddled with can always move again, so that nothing hangs.
 """
 
@@ -22,6 +23,8 @@ from plait.exec.native.packing import WeightDtype
 STEPS, SPARE = LaneId(0), LaneId(1)
 """The lane that the scheduler uses, and one that takes cores away from it."""
 LONGEST_PAUSE_S = 0.0005
+LONGEST_WAIT_S = 0.02
+"""Nobody arrives in the middle of a wait here: whoever serves looks by himself whether all is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,8 @@ class Treatment:
             poison=True,
         )
         executor = NativeExecutor(config)
-        if self.meddling_seed is None:
-            return Room(executor, RealClock(), self.dtype_bytes)
-        return Room(executor, MeddlingClock(executor, self.threads, self.meddling_seed), self.dtype_bytes)
+        meddler = None if self.meddling_seed is None else Meddler(executor, self.threads, self.meddling_seed)
+        return Room(executor, TickingClock(meddler), self.dtype_bytes)
 
 
 def cores(threads: int) -> tuple[int, ...]:
@@ -57,22 +59,17 @@ def cores(threads: int) -> tuple[int, ...]:
     return tuple(usable[:threads]) if threads <= len(usable) else (-1,) * threads
 
 
-class MeddlingClock:
-    """Real time; before each wait the executor's lanes are changed at random, seeded."""
+class Meddler:
+    """Changes the executor's lanes at random, seeded."""
 
     def __init__(self, executor: NativeExecutor, threads: int, seed: int) -> None:
-        self._clock = RealClock()
         self._executor = executor
         self._threads = threads
         self._random = random.Random(seed)
         self._verbs: tuple[Callable[[], None], ...] = (self._share, self._pause, lambda: None)
 
-    def now(self) -> float:
-        return self._clock.now()
-
-    def wait(self, *sources: WaitSource, until: float | None = None) -> None:
+    def __call__(self) -> None:
         self._random.choice(self._verbs)()
-        self._clock.wait(*sources, until=until)
 
     def _share(self) -> None:
         """Takes cores away, for a moment all of them, and gives some back."""
@@ -90,3 +87,20 @@ class MeddlingClock:
 
     def _sleep(self) -> None:
         time.sleep(self._random.random() * LONGEST_PAUSE_S)
+
+
+class TickingClock:
+    """Real time, in short waits."""
+
+    def __init__(self, meddle: Callable[[], None] | None) -> None:
+        self._clock = RealClock()
+        self._meddle = meddle
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def wait(self, *sources: WaitSource, until: float | None = None) -> None:
+        if self._meddle is not None:
+            self._meddle()
+        soon = self.now() + LONGEST_WAIT_S
+        self._clock.wait(*sources, until=soon if until is None else min(soon, until))

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("plait._native", reason="needs the native runtime, and that a C++ compiler")
 
 from tests.conformance.native_rooms import Treatment
-from tests.conformance.serving import AnswerKey, Answer, Served, Serving, Setup, alone, compare
+from tests.conformance.serving import Answer, AnswerKey, Served, Serving, Setup, alone, compare
 from tests.properties import test_load_model as real
 from tests.properties import test_load_tiny as tiny
 
