@@ -106,10 +106,10 @@ enum class Reach : uint8_t { kCausal, kWindow, kChunk, kAll };
 inline constexpr size_t kKeyTile = 256;
 
 // Canonical attention of rows of one chunk, for one KV head and its `group` query heads.
-// Row r (slot start + r) and query head kv_head * group + h read q[r * q_stride + (kv_head * group + h) * head_dim_k] and
-// write y[r * y_stride + (kv_head * group + h) * head_dim_v].
-// With `partials` only tiles [first_tile, first_tile + num_tiles) are computed and (m, l, o[head_dim_v]) of each tile is
-// left there for MergeCall: [tile - first_tile][row][h][2 + head_dim_v]; a tile that a row does not see has l = 0.
+// Row r (slot start + r) and query head kv_head * group + h read q[r * q_stride + (kv_head * group + h) * head_dim_k]
+// and write y[r * y_stride + (kv_head * group + h) * head_dim_v]. With `partials` only tiles [first_tile, first_tile +
+// num_tiles) are computed and (m, l, o[head_dim_v]) of each tile is left there for MergeCall: [tile -
+// first_tile][row][h][2 + head_dim_v]; a tile that a row does not see has l = 0.
 struct AttendCall {
   CachePlace place;
   const int32_t* table = nullptr;
@@ -124,8 +124,8 @@ struct AttendCall {
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
   Reach reach = Reach::kCausal;
-  size_t reach_size = 0;          // window W, chunk C; for kAll the number of slots
-  const float* sinks = nullptr;   // [heads] or null
+  size_t reach_size = 0;         // window W, chunk C; for kAll the number of slots
+  const float* sinks = nullptr;  // [heads] or null
   float* partials = nullptr;
   size_t first_tile = 0;
   size_t num_tiles = 0;
