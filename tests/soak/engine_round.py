@@ -24,7 +24,7 @@ from plait.assembly import assemble
 from plait.core.client import ModelInfo
 from plait.core.clock import RealClock
 from plait.core.decision import Cancel
-from plait.core.errors import EngineStopped, RequestError
+from plait.core.errors import EngineStopped, PlaitError, RequestError
 from plait.core.events import Applied, Collected, Event, Finished, Preempted
 from plait.core.ids import LaneId, RequestId
 from plait.core.request import FinishReason, Request
@@ -40,6 +40,8 @@ STEPS, SPARE = LaneId(0), LaneId(1)
 MOST_WORKERS = 3
 LONGEST_REST_S = 0.004
 REST_TO_EMPTY_S = 20.0
+PATIENCE_S = 300.0
+"""A round takes seconds; who has no answer by then will never get one."""
 ENDED = (FinishReason.STOP, FinishReason.LENGTH)
 
 
@@ -71,16 +73,22 @@ class Meddler(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
+        try:
+            self._meddle()
+        except PlaitError as fault:
+            self._tally.differences.append(f"a control verb was refused: {fault}")
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+    def _meddle(self) -> None:
         while not self._over.wait(self._random.random() * LONGEST_REST_S):
             if self._random.random() < 0.5:
                 self._pause()
             else:
                 self._share()
         self._assign(self._workers)
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join()
 
     def _pause(self) -> None:
         self._executor.suspend(STEPS)
@@ -183,7 +191,12 @@ def play(
         meddler = Meddler(stage.executor, workers, seed, tally)
         meddler.start()
         try:
-            asyncio.run(ask_all(stage, Crowd(dice, load, questions, alone, tally, subject.name)))
+            crowd = Crowd(dice, load, questions, alone, tally, subject.name)
+            asyncio.run(asyncio.wait_for(ask_all(stage, crowd), PATIENCE_S))
+        except TimeoutError:
+            tally.differences.append(
+                f"{subject.name}: no answer in {PATIENCE_S:.0f} s: {stage.client.health()}, {stage.kv.explain()}"
+            )
         finally:
             meddler.stop()
 
