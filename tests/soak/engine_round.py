@@ -24,7 +24,7 @@ from plait.assembly import assemble
 from plait.core.client import ModelInfo
 from plait.core.clock import RealClock
 from plait.core.decision import Cancel
-from plait.core.errors import EngineStopped, PlaitError, RequestError
+from plait.core.errors import EngineStopped, InvariantError, PlaitError, RequestError
 from plait.core.events import Applied, Collected, Event, Finished, Preempted
 from plait.core.ids import LaneId, RequestId
 from plait.core.request import FinishReason, Request
@@ -75,7 +75,7 @@ class Meddler(threading.Thread):
     def run(self) -> None:
         try:
             self._meddle()
-        except PlaitError as fault:
+        except (PlaitError, InvariantError) as fault:
             self._tally.differences.append(f"a control verb was refused: {fault}")
 
     def stop(self) -> None:

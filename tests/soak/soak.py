@@ -19,7 +19,7 @@ from tests.soak.subjects import Subject, draw_subject, open_subject
 from tests.soak.tally import Tally
 
 from plait import _native
-from plait.core.errors import PlaitError
+from plait.core.errors import InvariantError, PlaitError
 
 TEXTS, TEXT_LENGTH = 6, 400
 REAL_EVERY = 8
@@ -59,7 +59,7 @@ class Soak:
                 self._plans(self._real if is_real and self._real is not None else draw_subject(seed), seed, is_real)
             else:
                 self._requests(self._real if is_real and self._real is not None else None, seed)
-        except (AssertionError, PlaitError) as found:
+        except (AssertionError, InvariantError, PlaitError) as found:
             self.tally.differences.append(f"{type(found).__name__}: {found}")
         self.tally.differences[before:] = [f"round {self.num_rounds}: {one}" for one in self.tally.differences[before:]]
         self.num_rounds += 1
