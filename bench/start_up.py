@@ -27,13 +27,13 @@ BODY = {"model": "default", "prompt": "A short question", "max_tokens": 1, "temp
 
 
 class Stopwatch:
-    """When each phase ended, on the clock that all processes share."""
+    """When each phase ended, on the clock that all processes share, and this process's processor time until then."""
 
     def __init__(self) -> None:
-        self.ends: dict[str, float] = {}
+        self.ends: dict[str, tuple[float, float]] = {}
 
     def mark(self, phase: str) -> None:
-        self.ends.setdefault(phase, time.monotonic())
+        self.ends.setdefault(phase, (time.monotonic(), time.process_time()))
 
     def marking(self, phase: str, work: Callable[..., object]) -> Callable[..., object]:
         """`work`, which ends the phase."""
@@ -106,7 +106,7 @@ def engine_under_load(model: str) -> int:
 
 
 def time_start(model: str, folder: Path) -> dict[str, float]:
-    """Seconds of each phase, of all up to the first token, and of processor time until the end."""
+    """Seconds of each phase and of all up to the first token; processor time, that of all until the process ends."""
     asked, answered, marks = folder / "in.jsonl", folder / "out.jsonl", folder / "marks.json"
     asked.write_text(json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": BODY}) + "\n")
     command = ["batch", "-i", str(asked), "-o", str(answered), "-m", model, "--restart", "--quiet", "--json"]
@@ -114,9 +114,12 @@ def time_start(model: str, folder: Path) -> dict[str, float]:
     began = time.monotonic()
     subprocess.run([sys.executable, __file__, "--timed", str(marks), *command], check=True, stdout=subprocess.DEVNULL)
     ends = json.loads(marks.read_text())
-    found = {"processor": _processor_s() - spent, "first token": ends["first token"] - began}
-    for phase, before in zip(PHASES, (None, *PHASES), strict=False):
-        found[f"phase {phase}"] = ends[phase] - (began if before is None else ends[before])
+    found = {"first token": ends["first token"][0] - began, "processor first token": _processor_s() - spent}
+    before = (began, 0.0)
+    for phase in PHASES:
+        found[f"phase {phase}"] = ends[phase][0] - before[0]
+        found[f"processor phase {phase}"] = ends[phase][1] - before[1]
+        before = ends[phase]
     return found
 
 
@@ -182,11 +185,12 @@ def number_before(text: str, what: str) -> float:
 
 def report_times(samples: list[Mapping[str, float]]) -> dict[str, float]:
     medians = {name: statistics.median(one[name] for one in samples) for name in samples[0]}
-    print(f"{'phase':<22}{'median s':>10}{'least':>10}{'most':>10}")
-    for name in (*(f"phase {phase}" for phase in PHASES), "first token", "processor"):
+    print(f"{'':<26}{'median s':>10}{'least':>10}{'most':>10}{'processor s':>14}")
+    for name in (*(f"phase {phase}" for phase in PHASES), "first token"):
         values = [one[name] for one in samples]
-        shown = {"first token": "to the first token", "processor": "processor time"}.get(name, name)
-        print(f"{shown:<22}{medians[name]:>10.3f}{min(values):>10.3f}{max(values):>10.3f}")
+        shown = "to the first token" if name == "first token" else name
+        row = "".join(f"{value:>10.3f}" for value in (medians[name], min(values), max(values)))
+        print(f"{shown:<26}{row}{medians[f'processor {name}']:>14.3f}")
     return medians
 
 
