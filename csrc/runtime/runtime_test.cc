@@ -231,15 +231,6 @@ TEST(WhatIsSubmittedBehindACancelledChunkBeforeThatWasCollectedIsCancelled) {
   CHECK(StatusesOf(scene.Wait(scene.Submit({Scene::Chunk(seat, 1, 0, Prompt(8, 1))}))) == std::vector{kOk});
 }
 
-TEST(ChunksSaidToBeCancelledNeverRun) {
-  const TinyModel model(TinyKind::kFloats);
-  Scene scene(model);
-  const SeatRef seat = scene.Join();
-  ChunkSpec chunk = Scene::Chunk(seat, 1, 0, Prompt(8, 1));
-  chunk.cancelled = true;
-  CHECK(scene.Wait(scene.Submit({chunk}, {Scene::Grant(seat, 1)})).outcome == StepOutcome::kCancelled);
-}
-
 TEST(MovesOfACancelledStepAreMade) {
   const TinyModel model(TinyKind::kFloats);
   Scene scene(model);
