@@ -195,6 +195,19 @@ def test_asked_for_f32_it_computes_with_the_dequantised_weights_themselves(form:
     assert np.array_equal(scored(program, table, dtype=WeightDtype.F32), exact)
 
 
+def test_an_activation_wider_than_a_workers_scratch_is_rounded_whole() -> None:
+    b = ProgramBuilder("wide")
+    group = b.kv_group("full", 1, 1, 32)
+    b.span("all", "all")
+    x = _layer(b, b.embed("embed", VOCAB_SIZE, WIDTH), "layers.0", group, 0, RopeSpec(10_000.0, 32, 40))
+    x = b.linear(b.act(b.linear(x, "up", 24_576), Activation.GELU), "down", WIDTH)
+    b.sample(b.linear(b.norm(b.select(x), "final_norm", 1e-5), "embed", VOCAB_SIZE))
+    program = b.finish()
+    table = table_in(program, formats.Q8_0)
+    exact = scored(program, dequantized(table))
+    assert np.abs(scored(program, table) - exact).max() <= EIGHT_BITS * np.abs(exact).max()
+
+
 MIXED = {"v": formats.F16, "down": formats.Q8_0, "embed": formats.F16, "gate": formats.Q4_0}
 
 
