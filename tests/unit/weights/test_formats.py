@@ -62,8 +62,10 @@ def test_geometry_is_that_of_the_gguf_package(weight_format: WeightFormat) -> No
 
 @pytest.mark.parametrize(
     ("weight_format", "bits"),
-    [(F32, 32), (F16, 16), (BF16, 16), (Q8_0, 8.5), (Q4_0, 4.5), (Q4_1, 5.0)]
-    + [(Q5_0, 5.5), (Q5_1, 6.0), (Q4_K, 4.5), (Q5_K, 5.5), (Q6_K, 6.5625)],
+    [
+        *((F32, 32), (F16, 16), (BF16, 16), (Q8_0, 8.5), (Q4_0, 4.5), (Q4_1, 5.0)),
+        *((Q5_0, 5.5), (Q5_1, 6.0), (Q4_K, 4.5), (Q5_K, 5.5), (Q6_K, 6.5625)),
+    ],
 )
 def test_bits_per_weight_include_scales(weight_format: WeightFormat, bits: float) -> None:
     assert weight_format.bits_per_weight == bits
