@@ -31,6 +31,7 @@ class AlignedBuffer {
     if (bytes == 0) return;
     const bool is_large = bytes >= 2 * kLargePage;
     const size_t alignment = is_large ? kLargePage : kCacheLine;
+    if (bytes > SIZE_MAX - alignment) throw std::bad_alloc();
     data_ = static_cast<uint8_t*>(std::aligned_alloc(alignment, RoundUp(bytes, alignment)));
     if (data_ == nullptr) throw std::bad_alloc();
 #if defined(__linux__)

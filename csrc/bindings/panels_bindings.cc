@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <vector>
 
 #include "bindings/arguments.h"
 #include "formats/pack.h"
@@ -34,6 +36,23 @@ WeightPanels MatrixOf(nb::handle shape) {
   }
   matrix.bytes_per_panel = BytesPerPanel(matrix.scheme, matrix.depth);
   return matrix;
+}
+
+void PackSideBySide(const WeightPanels& matrix, const uint8_t* rows, size_t num_threads, uint8_t* panels) {
+  const auto pack = [&](size_t first, size_t count) {
+    PackPanels(matrix.scheme, rows, matrix.columns, matrix.depth, first, count, panels);
+  };
+  const size_t share = (matrix.num_panels() + num_threads - 1) / num_threads;
+  std::vector<std::thread> threads;
+  threads.reserve(num_threads);
+  size_t first = 0;
+  try {
+    for (; first + share < matrix.num_panels(); first += share) threads.emplace_back(pack, first, share);
+  } catch (const std::system_error&) {
+    // The system gives no more threads: this one does the rest.
+  }
+  pack(first, matrix.num_panels() - first);
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
@@ -69,15 +88,10 @@ void Panels::Pack(size_t index, const Stored& stored, size_t num_threads) {
   }
   uint8_t* const panels = memory_.data() + (matrix.bytes - memory_.data());
   const uint8_t* const rows = stored.data();
-  nb::gil_scoped_release without_gil;
-  const size_t share = (matrix.num_panels() + num_threads - 1) / num_threads;
-  std::vector<std::thread> threads;
-  for (size_t first = share; first < matrix.num_panels(); first += share) {
-    const size_t count = std::min(share, matrix.num_panels() - first);
-    threads.emplace_back([=] { PackPanels(matrix.scheme, rows, matrix.columns, matrix.depth, first, count, panels); });
+  {
+    nb::gil_scoped_release without_gil;
+    PackSideBySide(matrix, rows, num_threads, panels);
   }
-  PackPanels(matrix.scheme, rows, matrix.columns, matrix.depth, 0, std::min(share, matrix.num_panels()), panels);
-  for (std::thread& thread : threads) thread.join();
   is_packed_[index] = true;
 }
 

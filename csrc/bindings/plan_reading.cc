@@ -83,7 +83,7 @@ SamplingSpec PlanReader::ReadSampling(nb::handle params, nb::handle end_tokens) 
   return spec;
 }
 
-StepSpec PlanReader::ReadPlan(nb::handle plan, nb::list seats, nb::list grant_seats, nb::list broken) const {
+StepSpec PlanReader::ReadPlan(nb::handle plan, nb::list seats, nb::list grant_seats) const {
   StepSpec step;
   step.step = CheckedSigned(step_.of(plan), "step", 0, std::numeric_limits<int64_t>::max());
   step.lane = CheckedNumber<uint32_t>(lane_.of(plan), "lane");
@@ -92,7 +92,6 @@ StepSpec PlanReader::ReadPlan(nb::handle plan, nb::list seats, nb::list grant_se
   const nb::tuple chunks = Tuple(chunks_.of(plan), "chunks");
   CheckSize("seats of grants", grant_seats.size(), grants.size());
   CheckSize("seats of chunks", seats.size(), chunks.size());
-  CheckSize("flags of chunks", broken.size(), chunks.size());
   step.grants.reserve(grants.size());
   for (size_t i = 0; i < grants.size(); ++i) {
     const nb::handle grant = grants[i];
@@ -104,7 +103,6 @@ StepSpec PlanReader::ReadPlan(nb::handle plan, nb::list seats, nb::list grant_se
   for (size_t i = 0; i < chunks.size(); ++i) {
     ChunkSpec& chunk = step.chunks.emplace_back(ReadChunk(chunks[i]));
     chunk.seat = SeatOf(seats[i]);
-    chunk.cancelled = nb::cast<bool>(broken[i]);
   }
   ReadMasks(sampling_.of(plan), step);
   return step;

@@ -25,9 +25,8 @@ class PlanReader {
 
   JoinSpec ReadJoin(nanobind::handle join) const;
 
-  // `seats`: a SeatHandle for each chunk; `grant_seats`: for each grant; `broken`: a bool for each chunk.
-  StepSpec ReadPlan(nanobind::handle plan, nanobind::list seats, nanobind::list grant_seats,
-                    nanobind::list broken) const;
+  // `seats`: a SeatHandle for each chunk; `grant_seats`: for each grant.
+  StepSpec ReadPlan(nanobind::handle plan, nanobind::list seats, nanobind::list grant_seats) const;
 
  private:
   // Attribute names as Python keeps them; a lookup with one costs a few nanoseconds instead of a new string.

@@ -33,6 +33,7 @@ namespace plait {
 namespace {
 
 constexpr size_t kMaxWorkers = 1024;
+constexpr size_t kMaxLanes = 64;
 constexpr size_t kMaxStepTokens = size_t{1} << 20;
 
 const Kernels& KernelsOf(Target target) {
@@ -119,8 +120,12 @@ class PyRuntime {
   PyRuntime(nb::handle tape, const Panels& panels, nb::sequence vectors, nb::sequence ropes, nb::sequence groups,
             size_t pool_bytes, const std::vector<int>& cores, size_t num_lanes, size_t max_step_tokens,
             const std::string& target, uint64_t blocking_seed, bool poison, bool observes)
-      : groups_(ReadGroups(groups)), reader_(groups_.size()), pool_(pool_bytes), num_lanes_(num_lanes) {
-    CheckSizes(cores.size(), max_step_tokens);
+      : groups_(ReadGroups(groups)),
+        reader_(groups_.size()),
+        pool_(pool_bytes),
+        num_workers_(cores.size()),
+        num_lanes_(num_lanes) {
+    CheckSizes(max_step_tokens);
     Tape made = ReadTape(tape);
     made.matrices = panels.Packed();
     made.vectors = ReadVectors(vectors);
@@ -144,8 +149,8 @@ class PyRuntime {
 
   SeatHandle Join(nb::handle join) { return {Alive().Join(reader_.ReadJoin(join))}; }
 
-  void Submit(nb::handle plan, nb::list seats, nb::list grant_seats, nb::list broken) {
-    StepSpec step = reader_.ReadPlan(plan, std::move(seats), std::move(grant_seats), std::move(broken));
+  void Submit(nb::handle plan, nb::list seats, nb::list grant_seats) {
+    StepSpec step = reader_.ReadPlan(plan, std::move(seats), std::move(grant_seats));
     CheckLane(step.lane);
     Alive().Submit(std::move(step));
   }
@@ -153,6 +158,12 @@ class PyRuntime {
   void Assign(const std::vector<std::vector<uint32_t>>& shares) {
     if (shares.size() != num_lanes_) {
       ThrowValueError(std::to_string(shares.size()) + " shares for " + std::to_string(num_lanes_) + " lanes");
+    }
+    for (const std::vector<uint32_t>& share : shares) {
+      for (const uint32_t worker : share) {
+        if (worker < num_workers_) continue;
+        ThrowValueError("worker " + std::to_string(worker) + " of " + std::to_string(num_workers_));
+      }
     }
     Alive().Assign(shares);
   }
@@ -204,9 +215,12 @@ class PyRuntime {
   }
 
  private:
-  void CheckSizes(size_t num_workers, size_t max_step_tokens) const {
-    if (num_workers < 1 || num_workers > kMaxWorkers) {
-      ThrowValueError(std::to_string(num_workers) + " workers; 1 to " + std::to_string(kMaxWorkers) + " are possible");
+  void CheckSizes(size_t max_step_tokens) const {
+    if (num_workers_ < 1 || num_workers_ > kMaxWorkers) {
+      ThrowValueError(std::to_string(num_workers_) + " workers; 1 to " + std::to_string(kMaxWorkers) + " are possible");
+    }
+    if (num_lanes_ < 1 || num_lanes_ > kMaxLanes) {
+      ThrowValueError(std::to_string(num_lanes_) + " lanes; 1 to " + std::to_string(kMaxLanes) + " are possible");
     }
     if (max_step_tokens < 1 || max_step_tokens > kMaxStepTokens) {
       ThrowValueError("max_step_tokens is " + std::to_string(max_step_tokens) + " but must be between 1 and " +
@@ -229,6 +243,7 @@ class PyRuntime {
   const std::vector<GroupSpec> groups_;
   const PlanReader reader_;
   const AlignedBuffer pool_;
+  const size_t num_workers_;
   const size_t num_lanes_;
   size_t vocab_size_ = 0;
   std::string target_;
@@ -248,7 +263,7 @@ void BindRuntime(nb::module_& module) {
            nb::arg("blocking_seed"), nb::arg("poison"), nb::arg("observes_logits"), nb::keep_alive<1, 3>(),
            "Take a tape over with what it refers to, and start one worker for each core.")
       .def("join", &PyRuntime::Join, nb::arg("join"), "Return the seat of a core.step.Join.")
-      .def("submit", &PyRuntime::Submit, nb::arg("plan"), nb::arg("seats"), nb::arg("grant_seats"), nb::arg("broken"),
+      .def("submit", &PyRuntime::Submit, nb::arg("plan"), nb::arg("seats"), nb::arg("grant_seats"),
            "Queue a core.step.StepPlan with the seats of its chunks and of its grants.")
       .def("assign", &PyRuntime::Assign, nb::arg("shares"), "Give each lane its workers.")
       .def("suspend", &PyRuntime::Suspend, nb::arg("lane"), "Stop a lane within one unit of work.")

@@ -56,9 +56,9 @@ bool SameBits(const std::vector<double>& left, const std::vector<double>& right)
 struct PaddedRow {
   PaddedRow(size_t count, unsigned seed, float width, bool coarse = false) : size(count), storage(count + 80, kNan) {
     std::mt19937 generator(seed);
-    std::normal_distribution<float> normal(0.0f, width);
+    std::normal_distribution<float> normal(0.0f, 1.0f);  // not of `width`, which may be 0
     for (size_t at = 0; at < count; ++at) {
-      const float value = normal(generator);
+      const float value = width * normal(generator);
       z()[at] = coarse ? std::nearbyint(value * 4.0f) / 4.0f : value;  // coarse: most values are shared
     }
   }

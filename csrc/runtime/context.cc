@@ -92,7 +92,6 @@ void Context::LayOutChunks() {
       const int32_t slot = static_cast<int32_t>(chunk.spec.start + i);
       positions_.push_back(chunk.spec.positions.empty() ? slot : chunk.spec.positions[i]);
     }
-    if (chunk.spec.cancelled) Cancel(chunk);
   }
   tokens_.resize(row, 0);
 }

@@ -76,8 +76,13 @@ struct Runtime::Impl {
       worker.scratch = std::make_unique<Scratch>(machine);
       arena_bytes += worker.scratch->num_bytes();
     }
-    for (size_t i = 0; i < workers.size(); ++i) {
-      workers[i].thread = std::thread([this, i] { Work(workers[i], this->config.cores[i]); });
+    try {
+      for (size_t i = 0; i < workers.size(); ++i) {
+        workers[i].thread = std::thread([this, i] { Work(workers[i], this->config.cores[i]); });
+      }
+    } catch (...) {  // The system gives no more threads: those that there are must end before their memory goes.
+      Close();
+      throw;
     }
   }
 
@@ -289,9 +294,9 @@ struct Runtime::Impl {
     for (uint32_t lane = 0; lane < lanes.size(); ++lane) {
       lanes[lane].num_workers = static_cast<uint32_t>(std::count(lane_of.begin(), lane_of.end(), lane));
     }
-    for (size_t i = 0; i < workers.size(); ++i) {
-      if (workers[i].lane.exchange(lane_of[i], std::memory_order_seq_cst) != lane_of[i]) workers[i].Wake();
-    }
+    for (size_t i = 0; i < workers.size(); ++i) workers[i].lane.store(lane_of[i], std::memory_order_seq_cst);
+    // Those that stay, too: a worker that was woken for a lane's work may have left it before it came.
+    WakeAll();
   }
 
   void Suspend(uint32_t lane) {

@@ -100,7 +100,6 @@ struct ChunkSpec {
   std::vector<int32_t> positions;  // empty: start, start + 1, ...
   std::vector<OutputSpec> outputs;
   std::vector<MaskSpec> masks;
-  bool cancelled = false;  // behind a chunk that was cancelled or failed: skipped from the start
 };
 
 struct StepSpec {

@@ -101,11 +101,27 @@ TEST(ALargeProductIsCutForEveryWorkerAndATinyOneNotAtAll) {
   CHECK(SplitGemm(ShapeOf(1, 576, {3072}), {2}).num_units() >= 8);
   CHECK(SplitGemm(ShapeOf(512, 576, {96, 96}), {16}).num_units() >= 64);
   CHECK_EQ(SplitGemm(ShapeOf(0, 576, {96}), {2}).num_rows, 0u);
-  // More units than can be claimed are never made, at the worst of random blockings.
-  for (uint64_t seed = 0; seed < 200; ++seed) {
-    Draws draws(seed);
-    CHECK(SplitGemm(ShapeOf(4096, 64, {16384}), {2, &draws}).num_units() <= kMaxUnits);
-  }
+}
+
+// Rows and panels of a block, as SplitGemm draws them.
+uint64_t CellsOfBlock(uint64_t seed) {
+  Draws draws(seed);
+  const uint64_t rows = draws.Between(1, 4096);
+  return rows * draws.Between(1, 16384);
+}
+
+TEST(MoreUnitsThanCanBeClaimedAreNeverMade) {
+  // Blocks of 32 cells would be two million units: one seed of half a million draws such.
+  uint64_t seed = 0;
+  while (CellsOfBlock(seed) > 32) ++seed;
+  Draws draws(seed);
+  const GemmShape shape = ShapeOf(4096, 64, {16384});
+  const GemmSplit split = SplitGemm(shape, {2, &draws});
+  CHECK(split.num_units() <= kMaxUnits);
+  CHECK(split.num_units() > kMaxUnits / 8);
+  // Every eight rows of a head would be a unit of their own.
+  const std::vector<ChunkExtent> longest = {{0, 1u << 20, 0}};
+  CHECK_EQ(SplitAttend(Heads(16, 1, 64), longest, {2}).num_units(), kMaxUnits);
 }
 
 TEST(RowUnitsCoverEveryRowOnce) {

@@ -13,7 +13,13 @@ from datetime import datetime
 from plait.api.model_text import ModelText
 from plait.assembly import assemble
 from plait.config.engine_options import EngineOptions
-from plait.config.machine import available_memory_bytes, one_of_each_core, processor_quota, usable_processors
+from plait.config.machine import (
+    available_memory_bytes,
+    one_of_each_core,
+    processor_quota,
+    resident_bytes,
+    usable_processors,
+)
 from plait.config.resolve import ModelFacts, Processors, Sizes, Workers, resolve_sizes, resolve_workers
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
@@ -43,7 +49,7 @@ from plait.weights.names import load_gguf_weights, rope_factors
 from plait.weights.sources import resolve_model
 from plait.weights.table import WeightTable
 
-MIB = 1024 * 1024
+KIB, MIB = 1024, 1024 * 1024
 CACHE_DTYPE_BYTES = {"f32": 4, "f16": 2}
 NO_NATIVE = (
     "{reason}; reinstall Plait where a C++ compiler is (GCC 11 or Clang 14 and newer), or take --executor reference"
@@ -211,8 +217,25 @@ def _native_executor(
     held = executor.footprint
     return executor, [
         f"{executor.target} instructions, {_workers_text(workers)}",
-        f"resident memory: {held.weights / MIB:,.0f} MiB of packed weights, {held.arena / MIB:,.0f} MiB of "
-        f"activations, and the KV cache as it fills, up to {held.cache / MIB:,.0f} MiB",
+        *memory_texts(resident_bytes(), held.weights, held.arena, layout),
+    ]
+
+
+def memory_texts(now: int | None, weights: int, arena: int, layout: CacheLayout) -> list[str]:
+    """What a look at the process with `ps` shows: now, and later. `now` holds the interpreter and its libraries too.
+
+    Activations and the cache are taken from the system when they are first written.
+    """
+    per_block = " and ".join(
+        f"{placed.block_bytes / KIB:,.0f} KiB of KV cache for every {placed.tokens_per_block} tokens of a sequence"
+        for placed in layout.groups
+    )
+    whole = "" if now is None else f"{now / MIB:,.0f} MiB now: "
+    rest = "" if now is None else f", {(now - weights) / MIB:,.0f} MiB of Python and what it holds"
+    return [
+        f"resident memory: {whole}{weights / MIB:,.0f} MiB of packed weights{rest}",
+        f"later besides: up to {arena / MIB:,.0f} MiB of activations as steps grow, and {per_block}, up to "
+        f"{layout.pool_bytes / MIB:,.0f} MiB",
     ]
 
 

@@ -120,12 +120,14 @@ class Story:
         return next(differing, limit)
 
 
-def write_stories(random: np.random.Generator, num_groups: int, count: int = 12) -> list[Story]:
+def write_stories(
+    random: np.random.Generator, num_groups: int, vocab_size: int = VOCAB_SIZE, count: int = 12
+) -> list[Story]:
     """Prompts of all lengths, some longer than a key tile, most of them beginning as an earlier one does."""
     stories: list[Story] = []
     for index in range(count):
         length = int(random.integers(250, 300)) if index in (1, 4) else int(random.integers(1, 60))
-        prompt = [int(token) for token in random.integers(0, VOCAB_SIZE, length)]
+        prompt = [int(token) for token in random.integers(0, vocab_size, length)]
         if stories and index % 3 != 0:
             donor = stories[int(random.integers(len(stories)))]
             kept = int(random.integers(1, donor.num_prompt + 1))

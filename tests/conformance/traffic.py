@@ -65,9 +65,10 @@ class OpenPlan:
 class Traffic:
     """See the module. `happened` counts what the plans were made of."""
 
-    def __init__(self, seed: int, layout: CacheLayout) -> None:
+    def __init__(self, seed: int, layout: CacheLayout, vocab_size: int = VOCAB_SIZE) -> None:
         self.random = np.random.default_rng(seed)
-        self.stories = write_stories(self.random, len(layout.groups))
+        self.stories = write_stories(self.random, len(layout.groups), vocab_size)
+        self._vocab_size = vocab_size
         self.happened: Counter[str] = Counter()
         self.in_flight: dict[StepId, StepPlan] = {}
         self._groups = slots_of(layout)
@@ -294,7 +295,7 @@ class Traffic:
                 first = int(self.random.integers(num_rows))
                 count = int(self.random.integers(1, min(num_rows - first, 5) + 1))
                 if kind is OutputKind.LOGPROBS:
-                    targets = tuple(int(token) for token in self.random.integers(0, VOCAB_SIZE, count))
+                    targets = tuple(int(token) for token in self.random.integers(0, self._vocab_size, count))
                     outputs.append(Outputs(first, count, kind, targets, top=int(self.random.integers(4))))
                 elif first + count < num_rows:
                     outputs.append(Outputs(first, count, kind))
@@ -307,8 +308,8 @@ class Traffic:
         rows = [out.first for out in chunk.outputs if out.kind is OutputKind.SAMPLE and self.chance(0.15)]
         allowed = {}
         for row in rows:
-            bits = self.random.random(VOCAB_SIZE) < 0.25
-            bits[[0, VOCAB_SIZE - 1]] = True
+            bits = self.random.random(self._vocab_size) < 0.25
+            bits[[0, self._vocab_size - 1]] = True
             allowed[row] = np.packbits(bits, bitorder="little").tobytes()
             self.happened["masks"] += 1
         return allowed

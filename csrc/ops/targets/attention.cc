@@ -165,6 +165,8 @@ PLAIT_INLINE const uint8_t* UnitOf(const AttendCall& call, size_t tile, size_t u
   const CachePlace& place = call.place;
   const size_t slot = tile * kKeyTile + unit * kUnitKeys;
   const size_t inside = slot % place.tokens_per_block;
+  // A unit may begin before the first slot that is seen, where a sequence that joined late has no block.
+  if (call.table[slot / place.tokens_per_block] < 0) return place.pool;
   const uint16_t* keys = BlockOf<uint16_t>(call, slot / place.tokens_per_block);
   const uint16_t* values = keys + place.head_dim_k * place.tokens_per_block;
   return reinterpret_cast<const uint8_t*>(is_key ? keys + inside * place.head_dim_k

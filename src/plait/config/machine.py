@@ -33,6 +33,14 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
     return max(0, min([_proc_available(root), *(size for size in left if size is not None)]))
 
 
+def resident_bytes(root: Path = Path("/")) -> int | None:
+    """Memory that this process occupies now, as `ps` shows it: files that it has mapped and read are part of that.
+    None: the system does not tell.
+    """
+    size_kib = _numbers(root / "proc/self/status").get("VmRSS")
+    return None if size_kib is None else size_kib * 1024
+
+
 def num_cores() -> int:
     """Cores that this process may run on."""
     return len(usable_processors())

@@ -12,6 +12,7 @@ from plait.config.machine import (
     num_cores,
     one_of_each_core,
     processor_quota,
+    resident_bytes,
     usable_processors,
 )
 
@@ -119,6 +120,12 @@ def test_old_groups_are_found_by_their_controller(tmp_path: Path) -> None:
 def test_a_path_that_leads_nowhere_leaves_the_groups_that_are_seen(line: str, tmp_path: Path) -> None:
     files = {"/proc/self/cgroup": line, "memory.max": f"{8 * GIB}", "memory.current": f"{3 * GIB}"}
     assert available_memory_bytes(machine(tmp_path, files)) == 5 * GIB
+
+
+def test_resident_memory_is_what_the_kernel_says_of_this_process(tmp_path: Path) -> None:
+    status = "Name:\tplait\nVmHWM:\t  9999 kB\nVmRSS:\t  2048 kB\nThreads:\t3\n"
+    assert resident_bytes(machine(tmp_path / "linux", {"/proc/self/status": status})) == 2 * 2**20
+    assert resident_bytes(tmp_path) is None
 
 
 def test_this_machine_has_memory_and_cores() -> None:

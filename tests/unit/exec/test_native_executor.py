@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
@@ -342,6 +343,14 @@ def test_parameters_that_name_a_token_that_there_is_not_are_refused(
         executor.submit(first_plan(chunk_of(3), params))
 
 
+def test_a_sequence_with_penalties_brings_the_tokens_that_it_starts_behind(executor: NativeExecutor) -> None:
+    told = first_plan(chunk_of(3), SamplingParams(temperature=0.0, presence_penalty=1.0))
+    (join,) = told.roster
+    assert isinstance(join, Join)
+    with pytest.raises(InvariantError, match="starts behind 0 tokens, but joined with 2 of them"):
+        executor.submit(replace(told, roster=(replace(join, history=(1, 2)),)))
+
+
 def test_positions_end_where_it_was_told() -> None:
     program = decoder()
     made = NativeExecutor(NativeConfig(WORKERS, max_positions=3))
@@ -440,6 +449,17 @@ def test_panels_take_what_belongs_to_them_and_nothing_else() -> None:
         _native.Panels([(tape.Scheme.Q5_K, 4, 288)])
     with pytest.raises(ValueError, match="scheme is 11 but must be between 0 and 10"):
         _native.Panels([(11, 4, 32)])
+
+
+def test_a_runtime_has_workers_and_lanes_and_gives_a_lane_no_worker_that_there_is_not(executor: NativeExecutor) -> None:
+    for workers, lanes, said in (([], 2, "0 workers; 1 to"), ([-1], 0, "0 lanes; 1 to"), ([-1], 65, "65 lanes; 1 to")):
+        with pytest.raises(ValueError, match=said):
+            _native.Runtime(object(), _native.Panels([]), [], [], [], 0, workers, lanes, 1, "", 0, False, False)
+    runtime = executor._loaded().runtime
+    with pytest.raises(ValueError, match="1 shares for 2 lanes"):
+        runtime.assign([[0]])
+    with pytest.raises(ValueError, match=f"worker {len(WORKERS)} of {len(WORKERS)}"):
+        runtime.assign([[0], [len(WORKERS)]])
 
 
 def test_pages_of_a_file_are_let_go_once_their_matrix_is_packed(tmp_path: Path) -> None:

@@ -174,6 +174,28 @@ def test_queries_that_are_read_before_the_cache_is_written_are_rotated_in_time()
     assert middle.index(OpKind.ROPE) < len(middle) - 1 - middle[::-1].index(OpKind.GEMM)
 
 
+def test_what_is_computed_of_tokens_comes_before_rows_of_them_are_selected() -> None:
+    b = ProgramBuilder("made-up")
+    group = b.kv_group("full", 1, 1, WIDTH)
+    b.span("all", "all")
+    x = b.embed("embed", 24, WIDTH)
+    rows = b.select(x)
+    k = b.linear(x, "k", WIDTH)
+    b.cache_write(k, k, group, 0)
+    b.sample(b.linear(rows, "head", 24))
+    program = b.finish()
+    tape = lower(program, schemes(program, Scheme.F32))
+    assert kinds(tape) == [
+        OpKind.EMBED,
+        OpKind.GEMM,
+        OpKind.CACHE_WRITE,
+        OpKind.SELECT,
+        OpKind.GEMM,
+        OpKind.SAMPLE,
+    ]
+    assert tape.first_output_op == 3
+
+
 PROGRAMS: Mapping[str, Program] = {
     **{name: odd.build(body) for name, (body, _) in odd.PROGRAMS.items()},
     "a llama": smollm2(3),

@@ -154,7 +154,7 @@ class NativeExecutor:
         with self._lock:
             if self._closed:
                 raise InvariantError(f"step {plan.step} was submitted to a closed executor")
-            seats = state.intake.submit(plan)
+            state.intake.submit(plan)
             rows = state.rows
             for change in plan.roster:
                 if isinstance(change, Join):
@@ -171,7 +171,6 @@ class NativeExecutor:
                 plan,
                 [rows[chunk.seq].seat for chunk in plan.chunks],
                 [rows[grant.seq].seat for grant in plan.blocks],
-                [seat.broken for seat in seats],
             )
 
     def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
@@ -230,8 +229,8 @@ class NativeExecutor:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-        if self._state is not None:
-            self._state.runtime.close()
+            if self._state is not None:
+                self._state.runtime.close()
 
     def _loaded(self) -> _Loaded:
         if self._state is None:
