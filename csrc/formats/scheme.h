@@ -47,8 +47,8 @@ struct WeightPanels {
 };
 
 // Rows quantised for the integer schemes: x[r, k] ~ scales[r, k / 32] * values[r, k], values in [-127, 127];
-// sums[r, g] are two signed 16-bit numbers: the sum of the group's first 16 values, in the lower bits, and of the
-// others.
+// sums[r, g] are two signed 16-bit numbers: the sum of the group's first 16 values, in the lower bits, and of all
+// of them.
 struct QuantizedRows {
   int8_t* values = nullptr;  // [rows][depth]
   float* scales = nullptr;   // [rows][depth / 32]

@@ -135,7 +135,8 @@ void QuantizeByDefinition(const float* x, size_t count, Rows& rows, size_t first
     for (size_t k = 0; k < kGroupSize; ++k) {
       const int value = zero ? 0 : static_cast<int>(std::nearbyint(group[k] * (127.0f / largest)));
       rows.values[(first_group + g) * kGroupSize + k] = static_cast<int8_t>(value);
-      sums[k / 16] += value;
+      sums[0] += k < 16 ? value : 0;
+      sums[1] += value;
     }
     rows.sums[first_group + g] = sums[1] * 0x10000 + (sums[0] & 0xffff);
   }

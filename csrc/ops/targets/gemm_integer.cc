@@ -57,8 +57,9 @@ struct ColumnScales {
     return Half(c, g, 0);
   }
   inline __attribute__((always_inline)) F32 Minimum(size_t c, size_t g) const {
-    if constexpr (HasBlockScales(kScheme)) return Mul(Half(c, g, 1), FloatOfInt(SubScale(c, g, 1)));
-    return Half(c, g, 1);
+    if constexpr (!HasBlockScales(kScheme)) return Half(c, g, 1);
+    // These are subtracted. Both products are exact.
+    return Mul(Mul(Half(c, g, 1), FloatOfInt(SubScale(c, g, 1))), Broadcast(-1.0f));
   }
   // Fetches those of group g of the panel whose codes begin at `next`, which are of the same shape.
   inline __attribute__((always_inline)) void Fetch(const uint8_t* next, size_t code_bytes, size_t g) const {
@@ -119,10 +120,8 @@ void MultiplyTile(const Tile& tile) {
       for (size_t c = 0; c < kRegisters; ++c) minima[c] = scales.Minimum(c, g);
 #pragma GCC unroll 16
       for (size_t r = 0; r < kRows; ++r) {
-        // The block scales' minima are subtracted.
-        constexpr int16_t kSign = HasBlockScales(kScheme) ? -1 : 1;
         const size_t at = r * groups + g;
-        const F32 total = Mul(FloatOfInt(WeightedSums<kSign, kSign>(rows.sums[at])), Broadcast(rows.scales[at]));
+        const F32 total = Mul(FloatOfInt(SumOfAll(rows.sums[at])), Broadcast(rows.scales[at]));
 #pragma GCC unroll 16
         for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = Fma(minima[c], total, sums[r][c]);
       }

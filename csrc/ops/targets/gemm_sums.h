@@ -61,13 +61,20 @@ struct SpanLines {
   static constexpr size_t kUpper = HighBits(kScheme) / NumSpans(kScheme);
 };
 
-// What the two sums of a row's group are multiplied by, so that weights without their zero come out.
+// What the two sums of a row's group, of its first half and of all, are multiplied by for minus the zero of each
+// weight.
 template <Scheme kScheme, size_t kSpan>
 struct ZeroFactors {
-  static constexpr int16_t kZero = -ZeroCode(kScheme);
-  static constexpr int16_t kFirst = kSpan == 0 ? kZero : 0;
-  static constexpr int16_t kSecond = NumSpans(kScheme) == 1 || kSpan == 1 ? kZero : 0;
+  static constexpr int16_t kZero = ZeroCode(kScheme);
+  static constexpr int16_t kFirst = NumSpans(kScheme) == 1 ? 0 : kSpan == 0 ? -kZero : kZero;
+  static constexpr int16_t kAll = NumSpans(kScheme) == 2 && kSpan == 0 ? 0 : -kZero;
 };
+
+constexpr int Log2(int32_t number) {
+  int exponent = 0;
+  while (number >> exponent > 1) ++exponent;
+  return exponent;
+}
 
 // Two 16-bit numbers as one, the first in the lower bits.
 constexpr int32_t TwoShorts(int16_t first, int16_t second) {
@@ -81,11 +88,19 @@ constexpr int32_t TwoShorts(int16_t first, int16_t second) {
 inline constexpr size_t kMaxIntegerRows = 6;
 inline constexpr size_t kMaxIntegerPanels = 2;
 
-// kFirst and kSecond times the two sums of a group, in every lane.
-template <int16_t kFirst, int16_t kSecond>
-PLAIT_INLINE I32 WeightedSums(int32_t sums) {
-  constexpr int32_t kFactors = TwoShorts(kFirst, kSecond);
-  return {_mm512_madd_epi16(_mm512_set1_epi32(sums), _mm512_set1_epi32(kFactors))};
+// The sum of all values of a row's group, in every lane.
+PLAIT_INLINE I32 SumOfAll(int32_t sums) { return {_mm512_srai_epi32(_mm512_set1_epi32(sums), 16)}; }
+
+// Minus the zero of the weights times the values' sum. Shifts leave the multiplying ports alone.
+template <Scheme kScheme, size_t kSpan>
+PLAIT_INLINE I32 ZeroPart(int32_t sums) {
+  using Factors = ZeroFactors<kScheme, kSpan>;
+  if constexpr (Factors::kFirst == 0) {
+    return SubInt({_mm512_setzero_si512()}, ShiftLeft<Log2(Factors::kZero)>(SumOfAll(sums)));
+  } else {
+    constexpr int32_t kFactors = TwoShorts(Factors::kFirst, Factors::kAll);
+    return {_mm512_madd_epi16(_mm512_set1_epi32(sums), _mm512_set1_epi32(kFactors))};
+  }
 }
 
 // Quad kQuad of every column of a panel.
@@ -112,13 +127,12 @@ PLAIT_INLINE __m512i QuadOf(const uint8_t* codes) {
 template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
 PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t panel_bytes, NextWeights& next, const GroupRows<kRows>& values,
                           const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][kPanels]) {
-  using Factors = ZeroFactors<kScheme, kSpan>;
   using Lines = SpanLines<kScheme, kSpan>;
   // Weights are stored unsigned: their zero times the sum of the values makes up for it.
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
     I32 start = {_mm512_setzero_si512()};
-    if constexpr (Factors::kZero != 0) start = WeightedSums<Factors::kFirst, Factors::kSecond>(value_sums[r * groups]);
+    if constexpr (ZeroCode(kScheme) != 0) start = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) sums[r][p] = start;
   }
@@ -168,11 +182,19 @@ PLAIT_INLINE void AddShorts(__m256i& sum, __m256i addend) {
   asm("" : "+x"(sum));
 }
 
-// kFirst and kSecond times the two sums of a group, in every lane.
-template <int16_t kFirst, int16_t kSecond>
-PLAIT_INLINE I32 WeightedSums(int32_t sums) {
-  constexpr int32_t kFactors = TwoShorts(kFirst, kSecond);
-  return {_mm256_madd_epi16(_mm256_set1_epi32(sums), _mm256_set1_epi32(kFactors))};
+// The sum of all values of a row's group, in every lane.
+PLAIT_INLINE I32 SumOfAll(int32_t sums) { return {_mm256_srai_epi32(_mm256_set1_epi32(sums), 16)}; }
+
+// Minus the zero of the weights times the values' sum. Shifts leave the multiplying ports alone.
+template <Scheme kScheme, size_t kSpan>
+PLAIT_INLINE I32 ZeroPart(int32_t sums) {
+  using Factors = ZeroFactors<kScheme, kSpan>;
+  if constexpr (Factors::kFirst == 0) {
+    return SubInt({_mm256_setzero_si256()}, ShiftLeft<Log2(Factors::kZero)>(SumOfAll(sums)));
+  } else {
+    constexpr int32_t kFactors = TwoShorts(Factors::kFirst, Factors::kAll);
+    return {_mm256_madd_epi16(_mm256_set1_epi32(sums), _mm256_set1_epi32(kFactors))};
+  }
 }
 
 // Quad kQuad of the columns of half c of a panel.
@@ -226,15 +248,14 @@ PLAIT_INLINE void SumBytes(const uint8_t* codes, NextWeights& next, const GroupR
 template <Scheme kScheme, size_t kSpan, size_t kRows>
 PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const GroupRows<kRows>& values,
                              const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][2]) {
-  using Factors = ZeroFactors<kScheme, kSpan>;
   using Lines = SpanLines<kScheme, kSpan>;
   constexpr bool kFits = HighBits(kScheme) == 0;  // eight pairs of at most 2 * 15 * 127 fit 16 bits
   const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
     sums[r][0].raw = sums[r][1].raw = _mm256_setzero_si256();
-    if constexpr (!kFits && Factors::kZero != 0) {
-      sums[r][0] = sums[r][1] = WeightedSums<Factors::kFirst, Factors::kSecond>(value_sums[r * groups]);
+    if constexpr (!kFits && ZeroCode(kScheme) != 0) {
+      sums[r][0] = sums[r][1] = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
     }
   }
   for (size_t line = 0; line < Lines::kUpper; ++line) next.Fetch<1>(0);
@@ -269,8 +290,8 @@ PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const Grou
     for (size_t r = 0; r < kRows; ++r) {
       for (size_t c = 0; c < 2; ++c) {
         sums[r][c].raw = _mm256_madd_epi16(sums[r][c].raw, ones);
-        if constexpr (Factors::kZero != 0) {
-          sums[r][c] = AddInt(sums[r][c], WeightedSums<Factors::kFirst, Factors::kSecond>(value_sums[r * groups]));
+        if constexpr (ZeroCode(kScheme) != 0) {
+          sums[r][c] = AddInt(sums[r][c], ZeroPart<kScheme, kSpan>(value_sums[r * groups]));
         }
       }
     }
@@ -292,14 +313,14 @@ PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, const
 inline constexpr size_t kMaxIntegerRows = 2;
 inline constexpr size_t kMaxIntegerPanels = 1;
 
-PLAIT_INLINE int32_t ScalarWeightedSums(int32_t sums, int32_t first, int32_t second) {
-  return static_cast<int16_t>(sums) * first + (sums >> 16) * second;
-}
+// The sum of all values of a row's group, in every lane.
+PLAIT_INLINE I32 SumOfAll(int32_t sums) { return BroadcastInt(sums >> 16); }
 
-// kFirst and kSecond times the two sums of a group, in every lane.
-template <int16_t kFirst, int16_t kSecond>
-PLAIT_INLINE I32 WeightedSums(int32_t sums) {
-  return BroadcastInt(ScalarWeightedSums(sums, kFirst, kSecond));
+// Minus the zero of the weights times the values' sum.
+template <Scheme kScheme, size_t kSpan>
+PLAIT_INLINE int32_t ZeroPart(int32_t sums) {
+  using Factors = ZeroFactors<kScheme, kSpan>;
+  return static_cast<int16_t>(sums) * Factors::kFirst + (sums >> 16) * Factors::kAll;
 }
 
 #if defined(__SSE2__)
@@ -338,12 +359,11 @@ PLAIT_INLINE __m128i QuadOf(const uint8_t* codes, size_t c) {
 template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
 PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, const GroupRows<kRows>& values,
                           const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][4]) {
-  using Factors = ZeroFactors<kScheme, kSpan>;
   constexpr size_t kQuads = kQuadsPerGroup / NumSpans(kScheme);
   const __m128i low_byte = _mm_set1_epi16(255);
   __m128i acc[kRows][4];
   for (size_t r = 0; r < kRows; ++r) {
-    const int32_t start = ScalarWeightedSums(value_sums[r * groups], Factors::kFirst, Factors::kSecond);
+    const int32_t start = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
     for (size_t c = 0; c < 4; ++c) acc[r][c] = _mm_set1_epi32(start);
   }
   for (size_t i = 0; i < LinesPerGroup(kScheme) / NumSpans(kScheme); ++i) next.Fetch<1>(0);
@@ -382,11 +402,10 @@ PLAIT_INLINE int32_t CodeOf(const uint8_t* codes, size_t byte) {
 template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
 PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights&, const GroupRows<kRows>& values,
                           const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][4]) {
-  using Factors = ZeroFactors<kScheme, kSpan>;
   constexpr size_t kQuads = kQuadsPerGroup / NumSpans(kScheme);
   for (size_t r = 0; r < kRows; ++r) {
     int32_t columns[kPanelColumns];
-    const int32_t start = ScalarWeightedSums(value_sums[r * groups], Factors::kFirst, Factors::kSecond);
+    const int32_t start = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
     for (size_t j = 0; j < kPanelColumns; ++j) columns[j] = start;
     ForEach<kSpan * kQuads, (kSpan + 1) * kQuads>([&](auto index) __attribute__((always_inline)) {
       constexpr size_t kQuad = decltype(index)::kValue;
