@@ -243,9 +243,9 @@ def _arguments() -> argparse.Namespace:
 
 def measure(model: LoadedModel, given: argparse.Namespace, fingerprints: dict[str, str]) -> Iterator[Nearness]:
     """Every cache type of one file."""
-    limit = given.text_tokens if given.quick else None
-    prompts = [Text(_encode(model, line)[:limit]) for line in _json_lines(GOLDEN_PROMPTS, None)]
-    texts = list(_with_known([_encode(model, body)[: given.text_tokens] for body in _bodies(given)]))
+    most = model.config.max_positions
+    prompts = [Text(_encode(model, line)[: QUICK_TOKENS if given.quick else most]) for line in _golden_prompts()]
+    texts = list(_with_known([_encode(model, body)[: min(given.text_tokens, most)] for body in _bodies(given)]))
     longest = max(len(text.ids) for text in [*prompts, *texts])
     exact = Scorer(model, "f32", "f32", longest)
     schemes = {cache: Scorer(model, "auto", cache, longest) for cache in CACHE_BYTES}
@@ -267,13 +267,15 @@ def measure(model: LoadedModel, given: argparse.Namespace, fingerprints: dict[st
         scorer.close()
 
 
-def _json_lines(path: Path, count: int | None) -> list[JsonObject]:
-    with path.open("rb") as file:
-        return [read_object(line) for line in islice(file, count)]
+def _golden_prompts() -> Iterator[JsonObject]:
+    with GOLDEN_PROMPTS.open("rb") as file:
+        yield from map(read_object, file)
 
 
 def _bodies(given: argparse.Namespace) -> Iterator[JsonObject]:
-    for line in _json_lines(Path(given.texts), given.num_texts):
+    with open(given.texts, "rb") as file:
+        lines = [read_object(line) for line in islice(file, given.num_texts)]
+    for line in lines:
         if not isinstance(body := line.get("body"), dict):
             raise ValueError(f"{given.texts} has a line without a body; give a file as `plait batch` takes it")
         yield body

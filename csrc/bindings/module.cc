@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <string>
@@ -35,6 +36,9 @@ namespace {
 
 // 2^24 doubles are 128 MiB: far beyond what sampling draws for one token, and small enough never to hurt.
 constexpr uint64_t kMaxDraws = uint64_t{1} << 24;
+
+// Revision of everything below and of what the bindings read, the same number as in exec/native/presence.py.
+constexpr int kInterface = 1;
 
 #if defined(__clang__)
 constexpr const char* kCompiler = "clang " __clang_version__;
@@ -73,19 +77,32 @@ nb::tuple NamesOf(const std::vector<Target>& targets) {
 nb::dict BuildInfo() {
   nb::dict info;
   info["version"] = PLAIT_VERSION;
+  info["interface"] = kInterface;
   info["compiler"] = kCompiler;
   info["flags"] = PLAIT_COMPILE_FLAGS;
   info["targets"] = NamesOf(CompiledTargets());
   return info;
 }
 
+// A part of an argument that cannot be converted, such as an attribute of a plan; nanobind's own is a RuntimeError.
+void TranslateCastErrors(const std::exception_ptr& error, void*) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const nb::cast_error&) {
+    PyErr_SetString(PyExc_TypeError, "an argument holds something of another type than is needed there");
+  }
+}
+
 }  // namespace
 }  // namespace plait
 
 NB_MODULE(_native, module) {
+  nb::register_exception_translator(&plait::TranslateCastErrors);
   module.doc() = "The native CPU runtime of Plait.";
-  module.def("build_info", &plait::BuildInfo,
-             "Say how this module was built: version, compiler, flags, and the instruction sets it holds code for.");
+  module.def(
+      "build_info", &plait::BuildInfo,
+      "Say how this module was built: version, revision of the interface, compiler, flags, and the instruction sets "
+      "it holds code for.");
   module.def(
       "targets", [] { return plait::NamesOf(plait::SupportedTargets()); },
       "Return those of the instruction sets that this machine runs, from the most modest to the best.");

@@ -21,6 +21,8 @@ namespace {
 
 constexpr size_t kMaxThreads = 1024;
 constexpr uint64_t kMaxSide = uint64_t{1} << 31;
+// Beyond any machine's memory, and far from where sums of sizes overflow.
+constexpr size_t kMaxBytes = size_t{1} << 48;
 
 WeightPanels MatrixOf(nb::handle shape) {
   const nb::tuple parts = nb::cast<nb::tuple>(shape);
@@ -60,8 +62,13 @@ void PackSideBySide(const WeightPanels& matrix, const uint8_t* rows, size_t num_
 Panels::Panels(nb::sequence shapes) {
   size_t num_bytes = 0;
   for (nb::handle shape : shapes) {
-    matrices_.push_back(MatrixOf(shape));
-    num_bytes += matrices_.back().num_panels() * matrices_.back().bytes_per_panel;
+    const WeightPanels matrix = MatrixOf(shape);
+    const size_t left = kMaxBytes - num_bytes;
+    if (matrix.bytes_per_panel != 0 && matrix.num_panels() > left / matrix.bytes_per_panel) {
+      ThrowValueError("the matrices take more than " + std::to_string(kMaxBytes) + " bytes");
+    }
+    num_bytes += matrix.num_panels() * matrix.bytes_per_panel;
+    matrices_.push_back(matrix);
   }
   is_packed_.resize(matrices_.size());
   memory_ = AlignedBuffer(num_bytes);

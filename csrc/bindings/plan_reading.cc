@@ -39,8 +39,6 @@ void AppendIndices(nb::handle values, const char* name, std::vector<int32_t>& in
 
 double Number(nb::handle of, const char* name) { return nb::cast<double>(nb::getattr(of, name)); }
 
-const SeatRef& SeatOf(nb::handle handle) { return nb::cast<const SeatHandle&>(handle).seat; }
-
 void CheckSize(const char* what, size_t count, size_t expected) {
   if (count == expected) return;
   ThrowValueError(std::to_string(count) + " " + what + " for " + std::to_string(expected));
@@ -163,6 +161,12 @@ void PlanReader::ReadMasks(nb::handle masks, StepSpec& step) const {
     step.chunks[found->second].masks.push_back(
         {CheckedNumber<uint32_t>(row_.of(mask), "row"), std::vector<uint8_t>(bits, bits + allowed.size())});
   }
+}
+
+const SeatRef& PlanReader::SeatOf(nb::handle handle) const {
+  const auto& seat = nb::cast<const SeatHandle&>(handle);
+  if (seat.runtime != runtime_) ThrowValueError("a seat of another runtime; join the sequence here");
+  return seat.seat;
 }
 
 size_t PlanReader::ReadGroup(nb::handle of) const {

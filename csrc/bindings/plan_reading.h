@@ -9,6 +9,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "runtime/runtime.h"
 
@@ -17,11 +18,13 @@ namespace plait {
 // A seat as Python holds it.
 struct SeatHandle {
   SeatRef seat;
+  uint64_t runtime = 0;  // number of the runtime that it joined
 };
 
 class PlanReader {
  public:
-  explicit PlanReader(size_t num_groups) : num_groups_(num_groups) {}
+  // `runtime`: whose seats plans may name.
+  explicit PlanReader(size_t num_groups, uint64_t runtime = 0) : num_groups_(num_groups), runtime_(runtime) {}
 
   JoinSpec ReadJoin(nanobind::handle join) const;
 
@@ -43,8 +46,10 @@ class PlanReader {
   MoveSpec ReadMove(nanobind::handle move) const;
   void ReadMasks(nanobind::handle masks, StepSpec& step) const;
   size_t ReadGroup(nanobind::handle of) const;
+  const SeatRef& SeatOf(nanobind::handle handle) const;
 
   const size_t num_groups_;
+  const uint64_t runtime_;
   const Name step_{"step"}, lane_{"lane"}, blocks_{"blocks"}, moves_{"moves"}, chunks_{"chunks"}, sampling_{"sampling"};
   const Name seq_{"seq"}, start_{"start"}, num_tokens_{"num_tokens"}, tokens_{"tokens"}, positions_{"positions"},
       outputs_{"outputs"};

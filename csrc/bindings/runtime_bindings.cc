@@ -11,11 +11,14 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/aligned.h"
@@ -35,6 +38,7 @@ namespace {
 constexpr size_t kMaxWorkers = 1024;
 constexpr size_t kMaxLanes = 64;
 constexpr size_t kMaxStepTokens = size_t{1} << 20;
+constexpr int kMaxProcessor = (1 << 16) - 1;
 
 const Kernels& KernelsOf(Target target) {
   switch (target) {
@@ -58,6 +62,12 @@ const Kernels& KernelsNamed(const std::string& name) {
     known += (known.empty() ? "" : ", ") + std::string(TargetName(target));
   }
   ThrowValueError("target is " + name + " but this machine runs " + known);
+}
+
+// Numbers runtimes, so that a seat tells where it belongs.
+uint64_t NextRuntimeNumber() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
 }
 
 // Logits of output rows by step, kept until they are taken.
@@ -121,11 +131,12 @@ class PyRuntime {
             size_t pool_bytes, const std::vector<int>& cores, size_t num_lanes, size_t max_step_tokens,
             const std::string& target, uint64_t blocking_seed, bool poison, bool observes)
       : groups_(ReadGroups(groups)),
-        reader_(groups_.size()),
+        number_(NextRuntimeNumber()),
+        reader_(groups_.size(), number_),
         pool_(pool_bytes),
         num_workers_(cores.size()),
         num_lanes_(num_lanes) {
-    CheckSizes(max_step_tokens);
+    CheckSizes(cores, max_step_tokens);
     Tape made = ReadTape(tape);
     made.matrices = panels.Packed();
     made.vectors = ReadVectors(vectors);
@@ -142,12 +153,17 @@ class PyRuntime {
     config.poison = poison;
     const Kernels& kernels = KernelsNamed(target);
     target_ = kernels.target;
-    runtime_ = std::make_unique<Runtime>(config, std::move(made), kernels, pool_.data(), pool_.size());
+    try {
+      runtime_ = std::make_unique<Runtime>(config, std::move(made), kernels, pool_.data(), pool_.size());
+    } catch (const std::system_error& error) {
+      PyErr_Format(PyExc_OSError, "%zu workers could not be started: %s", num_workers_, error.what());
+      throw nb::python_error();
+    }
     if (observes) runtime_->ObserveLogits(&LogitsStore::Observe, &logits_);
   }
   ~PyRuntime() { Close(); }
 
-  SeatHandle Join(nb::handle join) { return {Alive().Join(reader_.ReadJoin(join))}; }
+  SeatHandle Join(nb::handle join) { return {Alive().Join(reader_.ReadJoin(join)), number_}; }
 
   void Submit(nb::handle plan, nb::list seats, nb::list grant_seats) {
     StepSpec step = reader_.ReadPlan(plan, std::move(seats), std::move(grant_seats));
@@ -181,6 +197,7 @@ class PyRuntime {
   void Notify(int fd) { Alive().NotifyFd(fd); }
 
   bool WaitFinished(double timeout_s) {
+    if (std::isnan(timeout_s)) ThrowValueError("timeout_s is not a number");
     nb::gil_scoped_release without_gil;
     return runtime_ != nullptr && runtime_->WaitFinished(timeout_s);
   }
@@ -215,9 +232,15 @@ class PyRuntime {
   }
 
  private:
-  void CheckSizes(size_t max_step_tokens) const {
+  void CheckSizes(const std::vector<int>& cores, size_t max_step_tokens) const {
     if (num_workers_ < 1 || num_workers_ > kMaxWorkers) {
       ThrowValueError(std::to_string(num_workers_) + " workers; 1 to " + std::to_string(kMaxWorkers) + " are possible");
+    }
+    for (const int core : cores) {
+      if (core < -1 || core > kMaxProcessor) {
+        ThrowValueError("a worker is bound to processor " + std::to_string(core) + "; -1 (to none) to " +
+                        std::to_string(kMaxProcessor) + " are possible");
+      }
     }
     if (num_lanes_ < 1 || num_lanes_ > kMaxLanes) {
       ThrowValueError(std::to_string(num_lanes_) + " lanes; 1 to " + std::to_string(kMaxLanes) + " are possible");
@@ -241,6 +264,7 @@ class PyRuntime {
   }
 
   const std::vector<GroupSpec> groups_;
+  const uint64_t number_;
   const PlanReader reader_;
   const AlignedBuffer pool_;
   const size_t num_workers_;
@@ -278,7 +302,8 @@ void BindRuntime(nb::module_& module) {
       .def("counters", &PyRuntime::Counters, "Return what the workers did since the start.")
       .def("close", &PyRuntime::Close, "Stop the workers; steps in flight are abandoned.")
       .def_prop_ro("arena_bytes", &PyRuntime::arena_bytes, "Bytes for activations and scratch by now.")
-      .def_prop_ro("lane_bytes", &PyRuntime::lane_bytes, "Bytes that a lane takes when it gets its first step.")
+      .def_prop_ro("lane_bytes", &PyRuntime::lane_bytes,
+                   "Bytes that a lane takes; all but lane 0 when they get their first step.")
       .def_prop_ro("target", &PyRuntime::target, "The instruction set that its kernels use.");
 }
 

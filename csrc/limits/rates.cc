@@ -13,6 +13,7 @@
 #include <ctime>
 #include <functional>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -48,19 +49,28 @@ double RateOf(const std::vector<Piece>& pieces, double sample_s) {
   const std::vector<int> cpus = UsableCpus();
   std::atomic<size_t> num_ready{0};
   std::vector<double> rates(pieces.size());
+  std::atomic<bool> is_off{false};
   std::vector<std::thread> threads;
-  for (size_t index = 0; index < pieces.size(); ++index) {
-    threads.emplace_back([&, index] {
-      PinThread(cpus[index % cpus.size()]);
-      num_ready.fetch_add(1);
-      while (num_ready.load() < pieces.size()) std::this_thread::yield();
-      const double began = Seconds(), until = Now() + sample_s;
-      double done = 0.0;
-      do {
-        done += pieces[index]();
-      } while (Now() < until);
-      rates[index] = done / (Seconds() - began);
-    });
+  const auto work = [&](size_t index) {
+    PinThread(cpus[index % cpus.size()]);
+    num_ready.fetch_add(1);
+    while (num_ready.load() < pieces.size()) {
+      if (is_off.load()) return;
+      std::this_thread::yield();
+    }
+    const double began = Seconds(), until = Now() + sample_s;
+    double done = 0.0;
+    do {
+      done += pieces[index]();
+    } while (Now() < until);
+    rates[index] = done / (Seconds() - began);
+  };
+  try {
+    for (size_t index = 0; index < pieces.size(); ++index) threads.emplace_back(work, index);
+  } catch (const std::system_error&) {
+    is_off.store(true);
+    for (std::thread& thread : threads) thread.join();
+    throw;
   }
   double sum = 0.0;
   for (size_t index = 0; index < threads.size(); ++index) {

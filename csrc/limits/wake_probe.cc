@@ -6,6 +6,7 @@
 #include "limits/wake_probe.h"
 
 #include <chrono>
+#include <system_error>
 
 #include "limits/compute_loops.h"
 #include "limits/rates.h"
@@ -34,13 +35,20 @@ void MakeNice(int niceness) {
 }  // namespace
 
 WakeProbe::WakeProbe(int num_workers, int niceness, double gap_s) : gap_s_(gap_s) {
-  for (int index = 0; index < num_workers; ++index) {
-    threads_.emplace_back([this, niceness, index] { Work(niceness, index == 0); });
+  try {
+    for (int index = 0; index < num_workers; ++index) {
+      threads_.emplace_back([this, niceness, index] { Work(niceness, index == 0); });
+    }
+    if (num_workers == 0) threads_.emplace_back([this] { NotifyAsleep(); });
+  } catch (const std::system_error&) {
+    Stop();
+    throw;
   }
-  if (num_workers == 0) threads_.emplace_back([this] { NotifyAsleep(); });
 }
 
-WakeProbe::~WakeProbe() {
+WakeProbe::~WakeProbe() { Stop(); }
+
+void WakeProbe::Stop() {
   stop_.store(true);
   for (std::thread& thread : threads_) thread.join();
 }

@@ -27,6 +27,7 @@ class WakeProbe {
   double Wait();
 
  private:
+  void Stop();
   void Work(int niceness, bool notifies);
   void NotifyAsleep();
   void NotifyIfDue(double* next);

@@ -71,6 +71,8 @@ struct Runtime::Impl {
         workers(config.cores.size()) {
     if (config.poison) std::memset(pool, 0xFF, pool_bytes);
     lanes[0].num_workers = static_cast<uint32_t>(workers.size());
+    // Now, because a system that does not give it should say so before anybody waits for a step.
+    lanes[0].arena = TakeArena();
     for (Worker& worker : workers) {
       worker.lane = 0;
       worker.scratch = std::make_unique<Scratch>(machine);
@@ -266,13 +268,18 @@ struct Runtime::Impl {
 
   // What control does
 
+  Arena TakeArena() {
+    Arena arena(machine);
+    arena_bytes.fetch_add(Arena::BytesFor(machine), std::memory_order_relaxed);
+    return arena;
+  }
+
   void Submit(StepSpec step) {
     for (const GrantSpec& grant : step.grants) grant.seat->Grant(grant);
     Lane& lane = lanes[step.lane];
     // Nothing has run on the lane before its first step, so nobody looks at the arena yet.
     if (lane.arena.is_empty()) {
-      Arena arena(machine);
-      arena_bytes.fetch_add(Arena::BytesFor(machine), std::memory_order_relaxed);
+      Arena arena = TakeArena();
       const std::lock_guard lock(mutex);
       lane.arena = std::move(arena);
     }
@@ -366,6 +373,7 @@ struct Runtime::Impl {
     }
     finished_changed.notify_all();
     WakeAll();
+    const std::lock_guard lock(joining);  // whoever closes a second time waits for the first
     for (Worker& worker : workers) {
       if (worker.thread.joinable()) worker.thread.join();
     }
@@ -406,6 +414,7 @@ struct Runtime::Impl {
   std::atomic<int> notify_fd = -1;
 
   mutable std::mutex mutex;
+  std::mutex joining;
   std::condition_variable finished_changed;
   std::vector<Finished> finished;
   std::vector<Lane> lanes;

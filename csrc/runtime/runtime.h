@@ -155,7 +155,7 @@ class Runtime {
  public:
   // Takes the tape over, which must be free of faults (TapeFault); `pool` is the cache memory that the groups describe
   // (64-byte aligned, pool_bytes long) and, like the matrices' panels, outlives the runtime. Starts the workers. Lane 0
-  // has every worker until the first Assign.
+  // has every worker until the first Assign. Throws std::system_error if the system has no more threads.
   Runtime(const RuntimeConfig& config, Tape tape, const Kernels& kernels, uint8_t* pool, size_t pool_bytes);
   ~Runtime();
   Runtime(const Runtime&) = delete;
@@ -188,9 +188,10 @@ class Runtime {
   void ObserveLogits(LogitsObserver observer, void* context);
 
   RuntimeCounters Counters() const;
-  size_t ArenaBytes() const;  // activation arenas (a lane's comes with its first step) and workers' scratch together
-  size_t LaneBytes() const;   // the arena that a lane takes when it gets its first step
+  size_t ArenaBytes() const;  // activation arenas of lanes and scratch of workers together
+  size_t LaneBytes() const;   // the arena that a lane takes; all but lane 0 when they get their first step
 
+  // From any thread, again too.
   void Close();  // stops the workers; steps in flight are abandoned
 
  private:

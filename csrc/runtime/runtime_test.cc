@@ -168,17 +168,22 @@ TEST(AStepWithoutChunksOnlyMoves) {
   const Tokens prompt = Prompt(40, 3);
   scene.Wait(scene.Start(scene.Join(), 1, prompt));
   const SeatRef behind = scene.Join();
-  // 16 + 16 + 3 tokens out of the blocks of sequence 1 into those of 2.
-  std::vector<MoveSpec> moves;
-  for (int32_t block = 0; block < 3; ++block) {
-    const auto each = static_cast<int32_t>(testing::kBlocksEach);
-    moves.push_back({0, each + block, 0, 2 * each + block, 0, block == 2 ? 3u : 16u});
-  }
+  // 16 + 16 + 2 + 1 tokens out of the blocks of sequence 1 into those of 2.
+  const auto each = static_cast<int32_t>(testing::kBlocksEach);
+  const std::vector<MoveSpec> moves = {{0, each, 0, 2 * each, 0, 16},
+                                       {0, each + 1, 0, 2 * each + 1, 0, 16},
+                                       {0, each + 2, 0, 2 * each + 2, 0, 2},
+                                       {0, each + 2, 2, 2 * each + 2, 2, 1}};
   const int64_t moved = scene.Submit({}, {}, 0, moves);
   CHECK(scene.Wait(moved).outcome == StepOutcome::kCompleted);
   const Tokens rest(prompt.begin() + 35, prompt.end());
-  const int64_t step = scene.Submit({Scene::Chunk(behind, 2, 35, rest)}, {Scene::Grant(behind, 2)});
-  CHECK(scene.Wait(step).chunks[0].tokens == Right(model, prompt));
+  const int64_t step = scene.Submit({Scored(Scene::Chunk(behind, 2, 35, rest))}, {Scene::Grant(behind, 2)});
+  // Every bit counts: one value that is another would hardly change a token.
+  const SeatRef alone = scene.Join();
+  const int64_t whole = scene.Submit({Scored(Scene::Chunk(alone, 3, 0, prompt))}, {Scene::Grant(alone, 3)});
+  const std::vector<TokenLogprobSpec>& scored = scene.Wait(step).chunks[0].scored;
+  const std::vector<TokenLogprobSpec>& expected = scene.Wait(whole).chunks[0].scored;
+  for (size_t row = 0; row < rest.size(); ++row) CHECK_EQ(scored[row].logprob, expected[35 + row].logprob);
 }
 
 // Cancelling
@@ -214,6 +219,22 @@ TEST(OneCancelledChunkChangesNothingForTheOthers) {
   CHECK(StatusesOf(scene.Wait(second)) == (std::vector{kCancelled, kOk}));
   CHECK(scene.Wait(first).outcome == StepOutcome::kCompleted);
   CHECK(scene.Wait(second).chunks[1].tokens == Tokens{Right(model, Prompt(20, 2), 2)[1]});
+}
+
+TEST(ACancelledChunkWithATileOfOutputsTakesNoOtherTileAlong) {
+  const TinyModel model(TinyKind::kFloats);
+  SceneOptions options;
+  options.output_tile_rows = 8;
+  Scene scene(model, options);
+  scene.runtime().Suspend(0);
+  const SeatRef one = scene.Join();
+  const SeatRef two = scene.Join();
+  const int64_t step =
+      scene.Submit({Scored(Scene::Chunk(one, 1, 0, Prompt(8, 1))), Scene::Chunk(two, 2, 0, Prompt(20, 2))},
+                   {Scene::Grant(one, 1), Scene::Grant(two, 2)});
+  scene.runtime().Cancel(step, {1});
+  scene.runtime().Resume(0);
+  CHECK(scene.Wait(step).chunks[1].tokens == Right(model, Prompt(20, 2)));
 }
 
 TEST(WhatIsSubmittedBehindACancelledChunkBeforeThatWasCollectedIsCancelled) {
@@ -280,6 +301,8 @@ TEST(ALogitThatIsNotANumberFailsItsSequenceOnlyAndWhatStandsBehindIt) {
   CHECK(StatusesOf(scene.Wait(second)) == (std::vector{kCancelled, kOk}));
   const int64_t again = scene.Submit({Scene::Chunk(bad, 1, 0, Prompt(10, 1))});
   CHECK(scene.Wait(again).chunks[0].tokens == Right(model, Prompt(10, 1)));
+  const int64_t later = scene.Submit({Scene::Chunk(bad, 1, 10, {3, 49})});
+  CHECK_EQ(scene.Wait(later).chunks[0].failed_row, 11);
 }
 
 TEST(ASequenceWithoutAnAllowedTokenFails) {
@@ -292,6 +315,23 @@ TEST(ASequenceWithoutAnAllowedTokenFails) {
   CHECK(StatusesOf(scene.Wait(step)) == std::vector{ChunkStatus::kNoToken});
   chunk.masks[0].allowed[2] = 1 << 3;
   CHECK(scene.Wait(scene.Submit({chunk})).chunks[0].tokens == Tokens{19});
+}
+
+TEST(AMaskIsThatOfItsRowAndTheLastOfSeveralTokensGoesOn) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  const SeatRef seat = scene.Join();
+  Tokens text = Prompt(6, 2);
+  ChunkSpec chunk = Scene::Chunk(seat, 1, 0, text);
+  chunk.outputs[0].first = 4;
+  chunk.outputs[0].num_rows = 2;
+  chunk.masks.push_back({5, {0, 0, 1 << 3, 0, 0, 0, 0}});
+  const int64_t first = scene.Submit({chunk}, {Scene::Grant(seat, 1)});
+  const Tokens free = Right(model, {text.begin(), text.begin() + 5});
+  CHECK(free != Tokens{19});
+  CHECK(scene.Wait(first).chunks[0].tokens == (Tokens{free[0], 19}));
+  text.push_back(19);
+  CHECK(scene.Wait(scene.Submit({Scene::Next(seat, 1, 6)})).chunks[0].tokens == Right(model, text));
 }
 
 TEST(PenaltiesSeeWhatCameAndForgetWhatWasTakenBack) {

@@ -46,6 +46,10 @@ const char* NameOf(OpKind kind) {
   return "unknown";
 }
 
+// Limits far beyond any model and any memory, so that no product of sizes below overflows.
+constexpr size_t kMaxCount = size_t{1} << 20;
+constexpr size_t kMaxStride = size_t{1} << 42;
+
 size_t GroupRowBytes(const GroupSpec& group) {
   return (group.head_dim_k + group.head_dim_v) * (group.type == CacheType::kF16 ? 2 : 4);
 }
@@ -288,6 +292,7 @@ std::string BufferFault(const BufferSpec& buffer) {
   if (buffer.space != Space::kTokens && buffer.space != Space::kOutputs) return "has no space";
   if (buffer.width == 0) return "has no columns";
   if (buffer.first_byte % kCacheLine != 0) return "does not begin on a cache line";
+  if (buffer.first_byte > kMaxStride) return "begins too far from the first";
   if (buffer.quantized && buffer.width % kGroupSize != 0) return "is quantised and not a whole number of groups wide";
   return "";
 }
@@ -301,6 +306,10 @@ std::string MatrixFault(const WeightPanels& matrix) {
 
 std::string GroupFault(const GroupSpec& group) {
   if (group.tokens_per_block == 0 || group.kv_heads == 0 || group.num_layers == 0) return "is empty";
+  for (const size_t count : {group.num_layers, group.kv_heads, group.head_dim_k, group.head_dim_v}) {
+    if (count > kMaxCount) return "has more layers, heads or columns of a head than possible";
+  }
+  if (std::max(group.head_bytes, group.layer_bytes) > kMaxStride) return "has heads or layers too far apart";
   if (kKeyTile % group.tokens_per_block != 0) return "has blocks of which 256 tokens are no multiple";
   if (group.head_bytes < group.tokens_per_block * GroupRowBytes(group)) return "has heads that overlap";
   if (group.layer_bytes < group.kv_heads * group.head_bytes) return "has layers that overlap";

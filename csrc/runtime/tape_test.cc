@@ -38,7 +38,7 @@ const std::vector<std::pair<std::string, Change>>& FloatFaults() {
       {"no rope table", [](Tape& tape) { FirstOf(tape, OpKind::kRope).rope = 1; }},
       {"another size than it says", [](Tape& tape) { tape.ropes[0].cos.pop_back(); }},
       {"names cache group", [](Tape& tape) { FirstOf(tape, OpKind::kCacheWrite).group = kNone; }},
-      {"a layer that its cache group", [](Tape& tape) { FirstOf(tape, OpKind::kAttend).layer = 2; }},
+      {"a layer that its cache group", [](Tape& tape) { FirstOf(tape, OpKind::kAttend).layer = 3; }},
       {"other heads", [](Tape& tape) { FirstOf(tape, OpKind::kAttend).kv_heads = 1; }},
       {"every key", [](Tape& tape) { FirstOf(tape, OpKind::kAttend).reach = Reach::kAll; }},
       {"window of no tokens", [](Tape& tape) { FirstOf(tape, OpKind::kAttend).reach = Reach::kChunk; }},

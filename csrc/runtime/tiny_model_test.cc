@@ -26,7 +26,7 @@ constexpr uint32_t kHeads = 4;
 constexpr uint32_t kKvHeads = 2;
 constexpr uint32_t kHeadDim = 16;
 constexpr uint32_t kInner = 160;
-constexpr uint32_t kLayers = 2;
+constexpr uint32_t kLayers = 3;  // the first and the last attend alike
 constexpr uint32_t kWindow = 40;
 constexpr float kPi = 3.14159265f;
 

@@ -23,7 +23,7 @@ from plait.config.machine import (
 from plait.config.resolve import ModelFacts, Processors, Sizes, Workers, resolve_sizes, resolve_workers
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
-from plait.core.errors import ModelError, UsageError
+from plait.core.errors import ModelError, PlaitError, UsageError
 from plait.core.events import EventSink
 from plait.core.executor import ExecutorInfo
 from plait.core.step import STEP_PROGRAM
@@ -119,7 +119,9 @@ def start_engine(
     report_fault: Callable[[str], None],
 ) -> LocalEngine:
     """Put a loaded model behind a client and start its threads."""
-    choice = choose_executor(options, model.program, presence.missing())
+    # A runtime that cannot be used is no trouble for whoever does not want it.
+    missing = None if options.executor == "reference" else presence.missing()
+    choice = choose_executor(options, model.program, missing)
     dtype_bytes = CACHE_DTYPE_BYTES[choice.cache_dtype]
     facts = ModelFacts(
         max_positions=model.config.max_positions,
@@ -130,10 +132,17 @@ def start_engine(
         model.program, memory_bytes=sizes.memory_bytes, tokens_per_block=options.block_size, dtype_bytes=dtype_bytes
     )
     clock = RealClock()
-    if choice.is_native:
-        executor, notes = _native_executor(options, model, layout, sizes.max_model_tokens)
-    else:
-        executor, notes = _reference_executor(options, model, layout, clock)
+    try:
+        if choice.is_native:
+            executor, notes = _native_executor(options, model, layout, sizes.max_model_tokens)
+        else:
+            executor, notes = _reference_executor(options, model, layout, clock)
+    except (MemoryError, OSError) as error:
+        raise PlaitError(
+            f"the system does not give what {model.name} with {layout.pool_bytes / MIB:,.0f} MiB of KV cache and "
+            f"{options.max_num_batched_tokens:,} tokens a step takes ({error}); ask for less with --kv-cache-memory or "
+            "--max-num-batched-tokens, or raise the limits of this process"
+        ) from error
     info = executor.info
     vocab_size = model.program.vocab_size
     inbox = Inbox()

@@ -28,6 +28,7 @@ from plait.core.errors import PlaitError, RequestError
 from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
+from plait.exec.native import presence
 from plait.metrics.totals import Totals
 
 WORKER_NICENESS = 5
@@ -202,13 +203,13 @@ def run_bench(sources: OptionSources) -> int:
 
 def native_limits() -> LimitsModule:
     """The loops; `PlaitError` where Plait was installed without them."""
-    try:
-        from plait import _native
-    except ImportError as error:
+    if (reason := presence.missing()) is not None:
         raise PlaitError(
-            f"plait bench needs the native module, which cannot be imported ({error}); install Plait where a C++ "
+            f"plait bench needs the native module, which cannot be imported ({reason}); install Plait where a C++ "
             "compiler is"
-        ) from None
+        )
+    from plait import _native
+
     return _native
 
 

@@ -29,7 +29,7 @@ _V1 = _GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inact
 
 def available_memory_bytes(root: Path = Path("/")) -> int:
     """Bytes that can be allocated now without swapping; `root` is where /proc and /sys lie."""
-    left = [_left_in_group(folder, files) for folder, files in _groups(root)]
+    left = [_left_of_addresses(root), *(_left_in_group(folder, files) for folder, files in _groups(root))]
     return max(0, min([_proc_available(root), *(size for size in left if size is not None)]))
 
 
@@ -81,6 +81,16 @@ def _proc_available(root: Path) -> int:
         if name in sizes:
             return sizes[name] * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _left_of_addresses(root: Path) -> int | None:
+    """What this process may still map (`ulimit -v`); None: as much as it likes."""
+    mapped = _numbers(root / "proc/self/status").get("VmSize")
+    for line in _text(root / "proc/self/limits").splitlines():
+        name, _, limits = line.partition("Max address space")
+        if not name and limits and mapped is not None and (soft := limits.split()[0]).isdigit():
+            return int(soft) - mapped * 1024
+    return None
 
 
 def _groups(root: Path) -> Iterator[tuple[Path, _GroupFiles]]:

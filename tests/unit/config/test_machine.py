@@ -57,6 +57,13 @@ def test_a_containers_limit_is_the_limit(tmp_path: Path) -> None:
     assert available_memory_bytes(machine(tmp_path, files)) == 5 * GIB
 
 
+@pytest.mark.parametrize(("soft", "left"), [("unlimited", 40), (f"{6 * GIB}", 5), (f"{90 * GIB}", 40)])
+def test_a_limit_of_addresses_leaves_what_is_not_mapped_yet(soft: str, left: int, tmp_path: Path) -> None:
+    limits = f"Limit  Soft  Hard  Units\nMax stack size  1  1  bytes\nMax address space  {soft}  unlimited  bytes\n"
+    files = {"/proc/self/limits": limits, "/proc/self/status": f"Name:\tplait\nVmSize:\t{2**20} kB\n"}
+    assert available_memory_bytes(machine(tmp_path, files)) == left * GIB
+
+
 def test_files_in_the_page_cache_do_not_count_as_used(tmp_path: Path) -> None:
     stat = f"anon {GIB}\nfile {6 * GIB}\ninactive_file {4 * GIB}\nactive_file {2 * GIB}\n"
     files = {"memory.max": f"{8 * GIB}", "memory.current": f"{7 * GIB}", "memory.stat": stat}

@@ -221,6 +221,19 @@ def test_asked_for_f32_it_computes_with_the_dequantised_weights_themselves(form:
     assert np.array_equal(scored(program, table, dtype=WeightDtype.F32), exact)
 
 
+def test_an_activation_wider_than_a_workers_scratch_is_rounded_whole() -> None:
+    b = ProgramBuilder("wide")
+    group = b.kv_group("full", 1, 1, 32)
+    b.span("all", "all")
+    x = _layer(b, b.embed("embed", VOCAB_SIZE, WIDTH), "layers.0", group, 0, RopeSpec(10_000.0, 32, 40), (WIDTH, 96))
+    x = b.linear(b.act(b.linear(x, "up", 24_576), Activation.GELU), "down", WIDTH)
+    b.sample(b.linear(b.norm(b.select(x), "final_norm", 1e-5), "embed", VOCAB_SIZE))
+    program = b.finish()
+    table = table_in(program, formats.Q8_0)
+    exact = scored(program, dequantized(table))
+    assert np.abs(scored(program, table) - exact).max() <= EIGHT_BITS * np.abs(exact).max()
+
+
 MIXED = {
     formats.Q4_1: {"v": formats.F16, "down": formats.Q8_0, "embed": formats.F16, "gate": formats.Q4_0},
     formats.Q5_0: {"v": formats.Q8_0, "down": formats.Q5_1, "embed": formats.Q8_0},
@@ -432,6 +445,37 @@ def test_python_and_native_number_everything_alike() -> None:
         assert [one.value for one in kind] == list(range(len(kind)))
 
 
+def test_seats_stay_with_their_runtime(executor: NativeExecutor) -> None:
+    told = first_plan(chunk_of(3))
+    (join,) = told.roster
+    other = NativeExecutor(NativeConfig((-1,)))
+    other.load({"step": decoder()}, table_in(decoder(), formats.F32), layout_of(decoder(), 4))
+    stranger = other._loaded().runtime.join(join)
+    runtime = executor._loaded().runtime
+    with pytest.raises(ValueError, match="a seat of another runtime"):
+        runtime.submit(told, [stranger], [runtime.join(join)] * len(told.blocks))
+    with pytest.raises(ValueError, match="a seat of another runtime"):
+        runtime.submit(told, [runtime.join(join)], [stranger] * len(told.blocks))
+    other.close()
+
+
+def test_what_is_no_number_is_refused_by_type_and_what_is_not_a_number_by_value(executor: NativeExecutor) -> None:
+    runtime = executor._loaded().runtime
+    with pytest.raises(ValueError, match="timeout_s is not a number"):
+        runtime.wait_finished(float("nan"))
+    (join,) = first_plan(chunk_of(3)).roster
+    assert isinstance(join, Join)
+    with pytest.raises(TypeError, match="an argument holds something of another type"):
+        runtime.join(replace(join, params=replace(SamplingParams(), top_p="all")))  # type: ignore[arg-type]
+
+
+def test_sizes_that_no_memory_has_are_refused_before_they_overflow() -> None:
+    with pytest.raises(ValueError, match="the matrices take more than 281474976710656 bytes"):
+        _native.Panels([(tape.Scheme.F32, 1 << 31, 1 << 31)])
+    with pytest.raises(ValueError, match="the matrices take more than"):
+        _native.Panels([(tape.Scheme.F32, 1 << 22, 1 << 22)] * 5)
+
+
 def test_panels_take_what_belongs_to_them_and_nothing_else() -> None:
     panels = _native.Panels([(tape.Scheme.F32, 17, 8), (tape.Scheme.Q8_0, 4, 32)])
     assert panels.num_bytes >= 2 * 16 * 8 * 4 + 16 * 34
@@ -455,6 +499,9 @@ def test_a_runtime_has_workers_and_lanes_and_gives_a_lane_no_worker_that_there_i
     for workers, lanes, said in (([], 2, "0 workers; 1 to"), ([-1], 0, "0 lanes; 1 to"), ([-1], 65, "65 lanes; 1 to")):
         with pytest.raises(ValueError, match=said):
             _native.Runtime(object(), _native.Panels([]), [], [], [], 0, workers, lanes, 1, "", 0, False, False)
+    for core in (-2, 1 << 16):
+        with pytest.raises(ValueError, match=f"bound to processor {core}; -1"):
+            _native.Runtime(object(), _native.Panels([]), [], [], [], 0, [core], 2, 1, "", 0, False, False)
     runtime = executor._loaded().runtime
     with pytest.raises(ValueError, match="1 shares for 2 lanes"):
         runtime.assign([[0]])

@@ -121,7 +121,7 @@ class NativeExecutor:
         floats = vectors(tape, weights)
         panels = pack(tape, weights, schemes, len(self._config.cores))
         runtime = self._runtime(tape, panels, floats, layout, limits.num_positions)
-        footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes + runtime.lane_bytes)
+        footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes)
         self._state = _Loaded(runtime, Intake(self.info, slots_of(layout), limits.fault), footprint)
 
     @property
