@@ -192,6 +192,7 @@ PLAIT_INLINE I32 AsInt(F32 a) { return {_mm256_castps_si256(a.raw)}; }
 inline constexpr size_t kLanes = 4;
 typedef float RawF32 __attribute__((vector_size(16)));
 typedef int32_t RawI32 __attribute__((vector_size(16)));
+typedef uint32_t RawU32 __attribute__((vector_size(16)));
 struct F32 {
   RawF32 raw;
 };
@@ -273,16 +274,18 @@ PLAIT_INLINE I32 BroadcastInt(int32_t value) { return {RawI32{value, value, valu
 // The sum's last place is 1, so the addition rounds; values lie in +-2^22 (the x86 instruction allows more).
 PLAIT_INLINE I32 RoundToInt(F32 a) {
   const RawF32 sum = a.raw + 0x1.8p23f;
-  return {__builtin_bit_cast(RawI32, sum) - 0x4b400000};
+  return {__builtin_bit_cast(RawI32, __builtin_bit_cast(RawU32, sum) - 0x4b400000u)};
 }
 PLAIT_INLINE F32 FloatOfInt(I32 a) { return {__builtin_convertvector(a.raw, RawF32)}; }
-PLAIT_INLINE I32 AddInt(I32 a, I32 b) { return {a.raw + b.raw}; }
-PLAIT_INLINE I32 SubInt(I32 a, I32 b) { return {a.raw - b.raw}; }
+// Sums wrap around, as the instructions' do: lanes of which nothing is kept may hold any number.
+PLAIT_INLINE RawU32 Unsigned(I32 a) { return __builtin_bit_cast(RawU32, a.raw); }
+PLAIT_INLINE I32 AddInt(I32 a, I32 b) { return {__builtin_bit_cast(RawI32, Unsigned(a) + Unsigned(b))}; }
+PLAIT_INLINE I32 SubInt(I32 a, I32 b) { return {__builtin_bit_cast(RawI32, Unsigned(a) - Unsigned(b))}; }
 PLAIT_INLINE I32 AndInt(I32 a, I32 b) { return {a.raw & b.raw}; }
 PLAIT_INLINE I32 OrInt(I32 a, I32 b) { return {a.raw | b.raw}; }
 template <int kBits>
 PLAIT_INLINE I32 ShiftLeft(I32 a) {
-  return {a.raw << kBits};
+  return {__builtin_bit_cast(RawI32, Unsigned(a) << kBits)};
 }
 PLAIT_INLINE I32 LoadInt8(const int8_t* from) { return {RawI32{from[0], from[1], from[2], from[3]}}; }
 PLAIT_INLINE I32 LoadUint8(const uint8_t* from) { return {RawI32{from[0], from[1], from[2], from[3]}}; }
