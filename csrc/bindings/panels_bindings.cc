@@ -31,9 +31,10 @@ WeightPanels MatrixOf(nb::handle shape) {
   matrix.scheme = static_cast<Scheme>(CheckedUnsigned(parts[0], "scheme", kNumSchemes - 1));
   matrix.columns = CheckedUnsigned(parts[1], "columns", kMaxSide);
   matrix.depth = CheckedUnsigned(parts[2], "depth", kMaxSide);
-  if (IsInteger(matrix.scheme) && matrix.depth % kGroupSize != 0) {
+  const size_t multiple = DepthMultiple(matrix.scheme);
+  if (matrix.depth % multiple != 0) {
     ThrowValueError("depth is " + std::to_string(matrix.depth) + " but must be a multiple of " +
-                    std::to_string(kGroupSize) + " in an integer scheme");
+                    std::to_string(multiple) + " in its scheme");
   }
   matrix.bytes_per_panel = BytesPerPanel(matrix.scheme, matrix.depth);
   return matrix;

@@ -1,43 +1,37 @@
 // Packing of column panels, and the way back for single columns.
 //
-// Owns the bytes of a panel, which are, for panel columns j = 0 .. 15:
-//   kF32, kF16, kBf16   [depth][16]: weight k of column j
-//   kQ8_0               [depth / 32][8][16][4]: 128 + weight 4 i + b of column j's group at [i][j][b]; scales
-//   kQ4_0, kQ4_1        [depth / 32][4][16][4]: byte 4 i + b of column j's block, as stored: its low nibble is weight
-//                       4 i + b, its high nibble weight 16 + 4 i + b; scales; kQ4_1: minima
-// with scales, and then minima, halves [depth / 32][16]; zeros up to a multiple of 64 bytes. So four weights of each
-// column lie where an instruction multiplies and adds bytes by fours.
+// Owns the bytes of a panel. Floats lie as [depth][16]: weight k of column j; the integer schemes as
+// formats/panel_layout.h says. Both end with zeros up to a multiple of 64 bytes.
 // Invariant: nothing is rounded; see formats/pack.h.
 
 #include "formats/pack.h"
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
+#include "formats/blocks.h"
 #include "formats/half.h"
+#include "formats/panel_layout.h"
 
 namespace plait {
 namespace {
 
 constexpr size_t kPanelAlignment = 64;
-constexpr size_t kScaleBytes = 2;
 
-// Weights of one group of one column, as stored and as packed: Q8_0's 32 bytes, Q4's 16.
-constexpr size_t CodeBytes(Scheme scheme) { return scheme == Scheme::kQ8_0 ? kGroupSize : kGroupSize / 2; }
+// Bytes of the codes of one group of all columns.
+constexpr size_t GroupCodeBytes(Scheme scheme) { return LinesPerGroup(scheme) * kCodeLineBytes; }
 
-// Halves that precede the codes in a stored block.
-constexpr size_t NumHalves(Scheme scheme) { return scheme == Scheme::kQ4_1 ? 2 : 1; }
+// Of scales and all that belongs to them.
+constexpr size_t ScaleBytes(Scheme scheme, size_t groups) {
+  const size_t halves = HasBlockScales(scheme) ? groups / kGroupsPerBlock : groups;
+  return kPanelColumns * (groups * NumSubScales(scheme) + halves * NumHalves(scheme) * sizeof(uint16_t));
+}
 
-constexpr size_t BlockBytes(Scheme scheme) { return NumHalves(scheme) * kScaleBytes + CodeBytes(scheme); }
-
-constexpr size_t FloatBytes(Scheme scheme) { return scheme == Scheme::kF32 ? 4 : 2; }
-
-// Added to every byte: a stored int8 becomes unsigned.
-constexpr uint32_t Flip(Scheme scheme) { return scheme == Scheme::kQ8_0 ? 0x80808080u : 0u; }
-
-// What a column that does not exist holds; its scale is zero.
-constexpr uint32_t EmptyWord(Scheme scheme) {
-  return scheme == Scheme::kQ8_0 ? 0x80808080u : scheme == Scheme::kQ4_0 ? 0x88888888u : 0u;
+// Where half h of group g of the first column is, in halves.
+constexpr size_t HalfIndex(Scheme scheme, size_t groups, size_t g, size_t h) {
+  const size_t place = HasBlockScales(scheme) ? g / kGroupsPerBlock * NumHalves(scheme) + h : h * groups + g;
+  return place * kPanelColumns;
 }
 
 template <typename Word>
@@ -56,75 +50,123 @@ void PackFloats(const uint8_t* stored, size_t columns, size_t depth, uint8_t* pa
   }
 }
 
+constexpr uint32_t UpperMask(Scheme scheme) { return HighBits(scheme) == 2 ? 0x03030303u : 0x01010101u; }
+
+// Codes of one column's group into the lines of all columns.
+template <Scheme kScheme>
+void PutCodes(const StoredGroup& group, size_t j, uint8_t* lines) {
+  uint32_t* words = reinterpret_cast<uint32_t*>(lines) + j;
+  if constexpr (IsWholeBytes(kScheme)) {
+    for (size_t i = 0; i < kQuadsPerGroup; ++i) words[i * kPanelColumns] = group.quads[i];
+    return;
+  }
+  for (size_t i = 0; i < NumCodeLines(kScheme); ++i) {
+    const uint32_t low = group.quads[LowQuad(kScheme, i)] & kLowNibbles;
+    words[i * kPanelColumns] = low | (group.quads[HighQuad(kScheme, i)] & kLowNibbles) << 4;
+  }
+  constexpr size_t kQuadsPerLine = HighBits(kScheme) == 0 ? 1 : 8 / HighBits(kScheme);
+  for (size_t line = 0; line < HighBits(kScheme); ++line) {
+    uint32_t word = 0;
+    for (size_t q = 0; q < kQuadsPerLine; ++q) {
+      word |= (group.quads[line * kQuadsPerLine + q] >> 4 & UpperMask(kScheme)) << q * HighBits(kScheme);
+    }
+    words[(NumCodeLines(kScheme) + line) * kPanelColumns] = word;
+  }
+}
+
 template <Scheme kScheme>
 void PackGroups(const uint8_t* stored, size_t columns, size_t depth, uint8_t* panel) {
-  constexpr size_t kWords = CodeBytes(kScheme) / 4;
   const size_t groups = depth / kGroupSize;
-  const size_t row_bytes = groups * BlockBytes(kScheme);
-  uint32_t* codes = reinterpret_cast<uint32_t*>(panel);
-  uint16_t* halves = reinterpret_cast<uint16_t*>(panel + groups * kPanelColumns * CodeBytes(kScheme));
+  const size_t row_bytes = depth / DepthMultiple(kScheme) * BlockBytes(kScheme);
+  uint8_t* sub_scales = panel + groups * GroupCodeBytes(kScheme);
+  uint16_t* halves = reinterpret_cast<uint16_t*>(sub_scales + groups * NumSubScales(kScheme) * kPanelColumns);
   for (size_t g = 0; g < groups; ++g) {
     for (size_t j = 0; j < kPanelColumns; ++j) {
-      uint32_t words[kWords];
-      uint16_t block_halves[NumHalves(kScheme)] = {};
-      if (j < columns) {
-        const uint8_t* block = stored + j * row_bytes + g * BlockBytes(kScheme);
-        std::memcpy(block_halves, block, sizeof(block_halves));
-        std::memcpy(words, block + sizeof(block_halves), sizeof(words));
-        for (uint32_t& word : words) word ^= Flip(kScheme);
-      } else {
-        std::fill(words, words + kWords, EmptyWord(kScheme));
+      const StoredGroup group = j < columns ? ReadGroup<kScheme>(stored + j * row_bytes, g) : EmptyGroup<kScheme>();
+      PutCodes<kScheme>(group, j, panel + g * GroupCodeBytes(kScheme));
+      for (size_t h = 0; h < NumHalves(kScheme); ++h) halves[HalfIndex(kScheme, groups, g, h) + j] = group.halves[h];
+      for (size_t s = 0; s < NumSubScales(kScheme); ++s) {
+        sub_scales[(g * NumSubScales(kScheme) + s) * kPanelColumns + j] = group.sub_scales[s];
       }
-      for (size_t i = 0; i < kWords; ++i) codes[(g * kWords + i) * kPanelColumns + j] = words[i];
-      for (size_t h = 0; h < NumHalves(kScheme); ++h) halves[(h * groups + g) * kPanelColumns + j] = block_halves[h];
     }
+  }
+}
+
+// Calls body with the integer scheme as a constant.
+template <typename Body>
+void WithConstant(Scheme scheme, const Body& body) {
+  switch (scheme) {
+    case Scheme::kQ8_0:
+      return body(std::integral_constant<Scheme, Scheme::kQ8_0>());
+    case Scheme::kQ4_0:
+      return body(std::integral_constant<Scheme, Scheme::kQ4_0>());
+    case Scheme::kQ4_1:
+      return body(std::integral_constant<Scheme, Scheme::kQ4_1>());
+    case Scheme::kQ5_0:
+      return body(std::integral_constant<Scheme, Scheme::kQ5_0>());
+    case Scheme::kQ5_1:
+      return body(std::integral_constant<Scheme, Scheme::kQ5_1>());
+    case Scheme::kQ4_K:
+      return body(std::integral_constant<Scheme, Scheme::kQ4_K>());
+    case Scheme::kQ5_K:
+      return body(std::integral_constant<Scheme, Scheme::kQ5_K>());
+    case Scheme::kQ6_K:
+      return body(std::integral_constant<Scheme, Scheme::kQ6_K>());
+    default:
+      return;
   }
 }
 
 void PackPanel(Scheme scheme, const uint8_t* stored, size_t columns, size_t depth, uint8_t* panel) {
-  switch (scheme) {
-    case Scheme::kF32:
-      return PackFloats<uint32_t>(stored, columns, depth, panel);
-    case Scheme::kF16:
-    case Scheme::kBf16:
-      return PackFloats<uint16_t>(stored, columns, depth, panel);
-    case Scheme::kQ8_0:
-      return PackGroups<Scheme::kQ8_0>(stored, columns, depth, panel);
-    case Scheme::kQ4_0:
-      return PackGroups<Scheme::kQ4_0>(stored, columns, depth, panel);
-    case Scheme::kQ4_1:
-      return PackGroups<Scheme::kQ4_1>(stored, columns, depth, panel);
-  }
+  if (scheme == Scheme::kF32) return PackFloats<uint32_t>(stored, columns, depth, panel);
+  if (!IsInteger(scheme)) return PackFloats<uint16_t>(stored, columns, depth, panel);
+  WithConstant(scheme, [&](auto constant) { PackGroups<constant()>(stored, columns, depth, panel); });
 }
 
 size_t UsedBytes(Scheme scheme, size_t depth) {
-  if (!IsInteger(scheme)) return depth * kPanelColumns * FloatBytes(scheme);
-  return depth / kGroupSize * kPanelColumns * BlockBytes(scheme);
+  if (!IsInteger(scheme)) return depth * kPanelColumns * BlockBytes(scheme);
+  const size_t groups = depth / kGroupSize;
+  return groups * GroupCodeBytes(scheme) + ScaleBytes(scheme, groups);
 }
 
+// Codes of quad q of the column whose first word of a line is words[0].
+template <Scheme kScheme>
+uint32_t QuadOf(const uint32_t* words, size_t q) {
+  if constexpr (IsWholeBytes(kScheme)) return words[q * kPanelColumns];
+  const uint32_t nibbles = words[LineOfQuad(kScheme, q) * kPanelColumns];
+  const uint32_t low = nibbles >> (IsHighQuad(kScheme, q) ? 4 : 0) & kLowNibbles;
+  if constexpr (HighBits(kScheme) == 0) return low;
+  const size_t bit = q * HighBits(kScheme);
+  const uint32_t upper = words[(NumCodeLines(kScheme) + bit / 8) * kPanelColumns] >> bit % 8;
+  return low | (upper & UpperMask(kScheme)) << 4;
+}
+
+template <Scheme kScheme>
 void UnpackGroups(const WeightPanels& weights, const uint8_t* panel, size_t j, float* out) {
-  const Scheme scheme = weights.scheme;
   const size_t groups = weights.depth / kGroupSize;
-  const size_t num_words = CodeBytes(scheme) / 4;
-  const uint16_t* halves = reinterpret_cast<const uint16_t*>(panel + groups * kPanelColumns * CodeBytes(scheme));
-  const int zero = scheme == Scheme::kQ8_0 ? 128 : scheme == Scheme::kQ4_0 ? 8 : 0;
+  const uint8_t* sub_scales = panel + groups * GroupCodeBytes(kScheme);
+  const uint16_t* halves =
+      reinterpret_cast<const uint16_t*>(sub_scales + groups * NumSubScales(kScheme) * kPanelColumns);
   for (size_t g = 0; g < groups; ++g) {
-    const float scale = HalfToFloat(halves[g * kPanelColumns + j]);
-    float* group = out + g * kGroupSize;
-    for (size_t i = 0; i < num_words; ++i) {
-      const uint8_t* word = panel + ((g * num_words + i) * kPanelColumns + j) * 4;
+    const uint32_t* words = reinterpret_cast<const uint32_t*>(panel + g * GroupCodeBytes(kScheme)) + j;
+    const uint8_t* sub = sub_scales + g * NumSubScales(kScheme) * kPanelColumns + j;
+    float scales[2];
+    scales[0] = scales[1] = HalfToFloat(halves[HalfIndex(kScheme, groups, g, 0) + j]);
+    float minimum = HasMinima(kScheme) ? HalfToFloat(halves[HalfIndex(kScheme, groups, g, 1) + j]) : 0.0f;
+    if constexpr (NumSpans(kScheme) == 2) {
+      for (size_t s = 0; s < 2; ++s) scales[s] *= static_cast<float>(static_cast<int8_t>(sub[s * kPanelColumns]));
+    } else if constexpr (HasBlockScales(kScheme)) {
+      scales[0] = scales[1] = scales[0] * static_cast<float>(sub[0]);
+      minimum = -(minimum * static_cast<float>(sub[kPanelColumns]));
+    }
+    for (size_t q = 0; q < kQuadsPerGroup; ++q, out += 4) {
+      const uint32_t quad = QuadOf<kScheme>(words, q);
       for (size_t b = 0; b < 4; ++b) {
-        if (scheme == Scheme::kQ8_0) {
-          group[4 * i + b] = scale * static_cast<float>(word[b] - zero);
-        } else {
-          group[4 * i + b] = scale * static_cast<float>((word[b] & 15) - zero);
-          group[16 + 4 * i + b] = scale * static_cast<float>((word[b] >> 4) - zero);
-        }
+        const int32_t number = static_cast<int32_t>(quad >> 8 * b & 255) - ZeroCode(kScheme);
+        out[b] = scales[q / 4] * static_cast<float>(number);
+        if constexpr (HasMinima(kScheme)) out[b] += minimum;
       }
     }
-    if (scheme != Scheme::kQ4_1) continue;
-    const float minimum = HalfToFloat(halves[(groups + g) * kPanelColumns + j]);
-    for (size_t k = 0; k < kGroupSize; ++k) group[k] += minimum;
   }
 }
 
@@ -134,9 +176,7 @@ size_t BytesPerPanel(Scheme scheme, size_t depth) {
   return (UsedBytes(scheme, depth) + kPanelAlignment - 1) / kPanelAlignment * kPanelAlignment;
 }
 
-size_t BytesPerStoredRow(Scheme scheme, size_t depth) {
-  return IsInteger(scheme) ? depth / kGroupSize * BlockBytes(scheme) : depth * FloatBytes(scheme);
-}
+size_t BytesPerStoredRow(Scheme scheme, size_t depth) { return depth / DepthMultiple(scheme) * BlockBytes(scheme); }
 
 void PackPanels(Scheme scheme, const uint8_t* stored, size_t columns, size_t depth, size_t first_panel,
                 size_t num_panels, uint8_t* panels) {
@@ -154,7 +194,9 @@ void PackPanels(Scheme scheme, const uint8_t* stored, size_t columns, size_t dep
 void UnpackColumn(const WeightPanels& weights, size_t column, float* out) {
   const uint8_t* panel = weights.panel(column / kPanelColumns);
   const size_t j = column % kPanelColumns;
-  if (IsInteger(weights.scheme)) return UnpackGroups(weights, panel, j, out);
+  if (IsInteger(weights.scheme)) {
+    return WithConstant(weights.scheme, [&](auto constant) { UnpackGroups<constant()>(weights, panel, j, out); });
+  }
   for (size_t k = 0; k < weights.depth; ++k) {
     const size_t index = k * kPanelColumns + j;
     if (weights.scheme == Scheme::kF32) {

@@ -13,7 +13,7 @@
 
 namespace plait {
 
-// Bytes of one panel, a multiple of 64. `depth` is a multiple of kGroupSize for the integer schemes.
+// Bytes of one panel, a multiple of 64. `depth` is a multiple of DepthMultiple(scheme).
 size_t BytesPerPanel(Scheme scheme, size_t depth);
 
 // Bytes of one row of `depth` weights as a GGUF file stores it.

@@ -9,11 +9,13 @@
 
 #include "base/testing.h"
 #include "formats/half.h"
+#include "formats/stored_reference.h"
 
 namespace plait {
 namespace {
 
-constexpr Scheme kSchemes[] = {Scheme::kF32, Scheme::kF16, Scheme::kBf16, Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1};
+constexpr Scheme kSchemes[] = {Scheme::kF32,  Scheme::kF16,  Scheme::kBf16, Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1,
+                               Scheme::kQ5_0, Scheme::kQ5_1, Scheme::kQ4_K, Scheme::kQ5_K, Scheme::kQ6_K};
 
 float HalfByDefinition(uint16_t bits) {
   const int exponent = bits >> 10 & 31;
@@ -23,31 +25,10 @@ float HalfByDefinition(uint16_t bits) {
   return sign * (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25));
 }
 
-// One stored row as floats, written from the formats' definitions and not from the code under test.
 std::vector<float> Dequantized(Scheme scheme, const uint8_t* row, size_t depth) {
   std::vector<float> weights(depth);
-  const auto half_at = [](const uint8_t* at) { return HalfByDefinition(static_cast<uint16_t>(at[0] | at[1] << 8)); };
   for (size_t k = 0; k < depth; ++k) {
-    const size_t group = k / 32;
-    const size_t in_group = k % 32;
-    if (scheme == Scheme::kF32) {
-      std::memcpy(&weights[k], row + 4 * k, 4);
-    } else if (scheme == Scheme::kF16) {
-      weights[k] = half_at(row + 2 * k);
-    } else if (scheme == Scheme::kBf16) {
-      const uint8_t bytes[4] = {0, 0, row[2 * k], row[2 * k + 1]};
-      std::memcpy(&weights[k], bytes, 4);
-    } else if (scheme == Scheme::kQ8_0) {
-      const uint8_t* block = row + group * 34;
-      weights[k] = half_at(block) * static_cast<float>(static_cast<int8_t>(block[2 + in_group]));
-    } else {
-      const size_t halves = scheme == Scheme::kQ4_1 ? 2 : 1;
-      const uint8_t* block = row + group * (2 * halves + 16);
-      const uint8_t byte = block[2 * halves + in_group % 16];
-      const int nibble = in_group < 16 ? byte & 15 : byte >> 4;
-      const float product = half_at(block) * static_cast<float>(scheme == Scheme::kQ4_0 ? nibble - 8 : nibble);
-      weights[k] = scheme == Scheme::kQ4_1 ? product + half_at(block + 2) : product;
-    }
+    weights[k] = IsInteger(scheme) ? testing::WeightAt(scheme, row, k).value() : testing::FloatWeightAt(scheme, row, k);
   }
   return weights;
 }
@@ -98,7 +79,8 @@ TEST(FloatsBetweenTwoHalvesGoToTheNearerAndTiesToTheEven) {
 TEST(AColumnComesBackAsTheFormatDefinesIt) {
   constexpr size_t kColumns = 37;
   for (const Scheme scheme : kSchemes) {
-    for (const size_t depth : {32, 96, 576}) {
+    const size_t multiple = HasBlockScales(scheme) ? 256 : 32;
+    for (const size_t depth : {multiple, 3 * multiple, 18 * multiple}) {
       const size_t row_bytes = BytesPerStoredRow(scheme, depth);
       const std::vector<uint8_t> stored = RandomBytes(kColumns * row_bytes);
       WeightPanels weights{scheme, kColumns, depth, BytesPerPanel(scheme, depth), nullptr};
@@ -117,6 +99,16 @@ TEST(AColumnComesBackAsTheFormatDefinesIt) {
       UnpackColumn(weights, kColumns, padding.data());
       CHECK(SameFloats(padding, std::vector<float>(depth, 0.0f)));
     }
+  }
+}
+
+// What a file holds and what is read at every token.
+TEST(PanelsAreHardlyLargerThanTheFile) {
+  for (const Scheme scheme : kSchemes) {
+    const auto stored = static_cast<double>(kPanelColumns * BytesPerStoredRow(scheme, 1536));
+    const auto packed = static_cast<double>(BytesPerPanel(scheme, 1536));
+    CHECK(packed >= stored);
+    CHECK(packed <= stored * 1.03);
   }
 }
 

@@ -12,8 +12,8 @@
 
 namespace plait {
 
-enum class Scheme : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1 };
-inline constexpr size_t kNumSchemes = 6;
+enum class Scheme : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
+inline constexpr size_t kNumSchemes = 11;
 
 // Output columns of a panel: one AVX-512 register of floats, two of AVX2, four of SSE2.
 inline constexpr size_t kPanelColumns = 16;
@@ -22,8 +22,15 @@ inline constexpr size_t kPanelColumns = 16;
 inline constexpr size_t kGroupSize = 32;
 
 // Whether rows are quantised to 8 bits before they are multiplied.
-constexpr bool IsInteger(Scheme scheme) {
-  return scheme == Scheme::kQ8_0 || scheme == Scheme::kQ4_0 || scheme == Scheme::kQ4_1;
+constexpr bool IsInteger(Scheme scheme) { return scheme >= Scheme::kQ8_0; }
+
+// Whether the scales of groups are themselves small integers times a number that a block of 256 weights shares.
+constexpr bool HasBlockScales(Scheme scheme) { return scheme >= Scheme::kQ4_K; }
+inline constexpr size_t kGroupsPerBlock = 8;
+
+// What a row's depth is a multiple of.
+constexpr size_t DepthMultiple(Scheme scheme) {
+  return !IsInteger(scheme) ? 1 : HasBlockScales(scheme) ? kGroupsPerBlock * kGroupSize : kGroupSize;
 }
 
 // A matrix [columns, depth] (a Linear's [N, K]) packed into panels of kPanelColumns output columns each. Columns behind
@@ -40,7 +47,8 @@ struct WeightPanels {
 };
 
 // Rows quantised for the integer schemes: x[r, k] ~ scales[r, k / 32] * values[r, k], values in [-127, 127];
-// sums[r, g] is the sum of the group's values.
+// sums[r, g] are two signed 16-bit numbers: the sum of the group's first 16 values, in the lower bits, and of all
+// of them.
 struct QuantizedRows {
   int8_t* values = nullptr;  // [rows][depth]
   float* scales = nullptr;   // [rows][depth / 32]

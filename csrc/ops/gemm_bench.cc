@@ -16,6 +16,7 @@
 
 #include "base/aligned.h"
 #include "base/cpu.h"
+#include "formats/blocks.h"
 #include "formats/half.h"
 #include "formats/pack.h"
 #include "limits/rates.h"
@@ -42,7 +43,8 @@ struct Options {
   double seconds = 0.05;  // of samples for each line
 };
 
-constexpr const char* kSchemeNames[kNumSchemes] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"};
+constexpr const char* kSchemeNames[kNumSchemes] = {"f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",
+                                                   "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"};
 constexpr double kSampleSeconds = 0.0003;
 
 const Kernels& KernelsOf(const std::string& target) {
@@ -64,15 +66,15 @@ Layers MakeLayers(Scheme scheme, const Shape& shape, size_t cold_bytes) {
   std::vector<uint8_t> stored(shape.columns * BytesPerStoredRow(scheme, shape.depth));
   uint32_t state = 1;
   for (uint8_t& byte : stored) byte = static_cast<uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
-  const size_t step = IsInteger(scheme) ? BytesPerStoredRow(scheme, kGroupSize) : scheme == Scheme::kF32 ? 4 : 2;
-  for (size_t at = 0; at < stored.size(); at += step) {
+  const size_t step = BlockBytes(scheme);
+  for (size_t at = IsInteger(scheme) ? FirstHalf(scheme) : 0; at < stored.size(); at += step) {
     // Numbers of ordinary size: nothing overflows and nothing is subnormal.
     const float value = 0.01f + static_cast<float>(stored[at]) / 2560.0f;
     uint32_t bits = __builtin_bit_cast(uint32_t, value);
     if (scheme == Scheme::kBf16) bits >>= 16;
     if (IsInteger(scheme) || scheme == Scheme::kF16) bits = FloatToHalf(value);
     std::memcpy(&stored[at], &bits, scheme == Scheme::kF32 ? 4 : 2);
-    if (scheme == Scheme::kQ4_1) std::memcpy(&stored[at + 2], &bits, 2);
+    if (HasMinima(scheme)) std::memcpy(&stored[at + 2], &bits, 2);
   }
   const size_t bytes = one.num_panels() * one.bytes_per_panel;
   const size_t count = std::max<size_t>(1, cold_bytes / bytes);

@@ -11,13 +11,27 @@
 #include "base/testing.h"
 #include "formats/half.h"
 #include "formats/pack.h"
+#include "formats/stored_reference.h"
 #include "ops/kernels.h"
 
 namespace plait {
 namespace {
 
 constexpr Scheme kFloatSchemes[] = {Scheme::kF32, Scheme::kF16, Scheme::kBf16};
-constexpr Scheme kIntegerSchemes[] = {Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1};
+constexpr Scheme kIntegerSchemes[] = {Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1, Scheme::kQ5_0,
+                                      Scheme::kQ5_1, Scheme::kQ4_K, Scheme::kQ5_K, Scheme::kQ6_K};
+
+std::vector<Scheme> AllSchemes() {
+  std::vector<Scheme> schemes;
+  for (size_t index = 0; index < kNumSchemes; ++index) schemes.push_back(static_cast<Scheme>(index));
+  return schemes;
+}
+
+// At least `wanted`, in whole blocks.
+size_t Depth(Scheme scheme, size_t wanted) {
+  const size_t multiple = DepthMultiple(scheme);
+  return (wanted + multiple - 1) / multiple * multiple;
+}
 
 std::vector<const Kernels*> SupportedKernels() {
   std::vector<const Kernels*> kernels;
@@ -63,14 +77,16 @@ std::vector<uint8_t> StoredMatrix(Scheme scheme, size_t columns, size_t depth, s
     }
     return stored;
   }
-  const size_t halves = scheme == Scheme::kQ4_1 ? 2 : 1;
-  const size_t block_bytes = BytesPerStoredRow(scheme, kGroupSize);
+  const bool at_end = scheme == Scheme::kQ6_K;
+  const bool has_minima = scheme == Scheme::kQ4_1 || scheme == Scheme::kQ5_1;
+  const size_t halves = has_minima || (HasBlockScales(scheme) && !at_end) ? 2 : 1;
+  const size_t block_bytes = BytesPerStoredRow(scheme, DepthMultiple(scheme));
   for (size_t at = 0; at < stored.size(); at += block_bytes) {
-    for (size_t b = 2 * halves; b < block_bytes; ++b) stored[at + b] = static_cast<uint8_t>(random());
-    if (random() % 8 == 0) std::memset(&stored[at + 2 * halves], random() % 2 ? 0x80 : 0xff, block_bytes - 2 * halves);
+    for (size_t b = 0; b < block_bytes; ++b) stored[at + b] = static_cast<uint8_t>(random());
+    if (random() % 8 == 0) std::memset(&stored[at], random() % 2 ? 0x80 : random() % 2 ? 0 : 0xff, block_bytes);
     for (size_t h = 0; h < halves; ++h) {
       const uint16_t half = FloatToHalf(normal(random) * 0.05f);
-      std::memcpy(&stored[at + 2 * h], &half, 2);
+      std::memcpy(&stored[at + (at_end ? block_bytes - 2 : 2 * h)], &half, 2);
     }
   }
   return stored;
@@ -115,56 +131,38 @@ void QuantizeByDefinition(const float* x, size_t count, Rows& rows, size_t first
     }
     const bool zero = !finite || largest < 0x1p-100f;
     rows.scales[first_group + g] = !finite ? std::nanf("") : zero ? 0.0f : largest / 127.0f;
-    rows.sums[first_group + g] = 0;
+    int sums[2] = {};
     for (size_t k = 0; k < kGroupSize; ++k) {
       const int value = zero ? 0 : static_cast<int>(std::nearbyint(group[k] * (127.0f / largest)));
       rows.values[(first_group + g) * kGroupSize + k] = static_cast<int8_t>(value);
-      rows.sums[first_group + g] += value;
+      sums[0] += k < 16 ? value : 0;
+      sums[1] += value;
     }
+    rows.sums[first_group + g] = sums[1] * 0x10000 + (sums[0] & 0xffff);
   }
 }
-
-float HalfAt(const uint8_t* at) { return HalfToFloat(static_cast<uint16_t>(at[0] | at[1] << 8)); }
 
 // One output before bias and factor, from the stored bytes.
 float FloatSum(Scheme scheme, const uint8_t* row, size_t depth, const float* x) {
   float sum = 0.0f;
-  for (size_t k = 0; k < depth; ++k) {
-    float weight;
-    if (scheme == Scheme::kF32) {
-      std::memcpy(&weight, row + 4 * k, 4);
-    } else {
-      uint16_t bits;
-      std::memcpy(&bits, row + 2 * k, 2);
-      weight = scheme == Scheme::kF16 ? HalfToFloat(bits) : Bf16ToFloat(bits);
-    }
-    sum = std::fma(x[k], weight, sum);
-  }
+  for (size_t k = 0; k < depth; ++k) sum = std::fma(x[k], testing::FloatWeightAt(scheme, row, k), sum);
   return sum;
 }
 
 float IntegerSum(Scheme scheme, const uint8_t* row, size_t depth, const Rows& rows, size_t r) {
-  const size_t halves = scheme == Scheme::kQ4_1 ? 2 : 1;
-  const size_t block_bytes = BytesPerStoredRow(scheme, kGroupSize);
+  const size_t span = scheme == Scheme::kQ6_K ? 16 : kGroupSize;
   float sum = 0.0f;
-  for (size_t g = 0; g < depth / kGroupSize; ++g) {
-    const uint8_t* block = row + g * block_bytes;
-    const size_t at = r * (depth / kGroupSize) + g;
+  for (size_t begin = 0; begin < depth; begin += span) {
+    const float row_scale = rows.scales[r * (depth / kGroupSize) + begin / kGroupSize];
+    const testing::StoredWeight first = testing::WeightAt(scheme, row, begin);
     int32_t products = 0;
-    for (size_t k = 0; k < kGroupSize; ++k) {
-      int weight;
-      if (scheme == Scheme::kQ8_0) {
-        weight = static_cast<int8_t>(block[2 + k]);
-      } else {
-        const uint8_t byte = block[2 * halves + k % 16];
-        weight = (k < 16 ? byte & 15 : byte >> 4) - (scheme == Scheme::kQ4_0 ? 8 : 0);
-      }
-      products += weight * rows.values[at * kGroupSize + k];
+    int32_t values = 0;
+    for (size_t k = begin; k < begin + span; ++k) {
+      products += testing::WeightAt(scheme, row, k).number * rows.values[r * depth + k];
+      values += rows.values[r * depth + k];
     }
-    sum = std::fma(static_cast<float>(products), HalfAt(block) * rows.scales[at], sum);
-    if (scheme == Scheme::kQ4_1) {
-      sum = std::fma(HalfAt(block + 2), rows.scales[at] * static_cast<float>(rows.sums[at]), sum);
-    }
+    sum = std::fma(static_cast<float>(products), first.scale * row_scale, sum);
+    if (first.has_minimum) sum = std::fma(first.minimum, row_scale * static_cast<float>(values), sum);
   }
   return sum;
 }
@@ -273,15 +271,15 @@ TEST(FloatProductsAreOneChainForEveryNumberOfRows) {
 
 TEST(IntegerProductsAreOneChainForEveryNumberOfRows) {
   for (const Scheme scheme : kIntegerSchemes) {
-    for (const size_t depth : {32, 96}) CheckEveryNumberOfRows(scheme, 37, depth);
+    for (const size_t groups : {1, 3}) CheckEveryNumberOfRows(scheme, 37, groups * DepthMultiple(scheme));
   }
 }
 
 TEST(ColumnsOfAnyNumberAndWholePanels) {
   std::mt19937 random(5);
-  for (const Scheme scheme : {Scheme::kF32, Scheme::kBf16, Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1}) {
+  for (const Scheme scheme : AllSchemes()) {
     for (const size_t columns : {1, 15, 16, 17, 32, 33, 47, 48}) {
-      Case test(scheme, 7, columns, 64, random);
+      Case test(scheme, 7, columns, Depth(scheme, 64), random);
       CHECK_EQ(WrongOutputs(test, 0, 7, {true, 2.0f, true}), 0u);
     }
   }
@@ -289,8 +287,8 @@ TEST(ColumnsOfAnyNumberAndWholePanels) {
 
 TEST(ManyRowsAndTheDefaultModelsDepths) {
   std::mt19937 random(6);
-  for (const Scheme scheme : {Scheme::kF32, Scheme::kF16, Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1}) {
-    Case shallow(scheme, 131, 20, 576, random);
+  for (const Scheme scheme : AllSchemes()) {
+    Case shallow(scheme, 131, 20, Depth(scheme, 576), random);
     CHECK_EQ(WrongOutputs(shallow, 0, 131, {false, 1.0f, true}), 0u);
     Case deep(scheme, 13, 20, 1536, random);
     CHECK_EQ(WrongOutputs(deep, 0, 13, {false, 1.0f, false}), 0u);
@@ -367,8 +365,8 @@ TEST(TheTiniestAddendBreaksATie) {
 
 TEST(APanelRangeWritesItsColumnsAlone) {
   std::mt19937 random(8);
-  for (const Scheme scheme : {Scheme::kF32, Scheme::kQ8_0, Scheme::kQ4_1}) {
-    Case test(scheme, 9, 88, 32, random);
+  for (const Scheme scheme : AllSchemes()) {
+    Case test(scheme, 9, 88, Depth(scheme, 32), random);
     const Epilogue epilogue{true, 1.0f, false};
     for (const Kernels* kernels : SupportedKernels()) {
       std::vector<float> y(9 * 88, -7.0f);
@@ -437,18 +435,46 @@ TEST(RowsQuantiseAsDefinedOnEveryTarget) {
 
 TEST(WhatIsNotANumberStaysVisible) {
   std::mt19937 random(11);
-  for (const Scheme scheme : {Scheme::kF32, Scheme::kF16, Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1}) {
+  for (const Scheme scheme : AllSchemes()) {
+    const size_t depth = Depth(scheme, 64);
     for (const float poison : {std::nanf(""), -std::nanf(""), INFINITY, -INFINITY}) {
-      Case test(scheme, 3, 20, 64, random);
-      test.x[64 + 40] = poison;  // row 1
+      Case test(scheme, 3, 20, depth, random);
+      test.x[depth + 40] = poison;  // row 1
       for (const Kernels* kernels : SupportedKernels()) {
-        if (IsInteger(scheme)) kernels->quantize(test.x.data(), 64, 3, test.quantized.view());
+        if (IsInteger(scheme)) kernels->quantize(test.x.data(), depth, 3, test.quantized.view());
         std::vector<float> y(3 * 20);
         kernels->gemm(test.Call(0, 3, 0, 2, {false, 1.0f, false}, y.data(), 20));
         for (size_t n = 0; n < 20; ++n) {
           CHECK(!std::isfinite(y[20 + n]));
           CHECK(SameBits(y[n], test.Expected(0, n, {false, 1.0f, false})));
           CHECK(SameBits(y[40 + n], test.Expected(2, n, {false, 1.0f, false})));
+        }
+      }
+    }
+  }
+}
+
+// The largest sums that there are: every code and every value at an end of its range.
+TEST(NoSumSaturates) {
+  std::mt19937 random(15);
+  for (const Scheme scheme : kIntegerSchemes) {
+    for (const int codes : {0x00, 0x7f, 0x80, 0xff}) {
+      Case test(scheme, 8, 16, DepthMultiple(scheme), random);
+      const size_t scale_at = scheme == Scheme::kQ6_K ? 208 : 0;
+      const std::vector<uint8_t> before = test.matrix.stored;
+      std::memset(test.matrix.stored.data(), codes, test.matrix.stored.size());
+      const size_t row_bytes = BytesPerStoredRow(scheme, DepthMultiple(scheme));
+      for (size_t n = 0; n < 16; ++n)
+        std::memcpy(&test.matrix.stored[n * row_bytes + scale_at], &before[scale_at], 4 - scale_at / 104);
+      PackPanels(scheme, test.matrix.stored.data(), 16, DepthMultiple(scheme), 0, 1, test.matrix.packed.get());
+      for (size_t i = 0; i < test.x.size(); ++i) test.x[i] = (i / 32 + i / 512) % 2 ? -1.0f : 1.0f;
+      QuantizeByDefinition(test.x.data(), test.x.size(), test.quantized, 0);
+      for (const Kernels* kernels : SupportedKernels()) {
+        std::vector<float> y(8 * 16);
+        kernels->gemm(test.Call(0, 8, 0, 1, {false, 1.0f, false}, y.data(), 16));
+        for (size_t i = 0; i < y.size(); ++i) {
+          const uint8_t* row = &test.matrix.stored[i % 16 * row_bytes];
+          CHECK(SameBits(y[i], IntegerSum(scheme, row, DepthMultiple(scheme), test.quantized, i / 16)));
         }
       }
     }

@@ -300,7 +300,7 @@ std::string BufferFault(const BufferSpec& buffer) {
 std::string MatrixFault(const WeightPanels& matrix) {
   if (matrix.columns == 0 || matrix.depth == 0 || matrix.bytes == nullptr) return "is empty";
   if (reinterpret_cast<uintptr_t>(matrix.bytes) % kCacheLine != 0) return "does not begin on a cache line";
-  if (IsInteger(matrix.scheme) && matrix.depth % kGroupSize != 0) return "has a depth of no whole number of groups";
+  if (matrix.depth % DepthMultiple(matrix.scheme) != 0) return "has a depth of no whole number of groups";
   return "";
 }
 

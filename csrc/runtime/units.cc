@@ -39,9 +39,14 @@ uint32_t DivideUp(uint32_t count, uint32_t by) { return (count + by - 1) / by; }
 double MultiplyAddsPerUs(Scheme scheme) {
   switch (scheme) {
     case Scheme::kQ8_0:
+    case Scheme::kQ5_0:
+    case Scheme::kQ5_1:
+    case Scheme::kQ5_K:
+    case Scheme::kQ6_K:
       return 50'000.0;
     case Scheme::kQ4_0:
     case Scheme::kQ4_1:
+    case Scheme::kQ4_K:
       return 60'000.0;
     default:
       return 40'000.0;

@@ -1,12 +1,13 @@
-// Products with 8-bit and 4-bit weights: rows quantised to 8 bits, exact sums per group, scaled in f32.
+// Products with 8-bit to 4-bit weights: rows quantised to 8 bits, exact sums per group, scaled in f32.
 //
 // Owns the register tiles of the integer schemes; how a target sums one group is in gemm_sums.h. Invariant: an output
-// is one chain over groups, ascending: acc = fma(sum, weight scale * row scale, acc), then for Q4_1 acc = fma(minimum,
-// row scale * sum of the row's values, acc).
+// is one chain over groups, ascending: acc = fma(sum, weight scale * row scale, acc), twice where halves of a group
+// have scales, then with minima acc = fma(minimum, row scale * sum of the row's values, acc).
 
 #include <cstddef>
 #include <cstdint>
 
+#include "formats/panel_layout.h"
 #include "formats/scheme.h"
 #include "ops/targets/gemm_sums.h"
 #include "ops/targets/gemm_tiles.h"
@@ -23,20 +24,70 @@ struct Tile {
   size_t num_tiles;
 };
 
+// Scales and minima of the columns of a panel and its neighbour, as formats/panel_layout.h lays them.
+template <Scheme kScheme>
+struct ColumnScales {
+  const uint8_t* first;  // behind the panel's codes
+  size_t groups;
+  size_t panel_bytes;
+
+  // Register c of a tile: where its columns' bytes, or halves, are from the first column's.
+  static constexpr size_t Column(size_t c) { return c % kPanelRegisters * kLanes; }
+  inline __attribute__((always_inline)) const uint8_t* Panel(size_t c) const {
+    return first + c / kPanelRegisters * panel_bytes;
+  }
+  inline __attribute__((always_inline)) F32 Half(size_t c, size_t g, size_t h) const {
+    size_t place;
+    if constexpr (HasBlockScales(kScheme)) {
+      place = g / kGroupsPerBlock * NumHalves(kScheme) + h;
+    } else {
+      place = h * groups + g;
+    }
+    const uint8_t* halves = Panel(c) + groups * NumSubScales(kScheme) * kPanelColumns;
+    return LoadF16(reinterpret_cast<const uint16_t*>(halves) + place * kPanelColumns + Column(c));
+  }
+  inline __attribute__((always_inline)) I32 SubScale(size_t c, size_t g, size_t s) const {
+    const uint8_t* at = Panel(c) + (g * NumSubScales(kScheme) + s) * kPanelColumns + Column(c);
+    if constexpr (NumSpans(kScheme) == 2) return LoadInt8(reinterpret_cast<const int8_t*>(at));
+    return LoadUint8(at);
+  }
+  // The product is exact.
+  inline __attribute__((always_inline)) F32 Scale(size_t c, size_t g, size_t span) const {
+    if constexpr (HasBlockScales(kScheme)) return Mul(Half(c, g, 0), FloatOfInt(SubScale(c, g, span)));
+    return Half(c, g, 0);
+  }
+  inline __attribute__((always_inline)) F32 Minimum(size_t c, size_t g) const {
+    if constexpr (!HasBlockScales(kScheme)) return Half(c, g, 1);
+    // These are subtracted. Both products are exact.
+    return Mul(Mul(Half(c, g, 1), FloatOfInt(SubScale(c, g, 1))), Broadcast(-1.0f));
+  }
+  // Fetches those of group g of the panel whose codes begin at `next`, which are of the same shape.
+  inline __attribute__((always_inline)) void Fetch(const uint8_t* next, size_t code_bytes, size_t g) const {
+    const uint8_t* at = next + code_bytes;
+    if constexpr (HasBlockScales(kScheme)) {
+      __builtin_prefetch(at + g * 2 * kPanelColumns);
+      at += groups * 2 * kPanelColumns;
+      __builtin_prefetch(at + g / kGroupsPerBlock * NumHalves(kScheme) * 2 * kPanelColumns);
+    } else {
+      __builtin_prefetch(at + g * kPanelColumns * 2);
+      if constexpr (HasMinima(kScheme)) __builtin_prefetch(at + (groups + g) * kPanelColumns * 2);
+    }
+  }
+};
+
 template <Scheme kScheme, size_t kPanels, size_t kRows>
 void MultiplyTile(const Tile& tile) {
   constexpr size_t kRegisters = kPanels * kPanelRegisters;
-  constexpr size_t kGroupBytes = kPanelColumns * (kScheme == Scheme::kQ8_0 ? kGroupSize : kGroupSize / 2);
+  constexpr size_t kGroupBytes = LinesPerGroup(kScheme) * kLineBytes;
   const GemmCall& call = *tile.call;
   const size_t groups = call.weights.depth / kGroupSize;
   const size_t panel_bytes = call.weights.bytes_per_panel;
   const uint8_t* codes = call.weights.panel(tile.panel);
-  const uint16_t* scales = reinterpret_cast<const uint16_t*>(codes + groups * kGroupBytes);
-  const uint16_t* minima = scales + groups * kPanelColumns;
+  const ColumnScales<kScheme> scales{codes + groups * kGroupBytes, groups, panel_bytes};
   const QuantizedRows rows = call.quantized.from_row(tile.first_row);
   GroupRows<kRows> values(rows.values, rows.depth);
   const uint8_t* next_codes = PanelsAfter(call, tile.panel, kPanels);
-  NextWeights next(next_codes, groups * kGroupBytes / kLineBytes, tile.index, tile.num_tiles);
+  NextWeights next(next_codes, groups * LinesPerGroup(kScheme), tile.index, tile.num_tiles);
 
   F32 sums[kRows][kRegisters];
 #pragma GCC unroll 16
@@ -45,40 +96,34 @@ void MultiplyTile(const Tile& tile) {
     for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = Zero();
   }
   for (size_t g = 0; g < groups; ++g) {
-    I32 group_sums[kRows][kRegisters];
-    SumGroup<kScheme, kPanels, kRows>(codes, panel_bytes, next, values, rows.sums + g, groups, group_sums);
-    F32 column_scales[kRegisters];
 #pragma GCC unroll 2
-    for (size_t p = 0; p < kPanels; ++p) {
-      const uint8_t* next_scales = next_codes + p * panel_bytes + groups * kGroupBytes + g * kPanelColumns * 2;
-      __builtin_prefetch(next_scales);
-      if constexpr (kScheme == Scheme::kQ4_1) __builtin_prefetch(next_scales + groups * kPanelColumns * 2);
-    }
+    for (size_t p = 0; p < kPanels; ++p) scales.Fetch(next_codes + p * panel_bytes, groups * kGroupBytes, g);
+    ForEach<0, NumSpans(kScheme)>([&](auto index) __attribute__((always_inline)) {
+      constexpr size_t kSpan = decltype(index)::kValue;
+      I32 span_sums[kRows][kRegisters];
+      SumSpan<kScheme, kSpan, kPanels, kRows>(codes, panel_bytes, next, values, rows.sums + g, groups, span_sums);
+      F32 column_scales[kRegisters];
 #pragma GCC unroll 16
-    for (size_t c = 0; c < kRegisters; ++c) {
-      column_scales[c] =
-          LoadF16(scales + c / kPanelRegisters * (panel_bytes / 2) + g * kPanelColumns + c % kPanelRegisters * kLanes);
-    }
+      for (size_t c = 0; c < kRegisters; ++c) column_scales[c] = scales.Scale(c, g, kSpan);
 #pragma GCC unroll 16
-    for (size_t r = 0; r < kRows; ++r) {
-      const F32 scale = Broadcast(rows.scales[r * groups + g]);
+      for (size_t r = 0; r < kRows; ++r) {
+        const F32 scale = Broadcast(rows.scales[r * groups + g]);
 #pragma GCC unroll 16
-      for (size_t c = 0; c < kRegisters; ++c) {
-        sums[r][c] = Fma(FloatOfInt(group_sums[r][c]), Mul(column_scales[c], scale), sums[r][c]);
+        for (size_t c = 0; c < kRegisters; ++c) {
+          sums[r][c] = Fma(FloatOfInt(span_sums[r][c]), Mul(column_scales[c], scale), sums[r][c]);
+        }
       }
-    }
-    if constexpr (kScheme == Scheme::kQ4_1) {
+    });
+    if constexpr (HasMinima(kScheme)) {
+      F32 minima[kRegisters];
 #pragma GCC unroll 16
-      for (size_t c = 0; c < kRegisters; ++c) {
-        column_scales[c] = LoadF16(minima + c / kPanelRegisters * (panel_bytes / 2) + g * kPanelColumns +
-                                   c % kPanelRegisters * kLanes);
-      }
+      for (size_t c = 0; c < kRegisters; ++c) minima[c] = scales.Minimum(c, g);
 #pragma GCC unroll 16
       for (size_t r = 0; r < kRows; ++r) {
         const size_t at = r * groups + g;
-        const F32 total = Mul(FloatOfInt(BroadcastInt(rows.sums[at])), Broadcast(rows.scales[at]));
+        const F32 total = Mul(FloatOfInt(SumOfAll(rows.sums[at])), Broadcast(rows.scales[at]));
 #pragma GCC unroll 16
-        for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = Fma(column_scales[c], total, sums[r][c]);
+        for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = Fma(minima[c], total, sums[r][c]);
       }
     }
     codes += kGroupBytes;
@@ -123,6 +168,16 @@ void IntegerGemm(const GemmCall& call) {
       return MultiplyAll<Scheme::kQ4_0>(call);
     case Scheme::kQ4_1:
       return MultiplyAll<Scheme::kQ4_1>(call);
+    case Scheme::kQ5_0:
+      return MultiplyAll<Scheme::kQ5_0>(call);
+    case Scheme::kQ5_1:
+      return MultiplyAll<Scheme::kQ5_1>(call);
+    case Scheme::kQ4_K:
+      return MultiplyAll<Scheme::kQ4_K>(call);
+    case Scheme::kQ5_K:
+      return MultiplyAll<Scheme::kQ5_K>(call);
+    case Scheme::kQ6_K:
+      return MultiplyAll<Scheme::kQ6_K>(call);
     default:
       return MultiplyAll<Scheme::kQ8_0>(call);
   }

@@ -1,7 +1,7 @@
-// Exact sums of one group of 32: a panel's weights times the 8-bit values of the rows of a tile.
+// Exact sums of a span, which is a group of 32 or a half of one: a panel's weights times the rows' 8-bit values.
 //
 // Owns the integer instructions of each target and the size of its tiles. Scales are applied in gemm_integer.cc; how a
-// panel lies is in formats/pack.cc.
+// panel lies is in formats/panel_layout.h.
 // Invariant: sums are exact for every weight and every value in [-127, 127]; no instruction saturates.
 
 #ifndef PLAIT_CSRC_OPS_TARGETS_GEMM_SUMS_H_
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "formats/panel_layout.h"
 #include "formats/scheme.h"
 #include "ops/targets/gemm_tiles.h"
 #include "ops/targets/simd.h"
@@ -39,25 +40,101 @@ struct GroupRows {
   }
 };
 
+// A number known to the compiler, where instructions want one.
+template <size_t kNumber>
+struct Index {
+  static constexpr size_t kValue = kNumber;
+};
+template <size_t kFirst, size_t kEnd, typename Body>
+PLAIT_INLINE void ForEach(const Body& body) {
+  if constexpr (kFirst < kEnd) {
+    body(Index<kFirst>());
+    ForEach<kFirst + 1, kEnd>(body);
+  }
+}
+
+// The lines of nibbles of one span, and its upper bits' lines.
+template <Scheme kScheme, size_t kSpan>
+struct SpanLines {
+  static constexpr size_t kFirst = kSpan * NumCodeLines(kScheme) / NumSpans(kScheme);
+  static constexpr size_t kEnd = (kSpan + 1) * NumCodeLines(kScheme) / NumSpans(kScheme);
+  static constexpr size_t kUpper = HighBits(kScheme) / NumSpans(kScheme);
+};
+
+// What the two sums of a row's group, of its first half and of all, are multiplied by for minus the zero of each
+// weight.
+template <Scheme kScheme, size_t kSpan>
+struct ZeroFactors {
+  static constexpr int16_t kZero = ZeroCode(kScheme);
+  static constexpr int16_t kFirst = NumSpans(kScheme) == 1 ? 0 : kSpan == 0 ? -kZero : kZero;
+  static constexpr int16_t kAll = NumSpans(kScheme) == 2 && kSpan == 0 ? 0 : -kZero;
+};
+
+constexpr int Log2(int32_t number) {
+  int exponent = 0;
+  while (number >> exponent > 1) ++exponent;
+  return exponent;
+}
+
+// Two 16-bit numbers as one, the first in the lower bits.
+constexpr int32_t TwoShorts(int16_t first, int16_t second) {
+  return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint16_t>(second)) << 16 |
+                              static_cast<uint16_t>(first));
+}
+
 #if defined(__AVX512F__)
 
 // 6 x 2 integer sums and as many floats leave 8 registers for weights, values and scales.
 inline constexpr size_t kMaxIntegerRows = 6;
 inline constexpr size_t kMaxIntegerPanels = 2;
 
-template <Scheme kScheme, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t panel_bytes, NextWeights& next, const GroupRows<kRows>& values,
-                           const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][kPanels]) {
-  // Weights are stored unsigned: minus 128, or 8, times the sum of the values makes up for it.
+// The sum of all values of a row's group, in every lane.
+PLAIT_INLINE I32 SumOfAll(int32_t sums) { return {_mm512_srai_epi32(_mm512_set1_epi32(sums), 16)}; }
+
+// Minus the zero of the weights times the values' sum. Shifts leave the multiplying ports alone.
+template <Scheme kScheme, size_t kSpan>
+PLAIT_INLINE I32 ZeroPart(int32_t sums) {
+  using Factors = ZeroFactors<kScheme, kSpan>;
+  if constexpr (Factors::kFirst == 0) {
+    return SubInt({_mm512_setzero_si512()}, ShiftLeft<Log2(Factors::kZero)>(SumOfAll(sums)));
+  } else {
+    constexpr int32_t kFactors = TwoShorts(Factors::kFirst, Factors::kAll);
+    return {_mm512_madd_epi16(_mm512_set1_epi32(sums), _mm512_set1_epi32(kFactors))};
+  }
+}
+
+// Quad kQuad of every column of a panel.
+template <Scheme kScheme, size_t kQuad>
+PLAIT_INLINE __m512i QuadOf(const uint8_t* codes) {
+  const __m512i line = _mm512_load_si512(codes + LineOfQuad(kScheme, kQuad) * kLineBytes);
+  const __m512i nibble = _mm512_set1_epi8(15);
+  __m512i low;
+  if constexpr (IsHighQuad(kScheme, kQuad)) {
+    low = _mm512_and_si512(_mm512_srli_epi16(line, 4), nibble);
+  } else {
+    low = _mm512_and_si512(line, nibble);
+  }
+  if constexpr (HighBits(kScheme) == 0) return low;
+  constexpr size_t kBit = kQuad * HighBits(kScheme);
+  constexpr size_t kShift = kBit % 8;
+  __m512i upper = _mm512_load_si512(codes + (NumCodeLines(kScheme) + kBit / 8) * kLineBytes);
+  if constexpr (kShift < 4) upper = _mm512_slli_epi16(upper, 4 - kShift);
+  if constexpr (kShift > 4) upper = _mm512_srli_epi16(upper, kShift - 4);
+  // low | upper & mask
+  return _mm512_ternarylogic_epi32(low, upper, _mm512_set1_epi8(HighBits(kScheme) == 2 ? 0x30 : 0x10), 0xf8);
+}
+
+template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t panel_bytes, NextWeights& next, const GroupRows<kRows>& values,
+                          const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][kPanels]) {
+  using Lines = SpanLines<kScheme, kSpan>;
+  // Weights are stored unsigned: their zero times the sum of the values makes up for it.
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
-    __m512i start = _mm512_setzero_si512();
-    if constexpr (kScheme != Scheme::kQ4_1) {
-      const __m512i value_sum = _mm512_set1_epi32(value_sums[r * groups]);
-      start = _mm512_sub_epi32(start, _mm512_slli_epi32(value_sum, kScheme == Scheme::kQ8_0 ? 7 : 3));
-    }
+    I32 start = {_mm512_setzero_si512()};
+    if constexpr (ZeroCode(kScheme) != 0) start = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
 #pragma GCC unroll 2
-    for (size_t p = 0; p < kPanels; ++p) sums[r][p].raw = start;
+    for (size_t p = 0; p < kPanels; ++p) sums[r][p] = start;
   }
   const auto multiply = [&](const __m512i(&weights)[kPanels], size_t quad) __attribute__((always_inline)) {
 #pragma GCC unroll 16
@@ -67,30 +144,26 @@ PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t panel_bytes, NextWeights
       for (size_t p = 0; p < kPanels; ++p) sums[r][p].raw = _mm512_dpbusd_epi32(sums[r][p].raw, weights[p], four);
     }
   };
-  constexpr size_t kLines = kScheme == Scheme::kQ8_0 ? 8 : 4;
-  const __m512i nibble = _mm512_set1_epi8(15);
-#pragma GCC unroll 8
-  for (size_t i = 0; i < kLines; ++i) {
+  for (size_t line = 0; line < Lines::kUpper; ++line) next.Fetch<kPanels>(panel_bytes);
+  ForEach<Lines::kFirst, Lines::kEnd>([&](auto index) __attribute__((always_inline)) {
+    constexpr size_t kLine = decltype(index)::kValue;
     next.Fetch<kPanels>(panel_bytes);
     __m512i weights[kPanels];
+    if constexpr (IsWholeBytes(kScheme)) {
 #pragma GCC unroll 2
-    for (size_t p = 0; p < kPanels; ++p) {
-      const uint8_t* line = codes + p * panel_bytes + i * kLineBytes;
-      weights[p] = _mm512_load_si512(line);
-    }
-    if constexpr (kScheme == Scheme::kQ8_0) {
-      multiply(weights, i);
+      for (size_t p = 0; p < kPanels; ++p) weights[p] = _mm512_load_si512(codes + p * panel_bytes + kLine * kLineBytes);
+      multiply(weights, kLine);
     } else {
-      __m512i low[kPanels], high[kPanels];
+      constexpr size_t kLow = LowQuad(kScheme, kLine);
+      constexpr size_t kHigh = HighQuad(kScheme, kLine);
 #pragma GCC unroll 2
-      for (size_t p = 0; p < kPanels; ++p) {
-        low[p] = _mm512_and_si512(weights[p], nibble);
-        high[p] = _mm512_and_si512(_mm512_srli_epi16(weights[p], 4), nibble);
-      }
-      multiply(low, i);
-      multiply(high, i + 4);
+      for (size_t p = 0; p < kPanels; ++p) weights[p] = QuadOf<kScheme, kLow>(codes + p * panel_bytes);
+      multiply(weights, kLow);
+#pragma GCC unroll 2
+      for (size_t p = 0; p < kPanels; ++p) weights[p] = QuadOf<kScheme, kHigh>(codes + p * panel_bytes);
+      multiply(weights, kHigh);
     }
-  }
+  });
 }
 
 #elif defined(__AVX2__)
@@ -109,73 +182,148 @@ PLAIT_INLINE void AddShorts(__m256i& sum, __m256i addend) {
   asm("" : "+x"(sum));
 }
 
-template <Scheme kScheme, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, NextWeights& next, const GroupRows<kRows>& values,
-                           const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][2]) {
+// The sum of all values of a row's group, in every lane.
+PLAIT_INLINE I32 SumOfAll(int32_t sums) { return {_mm256_srai_epi32(_mm256_set1_epi32(sums), 16)}; }
+
+// Minus the zero of the weights times the values' sum. Shifts leave the multiplying ports alone.
+template <Scheme kScheme, size_t kSpan>
+PLAIT_INLINE I32 ZeroPart(int32_t sums) {
+  using Factors = ZeroFactors<kScheme, kSpan>;
+  if constexpr (Factors::kFirst == 0) {
+    return SubInt({_mm256_setzero_si256()}, ShiftLeft<Log2(Factors::kZero)>(SumOfAll(sums)));
+  } else {
+    constexpr int32_t kFactors = TwoShorts(Factors::kFirst, Factors::kAll);
+    return {_mm256_madd_epi16(_mm256_set1_epi32(sums), _mm256_set1_epi32(kFactors))};
+  }
+}
+
+// Quad kQuad of the columns of half c of a panel.
+template <Scheme kScheme, size_t kQuad>
+PLAIT_INLINE __m256i QuadOf(const uint8_t* codes, size_t c) {
+  const auto load = [&](size_t line) __attribute__((always_inline)) {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(codes + line * kLineBytes) + c);
+  };
+  __m256i low = load(LineOfQuad(kScheme, kQuad));
+  if constexpr (IsHighQuad(kScheme, kQuad)) low = _mm256_srli_epi16(low, 4);
+  low = _mm256_and_si256(low, _mm256_set1_epi8(15));
+  if constexpr (HighBits(kScheme) == 0) return low;
+  constexpr int kBit = kQuad * HighBits(kScheme);
+  constexpr int kShift = kBit % 8;
+  __m256i upper = load(NumCodeLines(kScheme) + kBit / 8);
+  if constexpr (kShift < 4) upper = _mm256_slli_epi16(upper, 4 - kShift);
+  if constexpr (kShift > 4) upper = _mm256_srli_epi16(upper, kShift - 4);
+  return _mm256_or_si256(low, _mm256_and_si256(upper, _mm256_set1_epi8(HighBits(kScheme) == 2 ? 0x30 : 0x10)));
+}
+
+// Weights of whole bytes: |w| times sign(w) q.
+template <size_t kRows>
+PLAIT_INLINE void SumBytes(const uint8_t* codes, NextWeights& next, const GroupRows<kRows>& values,
+                           I32 (&sums)[kRows][2]) {
   const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i flip = _mm256_set1_epi8(static_cast<char>(0x80));
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) sums[r][0].raw = sums[r][1].raw = _mm256_setzero_si256();
-  if constexpr (kScheme == Scheme::kQ8_0) {
-    const __m256i flip = _mm256_set1_epi8(static_cast<char>(0x80));
 #pragma GCC unroll 8
-    for (size_t i = 0; i < 8; ++i) {
-      const uint8_t* line = codes + i * kLineBytes;
-      next.Fetch<1>(0);
-      __m256i weights[2], magnitudes[2];
-      for (size_t c = 0; c < 2; ++c) {
-        weights[c] = _mm256_xor_si256(_mm256_load_si256(reinterpret_cast<const __m256i*>(line) + c), flip);
-        magnitudes[c] = _mm256_abs_epi8(weights[c]);  // 128 for -128, being unsigned
-      }
+  for (size_t i = 0; i < kQuadsPerGroup; ++i) {
+    const uint8_t* line = codes + i * kLineBytes;
+    next.Fetch<1>(0);
+    __m256i weights[2], magnitudes[2];
+    for (size_t c = 0; c < 2; ++c) {
+      weights[c] = _mm256_xor_si256(_mm256_load_si256(reinterpret_cast<const __m256i*>(line) + c), flip);
+      magnitudes[c] = _mm256_abs_epi8(weights[c]);  // 128 for -128, being unsigned
+    }
 #pragma GCC unroll 16
-      for (size_t r = 0; r < kRows; ++r) {
-        const __m256i four = _mm256_set1_epi32(values.Quad(r, i));
-        for (size_t c = 0; c < 2; ++c) {
-          // A pair is at most 2 * 128 * 127, which 16 bits hold.
-          const __m256i pairs = _mm256_maddubs_epi16(magnitudes[c], _mm256_sign_epi8(four, weights[c]));
-          AddInts(sums[r][c].raw, _mm256_madd_epi16(pairs, ones));
+    for (size_t r = 0; r < kRows; ++r) {
+      const __m256i four = _mm256_set1_epi32(values.Quad(r, i));
+      for (size_t c = 0; c < 2; ++c) {
+        // A pair is at most 2 * 128 * 127, which 16 bits hold.
+        const __m256i pairs = _mm256_maddubs_epi16(magnitudes[c], _mm256_sign_epi8(four, weights[c]));
+        AddInts(sums[r][c].raw, _mm256_madd_epi16(pairs, ones));
+      }
+    }
+  }
+}
+
+// Nibbles with or without upper bits.
+template <Scheme kScheme, size_t kSpan, size_t kRows>
+PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const GroupRows<kRows>& values,
+                             const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][2]) {
+  using Lines = SpanLines<kScheme, kSpan>;
+  constexpr bool kFits = HighBits(kScheme) == 0;  // eight pairs of at most 2 * 15 * 127 fit 16 bits
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 16
+  for (size_t r = 0; r < kRows; ++r) {
+    sums[r][0].raw = sums[r][1].raw = _mm256_setzero_si256();
+    if constexpr (!kFits && ZeroCode(kScheme) != 0) {
+      sums[r][0] = sums[r][1] = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
+    }
+  }
+  for (size_t line = 0; line < Lines::kUpper; ++line) next.Fetch<1>(0);
+  ForEach<Lines::kFirst, Lines::kEnd>([&](auto index) __attribute__((always_inline)) {
+    constexpr size_t kLow = LowQuad(kScheme, decltype(index)::kValue);
+    constexpr size_t kHigh = HighQuad(kScheme, decltype(index)::kValue);
+    next.Fetch<1>(0);
+    __m256i low[2], high[2];
+    for (size_t c = 0; c < 2; ++c) {
+      low[c] = QuadOf<kScheme, kLow>(codes, c);
+      high[c] = QuadOf<kScheme, kHigh>(codes, c);
+    }
+#pragma GCC unroll 16
+    for (size_t r = 0; r < kRows; ++r) {
+      const __m256i low_four = _mm256_set1_epi32(values.Quad(r, kLow));
+      const __m256i high_four = _mm256_set1_epi32(values.Quad(r, kHigh));
+      for (size_t c = 0; c < 2; ++c) {
+        const __m256i low_pairs = _mm256_maddubs_epi16(low[c], low_four);
+        const __m256i high_pairs = _mm256_maddubs_epi16(high[c], high_four);
+        if constexpr (kFits) {
+          AddShorts(sums[r][c].raw, low_pairs);
+          AddShorts(sums[r][c].raw, high_pairs);
+        } else {
+          // Two pairs of at most 2 * 63 * 127 fit as well.
+          AddInts(sums[r][c].raw, _mm256_madd_epi16(_mm256_add_epi16(low_pairs, high_pairs), ones));
         }
       }
     }
-  } else {
-    const __m256i nibble = _mm256_set1_epi8(15);
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 4; ++i) {
-      const uint8_t* line = codes + i * kLineBytes;
-      next.Fetch<1>(0);
-      __m256i low[2], high[2];
-      for (size_t c = 0; c < 2; ++c) {
-        const __m256i weights = _mm256_load_si256(reinterpret_cast<const __m256i*>(line) + c);
-        low[c] = _mm256_and_si256(weights, nibble);
-        high[c] = _mm256_and_si256(_mm256_srli_epi16(weights, 4), nibble);
-      }
-#pragma GCC unroll 16
-      for (size_t r = 0; r < kRows; ++r) {
-        const __m256i low_four = _mm256_set1_epi32(values.Quad(r, i));
-        const __m256i high_four = _mm256_set1_epi32(values.Quad(r, i + 4));
-        for (size_t c = 0; c < 2; ++c) {
-          // Eight pairs of at most 2 * 15 * 127 fit 16 bits.
-          AddShorts(sums[r][c].raw, _mm256_maddubs_epi16(low[c], low_four));
-          AddShorts(sums[r][c].raw, _mm256_maddubs_epi16(high[c], high_four));
-        }
-      }
-    }
+  });
+  if constexpr (kFits) {
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
       for (size_t c = 0; c < 2; ++c) {
         sums[r][c].raw = _mm256_madd_epi16(sums[r][c].raw, ones);
-        if constexpr (kScheme == Scheme::kQ4_0) {
-          const __m256i value_sum = _mm256_set1_epi32(value_sums[r * groups]);
-          sums[r][c].raw = _mm256_sub_epi32(sums[r][c].raw, _mm256_slli_epi32(value_sum, 3));
+        if constexpr (ZeroCode(kScheme) != 0) {
+          sums[r][c] = AddInt(sums[r][c], ZeroPart<kScheme, kSpan>(value_sums[r * groups]));
         }
       }
     }
   }
 }
 
-#elif defined(__SSE2__)
+template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, const GroupRows<kRows>& values,
+                          const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][2]) {
+  if constexpr (IsWholeBytes(kScheme)) {
+    SumBytes<kRows>(codes, next, values, sums);
+  } else {
+    SumNibbles<kScheme, kSpan, kRows>(codes, next, values, value_sums, groups, sums);
+  }
+}
+
+#else
 
 inline constexpr size_t kMaxIntegerRows = 2;
 inline constexpr size_t kMaxIntegerPanels = 1;
+
+// The sum of all values of a row's group, in every lane.
+PLAIT_INLINE I32 SumOfAll(int32_t sums) { return BroadcastInt(sums >> 16); }
+
+// Minus the zero of the weights times the values' sum.
+template <Scheme kScheme, size_t kSpan>
+PLAIT_INLINE int32_t ZeroPart(int32_t sums) {
+  using Factors = ZeroFactors<kScheme, kSpan>;
+  return static_cast<int16_t>(sums) * Factors::kFirst + (sums >> 16) * Factors::kAll;
+}
+
+#if defined(__SSE2__)
 
 // Values 4 i .. 4 i + 3 of a row as 16-bit pairs: the first and third, the second and fourth, in every lane.
 struct QuadPairs {
@@ -189,39 +337,50 @@ struct QuadPairs {
   }
 };
 
-template <Scheme kScheme, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, NextWeights& next, const GroupRows<kRows>& values,
-                           const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][4]) {
-  constexpr int32_t kZero = kScheme == Scheme::kQ8_0 ? 128 : kScheme == Scheme::kQ4_0 ? 8 : 0;
-  constexpr size_t kLines = kScheme == Scheme::kQ8_0 ? 8 : 4;
+// Quad kQuad of the columns of quarter c of a panel.
+template <Scheme kScheme, size_t kQuad>
+PLAIT_INLINE __m128i QuadOf(const uint8_t* codes, size_t c) {
+  const auto load = [&](size_t line) __attribute__((always_inline)) {
+    return _mm_load_si128(reinterpret_cast<const __m128i*>(codes + line * kLineBytes) + c);
+  };
+  if constexpr (IsWholeBytes(kScheme)) return load(kQuad);
+  __m128i low = load(LineOfQuad(kScheme, kQuad));
+  if constexpr (IsHighQuad(kScheme, kQuad)) low = _mm_srli_epi16(low, 4);
+  low = _mm_and_si128(low, _mm_set1_epi8(15));
+  if constexpr (HighBits(kScheme) == 0) return low;
+  constexpr int kBit = kQuad * HighBits(kScheme);
+  constexpr int kShift = kBit % 8;
+  __m128i upper = load(NumCodeLines(kScheme) + kBit / 8);
+  if constexpr (kShift < 4) upper = _mm_slli_epi16(upper, 4 - kShift);
+  if constexpr (kShift > 4) upper = _mm_srli_epi16(upper, kShift - 4);
+  return _mm_or_si128(low, _mm_and_si128(upper, _mm_set1_epi8(HighBits(kScheme) == 2 ? 0x30 : 0x10)));
+}
+
+template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, const GroupRows<kRows>& values,
+                          const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][4]) {
+  constexpr size_t kQuads = kQuadsPerGroup / NumSpans(kScheme);
   const __m128i low_byte = _mm_set1_epi16(255);
-  const __m128i nibble = _mm_set1_epi8(15);
   __m128i acc[kRows][4];
   for (size_t r = 0; r < kRows; ++r) {
-    for (size_t c = 0; c < 4; ++c) acc[r][c] = _mm_set1_epi32(-kZero * value_sums[r * groups]);
+    const int32_t start = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
+    for (size_t c = 0; c < 4; ++c) acc[r][c] = _mm_set1_epi32(start);
   }
-  // Weights are unsigned bytes, which 16 bits hold as they are.
-  const auto multiply = [&](size_t c, __m128i weights, size_t quad) __attribute__((always_inline)) {
-    const __m128i even = _mm_and_si128(weights, low_byte);
-    const __m128i odd = _mm_srli_epi16(weights, 8);
-    for (size_t r = 0; r < kRows; ++r) {
-      const QuadPairs pairs(values.Quad(r, quad));
-      acc[r][c] = _mm_add_epi32(acc[r][c], _mm_madd_epi16(even, pairs.even));
-      acc[r][c] = _mm_add_epi32(acc[r][c], _mm_madd_epi16(odd, pairs.odd));
-    }
-  };
-  for (size_t i = 0; i < kLines; ++i) {
-    next.Fetch<1>(0);
+  for (size_t i = 0; i < LinesPerGroup(kScheme) / NumSpans(kScheme); ++i) next.Fetch<1>(0);
+  ForEach<kSpan * kQuads, (kSpan + 1) * kQuads>([&](auto index) __attribute__((always_inline)) {
+    constexpr size_t kQuad = decltype(index)::kValue;
     for (size_t c = 0; c < 4; ++c) {
-      const __m128i weights = _mm_load_si128(reinterpret_cast<const __m128i*>(codes + i * kLineBytes) + c);
-      if constexpr (kScheme == Scheme::kQ8_0) {
-        multiply(c, weights, i);
-      } else {
-        multiply(c, _mm_and_si128(weights, nibble), i);
-        multiply(c, _mm_and_si128(_mm_srli_epi16(weights, 4), nibble), i + 4);
+      // Weights are unsigned bytes, which 16 bits hold as they are.
+      const __m128i weights = QuadOf<kScheme, kQuad>(codes, c);
+      const __m128i even = _mm_and_si128(weights, low_byte);
+      const __m128i odd = _mm_srli_epi16(weights, 8);
+      for (size_t r = 0; r < kRows; ++r) {
+        const QuadPairs pairs(values.Quad(r, kQuad));
+        acc[r][c] = _mm_add_epi32(acc[r][c], _mm_madd_epi16(even, pairs.even));
+        acc[r][c] = _mm_add_epi32(acc[r][c], _mm_madd_epi16(odd, pairs.odd));
       }
     }
-  }
+  });
   for (size_t r = 0; r < kRows; ++r) {
     for (size_t c = 0; c < 4; ++c) sums[r][c].raw = reinterpret_cast<RawI32>(acc[r][c]);
   }
@@ -229,30 +388,39 @@ PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, NextWeights& next, cons
 
 #else
 
-inline constexpr size_t kMaxIntegerRows = 2;
-inline constexpr size_t kMaxIntegerPanels = 1;
+template <Scheme kScheme, size_t kQuad>
+PLAIT_INLINE int32_t CodeOf(const uint8_t* codes, size_t byte) {
+  if constexpr (IsWholeBytes(kScheme)) return codes[kQuad * kLineBytes + byte];
+  const int32_t nibbles = codes[LineOfQuad(kScheme, kQuad) * kLineBytes + byte];
+  const int32_t low = nibbles >> (IsHighQuad(kScheme, kQuad) ? 4 : 0) & 15;
+  if constexpr (HighBits(kScheme) == 0) return low;
+  constexpr size_t kBit = kQuad * HighBits(kScheme);
+  const int32_t upper = codes[(NumCodeLines(kScheme) + kBit / 8) * kLineBytes + byte] >> kBit % 8;
+  return low | (upper & ((1 << HighBits(kScheme)) - 1)) << 4;
+}
 
-template <Scheme kScheme, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumGroup(const uint8_t* codes, size_t, NextWeights&, const GroupRows<kRows>& values,
-                           const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][4]) {
-  constexpr int32_t kZero = kScheme == Scheme::kQ8_0 ? 128 : kScheme == Scheme::kQ4_0 ? 8 : 0;
+template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights&, const GroupRows<kRows>& values,
+                          const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][4]) {
+  constexpr size_t kQuads = kQuadsPerGroup / NumSpans(kScheme);
   for (size_t r = 0; r < kRows; ++r) {
     int32_t columns[kPanelColumns];
-    for (size_t j = 0; j < kPanelColumns; ++j) columns[j] = -kZero * value_sums[r * groups];
-    for (size_t quad = 0; quad < 8; ++quad) {
+    const int32_t start = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
+    for (size_t j = 0; j < kPanelColumns; ++j) columns[j] = start;
+    ForEach<kSpan * kQuads, (kSpan + 1) * kQuads>([&](auto index) __attribute__((always_inline)) {
+      constexpr size_t kQuad = decltype(index)::kValue;
       int8_t four[4];
-      const int32_t packed = values.Quad(r, quad);
+      const int32_t packed = values.Quad(r, kQuad);
       __builtin_memcpy(four, &packed, sizeof(four));
-      const size_t line = kScheme == Scheme::kQ8_0 ? quad : quad % 4;
-      const int shift = kScheme != Scheme::kQ8_0 && quad >= 4 ? 4 : 0;
-      const int mask = kScheme == Scheme::kQ8_0 ? 255 : 15;
       for (size_t j = 0; j < kPanelColumns; ++j) {
-        for (size_t b = 0; b < 4; ++b) columns[j] += (codes[line * kLineBytes + 4 * j + b] >> shift & mask) * four[b];
+        for (size_t b = 0; b < 4; ++b) columns[j] += CodeOf<kScheme, kQuad>(codes, 4 * j + b) * four[b];
       }
-    }
+    });
     for (size_t c = 0; c < 4; ++c) __builtin_memcpy(&sums[r][c].raw, columns + 4 * c, sizeof(sums[r][c].raw));
   }
 }
+
+#endif
 
 #endif
 

@@ -28,14 +28,14 @@ PLAIT_INLINE int32_t LargestMagnitudeBits(const float* x) {
   return _mm512_reduce_max_epi32(_mm512_max_epi32(low, high));
 }
 
-// Rounds x * factor and returns the sum of the values.
+// Rounds x * factor. Returns the sum of the first 16 values plus 2^16 times that of all.
 PLAIT_INLINE int32_t RoundGroup(const float* x, float factor, int8_t* values) {
   const __m512 factors = _mm512_set1_ps(factor);
   const __m512i low = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), factors));
   const __m512i high = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 16), factors));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(values), _mm512_cvtepi32_epi8(low));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(values + 16), _mm512_cvtepi32_epi8(high));
-  return _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));
+  return _mm512_reduce_add_epi32(_mm512_add_epi32(low, _mm512_slli_epi32(_mm512_add_epi32(low, high), 16)));
 }
 
 #elif defined(__AVX2__)
@@ -64,7 +64,10 @@ PLAIT_INLINE int32_t RoundGroup(const float* x, float factor, int8_t* values) {
   const __m256i bytes = _mm256_packs_epi16(words, more_words);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(values),
                       _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
-  const __m256i sums = _mm256_madd_epi16(_mm256_add_epi16(words, more_words), _mm256_set1_epi16(1));
+  const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i sums =
+      _mm256_add_epi32(_mm256_madd_epi16(words, ones),
+                       _mm256_slli_epi32(_mm256_madd_epi16(_mm256_add_epi16(words, more_words), ones), 16));
   __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
@@ -88,25 +91,27 @@ PLAIT_INLINE int32_t RoundGroup(const float* x, float factor, int8_t* values) {
     const float shifted = x[i] * factor + 0x1.8p23f;
     const int32_t value = static_cast<int32_t>(BitsOf(shifted)) - 0x4b400000;
     values[i] = static_cast<int8_t>(value);
-    sum += value;
+    sum += value * (i < kGroupSize / 2 ? 0x10001 : 0x10000);
   }
   return sum;
 }
 
 #endif
 
-// Quantises x[0 .. 32).
-PLAIT_INLINE void QuantizeGroup(const float* x, int8_t* values, float* scale, int32_t* sum) {
+// Quantises x[0 .. 32). `sums`: two in one, as formats/scheme.h has them.
+PLAIT_INLINE void QuantizeGroup(const float* x, int8_t* values, float* scale, int32_t* sums) {
   const int32_t bits = LargestMagnitudeBits(x);
   if (bits >= kLeastMaximumBits && bits < kInfinityBits) {
     const float largest = FloatOf(static_cast<uint32_t>(bits));
     *scale = largest / 127.0f;
-    *sum = RoundGroup(x, 127.0f / largest, values);
+    // A negative lower sum has borrowed from the upper one.
+    const int32_t both = RoundGroup(x, 127.0f / largest, values);
+    *sums = both + (both & 0x8000) * 2;
     return;
   }
   for (size_t i = 0; i < kGroupSize; ++i) values[i] = 0;
   *scale = bits >= kInfinityBits ? __builtin_nanf("") : 0.0f;
-  *sum = 0;
+  *sums = 0;
 }
 
 }  // namespace plait::PLAIT_TARGET

@@ -112,6 +112,12 @@ template <int kBits>
 PLAIT_INLINE I32 ShiftLeft(I32 a) {
   return {_mm512_slli_epi32(a.raw, kBits)};
 }
+PLAIT_INLINE I32 LoadInt8(const int8_t* from) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+}
+PLAIT_INLINE I32 LoadUint8(const uint8_t* from) {
+  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+}
 PLAIT_INLINE F32 AsFloat(I32 a) { return {_mm512_castsi512_ps(a.raw)}; }
 PLAIT_INLINE I32 AsInt(F32 a) { return {_mm512_castps_si512(a.raw)}; }
 
@@ -170,6 +176,12 @@ PLAIT_INLINE I32 OrInt(I32 a, I32 b) { return {_mm256_or_si256(a.raw, b.raw)}; }
 template <int kBits>
 PLAIT_INLINE I32 ShiftLeft(I32 a) {
   return {_mm256_slli_epi32(a.raw, kBits)};
+}
+PLAIT_INLINE I32 LoadInt8(const int8_t* from) {
+  return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)))};
+}
+PLAIT_INLINE I32 LoadUint8(const uint8_t* from) {
+  return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)))};
 }
 PLAIT_INLINE F32 AsFloat(I32 a) { return {_mm256_castsi256_ps(a.raw)}; }
 PLAIT_INLINE I32 AsInt(F32 a) { return {_mm256_castps_si256(a.raw)}; }
@@ -275,6 +287,8 @@ template <int kBits>
 PLAIT_INLINE I32 ShiftLeft(I32 a) {
   return {__builtin_bit_cast(RawI32, Unsigned(a) << kBits)};
 }
+PLAIT_INLINE I32 LoadInt8(const int8_t* from) { return {RawI32{from[0], from[1], from[2], from[3]}}; }
+PLAIT_INLINE I32 LoadUint8(const uint8_t* from) { return {RawI32{from[0], from[1], from[2], from[3]}}; }
 PLAIT_INLINE F32 AsFloat(I32 a) { return {__builtin_bit_cast(RawF32, a.raw)}; }
 PLAIT_INLINE I32 AsInt(F32 a) { return {__builtin_bit_cast(RawI32, a.raw)}; }
 

@@ -30,11 +30,12 @@ MAX_TENSORS: Final = 65_536
 MAX_METADATA_KEYS: Final = 65_536
 
 FORMAT_OF_TYPE: Final = MappingProxyType(
-    {0: formats.F32, 1: formats.F16, 2: formats.Q4_0, 3: formats.Q4_1, 8: formats.Q8_0, 30: formats.BF16}
+    {0: formats.F32, 1: formats.F16, 2: formats.Q4_0, 3: formats.Q4_1, 6: formats.Q5_0, 7: formats.Q5_1}
+    | {8: formats.Q8_0, 12: formats.Q4_K, 13: formats.Q5_K, 14: formats.Q6_K, 30: formats.BF16}
 )
 # Types that exist but are not supported, so that a message can say what the file holds.
 _OTHER_TYPES: Final = MappingProxyType(
-    {6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K"}
+    {9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K"}
     | {16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS"}
     | {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4"}
 )

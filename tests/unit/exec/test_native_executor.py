@@ -108,28 +108,37 @@ def test_a_program_in_chunks_is_its_definition_over_the_whole_text(name: str, he
 # Weight formats
 
 
-def decoder() -> Program:
+def decoder(width: int = WIDTH, ffn_width: int = 96) -> Program:
     """Two layers as a llama has them, wide enough for groups of 32."""
     b = ProgramBuilder("decoder")
     group = b.kv_group("full", 2, 1, 32)
     spec = RopeSpec(10_000.0, 32, 40)
     b.span("all", "all")
-    x = b.embed("embed", VOCAB_SIZE, WIDTH)
+    x = b.embed("embed", VOCAB_SIZE, width)
     for layer in range(2):
-        x = _layer(b, x, f"layers.{layer}", group, layer, spec)
+        x = _layer(b, x, f"layers.{layer}", group, layer, spec, (width, ffn_width))
     b.sample(b.linear(b.norm(b.select(x), "final_norm", 1e-5), "embed", VOCAB_SIZE))
     return b.finish()
 
 
-def _layer(b: ProgramBuilder, x: ValueId, name: str, group: GroupId, slot: int, spec: RopeSpec) -> ValueId:
+def _layer(
+    b: ProgramBuilder, x: ValueId, name: str, group: GroupId, slot: int, spec: RopeSpec, widths: tuple[int, int]
+) -> ValueId:
+    width, ffn_width = widths
+    heads = width // 32
     y = b.norm(x, f"{name}.attn_norm", 1e-5)
-    q, k, v = (b.linear(y, f"{name}.{part}", width) for part, width in (("q", WIDTH), ("k", 32), ("v", 32)))
-    q, k = b.rope(q, spec, 2), b.rope(k, spec, 1)
+    q, k, v = (b.linear(y, f"{name}.{part}", size) for part, size in (("q", width), ("k", 32), ("v", 32)))
+    q, k = b.rope(q, spec, heads), b.rope(k, spec, 1)
     b.cache_write(k, v, group, slot)
-    x = b.add(x, b.linear(b.attend(q, group, slot, 2), f"{name}.o", WIDTH))
+    x = b.add(x, b.linear(b.attend(q, group, slot, heads), f"{name}.o", width))
     y = b.norm(x, f"{name}.ffn_norm", 1e-5)
-    gate, up = b.linear(y, f"{name}.gate", 96), b.linear(y, f"{name}.up", 96)
-    return b.add(x, b.linear(b.glu(gate, up, Activation.SILU), f"{name}.down", WIDTH))
+    gate, up = b.linear(y, f"{name}.gate", ffn_width), b.linear(y, f"{name}.up", ffn_width)
+    return b.add(x, b.linear(b.glu(gate, up, Activation.SILU), f"{name}.down", width))
+
+
+def decoder_for(form: WeightFormat) -> Program:
+    """Rows of whole blocks."""
+    return decoder() if form.block_weights <= 32 else decoder(256, 512)
 
 
 def stored(array: Floats, form: WeightFormat) -> npt.NDArray[np.uint8]:
@@ -141,6 +150,8 @@ def stored(array: Floats, form: WeightFormat) -> npt.NDArray[np.uint8]:
         return array.astype(np.float16).view(np.uint8)
     if form is formats.BF16:
         return (array.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    if form.block_weights == 256:
+        return random_blocks(rows * depth // 256, form).reshape(rows, -1)
     groups = array.reshape(rows, depth // 32, 32)
     low, high = groups.min(axis=2, keepdims=True), groups.max(axis=2, keepdims=True)
     most = np.maximum(-low, high)
@@ -149,13 +160,28 @@ def stored(array: Floats, form: WeightFormat) -> npt.NDArray[np.uint8]:
         numbers = np.rint(groups / scale).clip(-127, 127).astype(np.int8).view(np.uint8)
         parts = [scale.view(np.uint8), numbers]
     else:
-        with_minimum = form is formats.Q4_1
-        scale = ((high - low) / 15 if with_minimum else most / 7).astype(np.float16)
-        offset = low.astype(np.float16) if with_minimum else -8 * scale
-        nibbles = np.rint((groups - offset) / scale).clip(0, 15).astype(np.uint8)
-        halves = nibbles[..., :16] | nibbles[..., 16:] << 4
-        parts = [scale.view(np.uint8), *([offset.view(np.uint8)] if with_minimum else []), halves]
+        with_minimum = form in (formats.Q4_1, formats.Q5_1)
+        zero = 16 if form in (formats.Q5_0, formats.Q5_1) else 8
+        scale = ((high - low) / (2 * zero - 1) if with_minimum else most / (zero - 1)).astype(np.float16)
+        offset = low.astype(np.float16) if with_minimum else -zero * scale
+        numbers = np.rint((groups - offset) / scale).clip(0, 2 * zero - 1).astype(np.uint8)
+        halves = numbers[..., :16] & 15 | (numbers[..., 16:] & 15) << 4
+        fifth = np.packbits(numbers >> 4, axis=2, bitorder="little")
+        minima, upper = [offset.view(np.uint8)] * with_minimum, [fifth] * (zero == 16)
+        parts = [scale.view(np.uint8), *minima, *upper, halves]
     return np.concatenate(parts, axis=2).reshape(rows, -1)
+
+
+def random_blocks(count: int, form: WeightFormat) -> npt.NDArray[np.uint8]:
+    """Blocks of 256 with any scales and numbers, of a size that weights have."""
+    blocks = np.random.default_rng(count).integers(0, 256, (count, form.block_bytes), dtype=np.uint8)
+    if form is formats.Q6_K:
+        halves, at = [0.1 / (128 * 32)], 208
+    else:
+        most = 15 if form is formats.Q4_K else 31
+        halves, at = [0.2 / (63 * most), 0.1 / 63], 0
+    blocks[:, at : at + 2 * len(halves)] = np.array(halves, np.float16).view(np.uint8)
+    return blocks
 
 
 def table_in(program: Program, form: WeightFormat, **others: WeightFormat) -> WeightTable:
@@ -179,7 +205,7 @@ EIGHT_BITS = 0.03
 
 @pytest.mark.parametrize("form", formats.ALL_FORMATS, ids=lambda one: one.name)
 def test_every_format_gives_nearly_what_its_dequantised_weights_give(form: WeightFormat) -> None:
-    program = decoder()
+    program = decoder_for(form)
     table = table_in(program, form)
     exact = scored(program, dequantized(table))
     given = scored(program, table)
@@ -187,9 +213,9 @@ def test_every_format_gives_nearly_what_its_dequantised_weights_give(form: Weigh
     assert np.abs(given - exact).max() <= allowed * np.abs(exact).max()
 
 
-@pytest.mark.parametrize("form", [formats.F16, formats.Q4_1, formats.Q8_0], ids=lambda one: one.name)
+@pytest.mark.parametrize("form", [formats.F16, formats.Q4_1, formats.Q8_0, formats.Q6_K], ids=lambda one: one.name)
 def test_asked_for_f32_it_computes_with_the_dequantised_weights_themselves(form: WeightFormat) -> None:
-    program = decoder()
+    program = decoder_for(form)
     table = table_in(program, form)
     exact = scored(program, dequantized(table))
     assert np.array_equal(scored(program, table, dtype=WeightDtype.F32), exact)
@@ -199,7 +225,7 @@ def test_an_activation_wider_than_a_workers_scratch_is_rounded_whole() -> None:
     b = ProgramBuilder("wide")
     group = b.kv_group("full", 1, 1, 32)
     b.span("all", "all")
-    x = _layer(b, b.embed("embed", VOCAB_SIZE, WIDTH), "layers.0", group, 0, RopeSpec(10_000.0, 32, 40))
+    x = _layer(b, b.embed("embed", VOCAB_SIZE, WIDTH), "layers.0", group, 0, RopeSpec(10_000.0, 32, 40), (WIDTH, 96))
     x = b.linear(b.act(b.linear(x, "up", 24_576), Activation.GELU), "down", WIDTH)
     b.sample(b.linear(b.norm(b.select(x), "final_norm", 1e-5), "embed", VOCAB_SIZE))
     program = b.finish()
@@ -208,13 +234,18 @@ def test_an_activation_wider_than_a_workers_scratch_is_rounded_whole() -> None:
     assert np.abs(scored(program, table) - exact).max() <= EIGHT_BITS * np.abs(exact).max()
 
 
-MIXED = {"v": formats.F16, "down": formats.Q8_0, "embed": formats.F16, "gate": formats.Q4_0}
+MIXED = {
+    formats.Q4_1: {"v": formats.F16, "down": formats.Q8_0, "embed": formats.F16, "gate": formats.Q4_0},
+    formats.Q5_0: {"v": formats.Q8_0, "down": formats.Q5_1, "embed": formats.Q8_0},
+    formats.Q4_K: {"v": formats.Q6_K, "down": formats.Q5_K, "embed": formats.Q6_K, "gate": formats.Q5_0},
+}
 
 
+@pytest.mark.parametrize("form", MIXED, ids=lambda one: one.name)
 @pytest.mark.parametrize("dtype_bytes", [2, 4])
-def test_bits_do_not_depend_on_chunks_blocks_of_work_or_instructions(dtype_bytes: int) -> None:
-    program = decoder()
-    table = table_in(program, formats.Q4_1, **MIXED)
+def test_bits_do_not_depend_on_chunks_blocks_of_work_or_instructions(dtype_bytes: int, form: WeightFormat) -> None:
+    program = decoder_for(form)
+    table = table_in(program, form, **MIXED[form])
     expected = scored(program, table, dtype_bytes=dtype_bytes)
     for target in _native.targets():
         for seed, cuts in ((0, (0, 11)), (3, (0, 1, 2, 3, 11)), (9, odd.CUTS)):
@@ -249,7 +280,7 @@ def test_it_promises_bits_and_names_its_numbers(executor: NativeExecutor) -> Non
     info = executor.info
     assert info.bit_exact
     assert info.share_units == 2
-    assert info.formats == ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1")
+    assert info.formats == tuple(known.name.lower() for known in formats.ALL_FORMATS)
     assert info.fingerprint.startswith("native-")
     assert "-q8_0-kvf32-t256-rope" in info.fingerprint
     assert info.fingerprint.endswith("-" + "0" * 16)
@@ -458,8 +489,10 @@ def test_panels_take_what_belongs_to_them_and_nothing_else() -> None:
         panels.pack(0, np.zeros((17, 32), np.uint8), 0)
     with pytest.raises(ValueError, match="depth is 33 but must be a multiple of 32"):
         _native.Panels([(tape.Scheme.Q4_1, 4, 33)])
-    with pytest.raises(ValueError, match="scheme is 6 but must be between 0 and 5"):
-        _native.Panels([(6, 4, 32)])
+    with pytest.raises(ValueError, match="depth is 288 but must be a multiple of 256"):
+        _native.Panels([(tape.Scheme.Q5_K, 4, 288)])
+    with pytest.raises(ValueError, match="scheme is 11 but must be between 0 and 10"):
+        _native.Panels([(11, 4, 32)])
 
 
 def test_a_runtime_has_workers_and_lanes_and_gives_a_lane_no_worker_that_there_is_not(executor: NativeExecutor) -> None:

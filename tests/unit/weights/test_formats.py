@@ -10,7 +10,22 @@ import pytest
 from gguf import GGMLQuantizationType as GgmlType
 
 from plait.core.errors import InvariantError
-from plait.weights.formats import ALL_FORMATS, BF16, F16, F32, Q4_0, Q4_1, Q8_0, Bytes, WeightFormat
+from plait.weights.formats import (
+    ALL_FORMATS,
+    BF16,
+    F16,
+    F32,
+    Q4_0,
+    Q4_1,
+    Q4_K,
+    Q5_0,
+    Q5_1,
+    Q5_K,
+    Q6_K,
+    Q8_0,
+    Bytes,
+    WeightFormat,
+)
 from plait.weights.gguf import read_gguf
 
 NUM_BLOCKS = 4096
@@ -46,7 +61,11 @@ def test_geometry_is_that_of_the_gguf_package(weight_format: WeightFormat) -> No
 
 
 @pytest.mark.parametrize(
-    ("weight_format", "bits"), [(F32, 32), (F16, 16), (BF16, 16), (Q8_0, 8.5), (Q4_0, 4.5), (Q4_1, 5.0)]
+    ("weight_format", "bits"),
+    [
+        *((F32, 32), (F16, 16), (BF16, 16), (Q8_0, 8.5), (Q4_0, 4.5), (Q4_1, 5.0)),
+        *((Q5_0, 5.5), (Q5_1, 6.0), (Q4_K, 4.5), (Q5_K, 5.5), (Q6_K, 6.5625)),
+    ],
 )
 def test_bits_per_weight_include_scales(weight_format: WeightFormat, bits: float) -> None:
     assert weight_format.bits_per_weight == bits
@@ -65,6 +84,47 @@ def test_q4_0_has_low_nibbles_first_and_an_offset_of_eight() -> None:
 def test_q4_1_adds_a_minimum() -> None:
     raw = np.array([*half(2.0), *half(-3.0), *([0x51] * 16)], dtype=np.uint8)
     assert Q4_1.dequantize(raw).tolist() == [2.0 * 1 - 3.0] * 16 + [2.0 * 5 - 3.0] * 16
+
+
+def test_q5_0_has_a_fifth_bit_for_each_weight_and_an_offset_of_sixteen() -> None:
+    raw = np.array([*half(2.0), 0x02, 0x00, 0x01, 0x00, *([0xF3] * 16)], dtype=np.uint8)
+    expected = [2.0 * (3 - 16)] * 16 + [2.0 * (15 - 16)] * 16
+    expected[1], expected[16] = 2.0 * 3, 2.0 * 15
+    assert Q5_0.dequantize(raw).tolist() == expected
+
+
+def test_q5_1_adds_a_minimum() -> None:
+    raw = np.array([*half(2.0), *half(-3.0), 0x00, 0x00, 0x00, 0x80, *([0x51] * 16)], dtype=np.uint8)
+    expected = [2.0 * 1 - 3.0] * 16 + [2.0 * 5 - 3.0] * 15 + [2.0 * 21 - 3.0]
+    assert Q5_1.dequantize(raw).tolist() == expected
+
+
+SCALES_AND_MINIMA = [0b01_000001, 2, 3, 0b11_000100, 0b10_000101, 6, 7, 8, 0x21, 0x43, 0x65, 0x87]
+"""Eight of each in six bits: the upper two of the last four are above the first eight."""
+SCALES = [1, 2, 3, 4, 0x1 + 16, 0x3, 0x5, 0x7 + 48]
+MINIMA = [5, 6, 7, 8, 0x2 + 32, 0x4, 0x6, 0x8]
+
+
+def test_q4_k_scales_and_shifts_groups_of_32_in_six_bits() -> None:
+    raw = np.array([*half(0.5), *half(0.25), *SCALES_AND_MINIMA, *([0xB9] * 128)], dtype=np.uint8)
+    expected = [0.5 * s * (9, 11)[g % 2] - 0.25 * m for g, (s, m) in enumerate(zip(SCALES, MINIMA, strict=True))]
+    assert Q4_K.dequantize(raw).reshape(8, 32).tolist() == [[weight] * 32 for weight in expected]
+
+
+def test_q5_k_keeps_the_fifth_bits_of_eight_groups_in_a_byte() -> None:
+    raw = np.array([*half(0.5), *half(0.25), *SCALES_AND_MINIMA, *([0x90] * 32), *([0xB9] * 128)], dtype=np.uint8)
+    numbers = [9, 11, 9, 11, 9 + 16, 11, 9, 11 + 16]
+    expected = [0.5 * s * q - 0.25 * m for q, s, m in zip(numbers, SCALES, MINIMA, strict=True)]
+    assert Q5_K.dequantize(raw).reshape(8, 32).tolist() == [[weight] * 32 for weight in expected]
+
+
+def test_q6_k_scales_sixteens_and_has_an_offset_of_32() -> None:
+    signed = [-128, -1, *range(14)]
+    nibbles, upper = [0x21] * 64 + [0x43] * 64, [0b11_10_01_00] * 64
+    raw = np.array([*nibbles, *upper, *(s % 256 for s in signed), *half(0.5)], dtype=np.uint8)
+    numbers = [1, 1 + 16, 2 + 32, 2 + 48, 3, 3 + 16, 4 + 32, 4 + 48]
+    expected = [0.5 * s * (numbers[i // 2] - 32) for i, s in enumerate(signed)]
+    assert Q6_K.dequantize(raw).reshape(16, 16).tolist() == [[weight] * 16 for weight in expected]
 
 
 def test_bf16_is_the_upper_half_of_a_float() -> None:

@@ -14,9 +14,10 @@ from tests.unit.weights.gguf_bytes import (
     F16_TENSOR,
     F32_TENSOR,
     I32,
+    Q3_K_TENSOR,
     Q4_0_TENSOR,
     Q4_1_TENSOR,
-    Q4_K_TENSOR,
+    Q6_K_TENSOR,
     STRING,
     U8,
     U32,
@@ -104,10 +105,14 @@ def test_a_file_of_the_gguf_package_is_read_as_it_reads_it(tmp_path: Path) -> No
     writer.add_token_list(["<s>", "löwe", "🦁", ""])
     writer.add_token_scores([0.0, -1.5, -2.5, 3.25])
     writer.add_token_types([3, 1, 1, 6])
-    for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"):
+    for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"):
         floats = rng.standard_normal((3, 5, 64), dtype=np.float32)
         kind = gguf.GGMLQuantizationType[name]
         writer.add_tensor(f"tensor.{name}", gguf.quantize(floats, kind), raw_dtype=kind)
+    for name in ("Q4_K", "Q5_K", "Q6_K"):  # which the package reads but does not make
+        kind = gguf.GGMLQuantizationType[name]
+        row_bytes = 2 * gguf.GGML_QUANT_SIZES[kind][1]
+        writer.add_tensor(f"tensor.{name}", rng.integers(0, 256, (3, 5, row_bytes), dtype=np.uint8), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -223,12 +228,13 @@ def test_an_impossible_alignment_is_refused(tmp_path: Path, alignment: bytes, sh
         (tensor("b", [2**63, 2**63, 2**63, 2**63], F32_TENSOR, 32), "tensor 'b' ends at byte 28,948,022,309,329,048"),
         (tensor("b", [2**32, 2**32], F16_TENSOR, 32), "tensor 'b' ends at byte 36,893,488,147,419,103,"),
         (tensor("b", [48, 3], Q4_0_TENSOR, 32), "rows of 48 weights, which are not whole Q4_0 blocks of 32"),
+        (tensor("b", [576, 3], Q6_K_TENSOR, 32), "rows of 576 weights, which are not whole Q6_K blocks of 256"),
         (tensor("b", [4], F32_TENSOR, 2**63), "tensor 'b' ends at byte 9,223,372,036,854,775,"),
         (tensor("b", [4], F32_TENSOR, 160), "tensor 'b' ends at byte"),
         (tensor("b", [4], F32_TENSOR, 36), "tensor 'b' has offset 36, not a multiple of the alignment 32"),
         (tensor("b", [4], F32_TENSOR, 0), "tensor 'b' at offset 0 overlaps tensor 'a'"),
         (tensor(b"\xff", [4], F32_TENSOR, 32), "name of tensor 1 is not valid UTF-8: byte 0xff"),
-        (tensor("b", [256], Q4_K_TENSOR, 32), "tensor 'b' has type 12 (Q4_K); supported are F32, F16, BF16, Q8_0"),
+        (tensor("b", [256], Q3_K_TENSOR, 32), "tensor 'b' has type 11 (Q3_K); supported are F32, F16, BF16, Q8_0"),
         (tensor("b", [256], 4096, 32), "tensor 'b' has type 4096 (unknown); supported are F32, F16, BF16, Q8_0"),
     ],
 )

@@ -15,7 +15,6 @@ from plait.core.errors import ModelError
 from plait.exec.native.drafts import Draft, Numbering, draft, quantize
 from plait.exec.native.fusion import fuse
 from plait.exec.native.tape import (
-    GROUP_SIZE,
     NO_OPERAND,
     BufferSpec,
     Operand,
@@ -59,10 +58,10 @@ def lower(program: Program, schemes: Mapping[str, Scheme]) -> Tape:
 def _check_depths(program: Program, schemes: Mapping[str, Scheme]) -> None:
     for name in (op.weight for op in program.ops if isinstance(op, Linear)):
         depth = program.weights[name].shape[1]
-        if schemes[name].is_integer and depth % GROUP_SIZE:
+        if depth % schemes[name].depth_multiple:
             raise ModelError(
                 f"weight {name} has rows of {depth} numbers in {schemes[name].name}, which are not whole groups of "
-                f"{GROUP_SIZE}; use a file in F16"
+                f"{schemes[name].depth_multiple}; use a file in F16"
             )
 
 

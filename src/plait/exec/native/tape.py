@@ -23,11 +23,23 @@ class Scheme(IntEnum):
     Q8_0 = 3
     Q4_0 = 4
     Q4_1 = 5
+    Q5_0 = 6
+    Q5_1 = 7
+    Q4_K = 8
+    Q5_K = 9
+    Q6_K = 10
 
     @property
     def is_integer(self) -> bool:
         """Whether rows are quantised to 8 bits before they are multiplied."""
         return self >= Scheme.Q8_0
+
+    @property
+    def depth_multiple(self) -> int:
+        """What the length of a row is a multiple of: the numbers that share a scale, or a scale of scales."""
+        if not self.is_integer:
+            return 1
+        return BLOCK_SIZE if self >= Scheme.Q4_K else GROUP_SIZE
 
 
 class RowSpace(IntEnum):
@@ -85,6 +97,8 @@ class CacheCode(IntEnum):
 NONE = -1
 GROUP_SIZE = 32
 """Numbers along K that share a scale in the integer schemes."""
+BLOCK_SIZE = 256
+"""Those that share a scale of scales."""
 ROW_ALIGNMENT = 64
 """Rows of buffers are whole cache lines."""
 

@@ -35,6 +35,7 @@ from plait.model.cache_layout import CacheLayout
 from plait.model.checks import root_of
 from plait.model.ops import Rope, ValueId
 from plait.model.program import Program
+from plait.weights.formats import ALL_FORMATS
 from plait.weights.table import WeightTable
 
 LANES = (LaneId(0), LaneId(1))
@@ -142,7 +143,7 @@ class ReferenceExecutor:
             max_step_tokens=self._config.max_step_tokens,
             max_rows=self._config.max_rows,
             memory_bytes=0,
-            formats=("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"),
+            formats=tuple(known.name.lower() for known in ALL_FORMATS),
             fingerprint=self._fingerprint,
             bit_exact=False,
         )
