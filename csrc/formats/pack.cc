@@ -68,7 +68,10 @@ void PutCodes(const StoredGroup& group, size_t j, uint8_t* lines) {
   for (size_t line = 0; line < HighBits(kScheme); ++line) {
     uint32_t word = 0;
     for (size_t q = 0; q < kQuadsPerLine; ++q) {
-      word |= (group.quads[line * kQuadsPerLine + q] >> 4 & UpperMask(kScheme)) << q * HighBits(kScheme);
+      // In two steps: at -O1 GCC 12's sanitizer of shifts loses the value of one that is shifted again.
+      const uint32_t upper = group.quads[line * kQuadsPerLine + q] >> 4 & UpperMask(kScheme);
+      const size_t first_bit = q * HighBits(kScheme);
+      word |= upper << first_bit;
     }
     words[(NumCodeLines(kScheme) + line) * kPanelColumns] = word;
   }
