@@ -16,6 +16,8 @@
 #include <deque>
 #include <mutex>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -275,6 +277,7 @@ struct Runtime::Impl {
   }
 
   void Submit(StepSpec step) {
+    CheckSize(step);
     for (const GrantSpec& grant : step.grants) grant.seat->Grant(grant);
     Lane& lane = lanes[step.lane];
     // Nothing has run on the lane before its first step, so nobody looks at the arena yet.
@@ -290,6 +293,15 @@ struct Runtime::Impl {
     lane.waiting.push_back(std::move(context));
     lane.num_waiting.fetch_add(1, std::memory_order_seq_cst);
     StartNext(lock, lane, nullptr);
+  }
+
+  // A larger step would write behind the lane's arena, where nothing tells of it.
+  void CheckSize(const StepSpec& step) const {
+    size_t num_tokens = 0;
+    for (const ChunkSpec& chunk : step.chunks) num_tokens += chunk.num_tokens;
+    if (num_tokens <= config.max_step_tokens) return;
+    throw std::length_error("step " + std::to_string(step.step) + " has " + std::to_string(num_tokens) +
+                            " tokens; a lane has room for " + std::to_string(config.max_step_tokens));
   }
 
   void Assign(const std::vector<std::vector<uint32_t>>& shares) {

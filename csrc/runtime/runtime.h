@@ -163,7 +163,8 @@ class Runtime {
 
   SeatRef Join(const JoinSpec& join);
 
-  // Never blocks on running work. Depth, order and contents were checked.
+  // Never blocks on running work. Depth, order and contents were checked; a step of more than max_step_tokens, the one
+  // fault that would spoil other steps' memory, is refused here too: std::length_error, and nothing has changed.
   void Submit(StepSpec step);
   // shares[lane]: workers of that lane, disjoint. A worker in no share rests.
   void Assign(const std::vector<std::vector<uint32_t>>& shares);

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -160,6 +162,28 @@ TEST(AStepGoesOnWithWhoeverIsLeftWhenTheWorkerThatWasWokenIsTakenAway) {
     CHECK_EQ(scene.Wait(step).step, step);
     if (scene.Wait(step).step != step) return;
   }
+}
+
+TEST(AStepThatIsTooLargeIsRefusedAndChangesNothing) {
+  const TinyModel model(TinyKind::kFloats);
+  SceneOptions options;
+  options.max_step_tokens = 20;
+  Scene scene(model, options);
+  const SeatRef seat = scene.Join();
+  const int64_t first = scene.Start(seat, 1, Prompt(12, 1));
+  const auto rest = [&](size_t count) {
+    const Tokens tokens = Prompt(12 + count, 1);
+    return Scene::Chunk(seat, 1, 12, Tokens(tokens.begin() + 12, tokens.end()));
+  };
+  bool is_refused = false;
+  try {
+    scene.Submit({rest(21)});
+  } catch (const std::length_error& error) {
+    is_refused = std::string(error.what()).find("has 21 tokens; a lane has room for 20") != std::string::npos;
+  }
+  CHECK(is_refused);
+  CHECK(scene.Wait(first).chunks[0].tokens == Right(model, Prompt(12, 1)));
+  CHECK(scene.Wait(scene.Submit({rest(20)})).chunks[0].tokens == Right(model, Prompt(32, 1)));
 }
 
 TEST(AStepWithoutChunksOnlyMoves) {

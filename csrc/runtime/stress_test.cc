@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <thread>
@@ -25,6 +26,9 @@ using testing::TinyModel;
 constexpr int64_t kSequences = 6;  // as many as have blocks
 constexpr size_t kTokensEach = 12;
 constexpr size_t kDepth = 2;
+constexpr size_t kMostStepTokens = 256;  // the sequences of a lane with all that they have
+
+size_t PromptSize(int64_t seq) { return 5 + 17 * static_cast<size_t>(seq); }
 
 // One sequence: what it must give, and how far it has come. Control knows what was submitted; only results tell what
 // was computed.
@@ -33,7 +37,7 @@ struct Client {
   uint32_t lane = 0;
   SeatRef seat;
   std::vector<int32_t> prompt;
-  std::vector<int32_t> right;  // tokens that follow the prompt
+  std::vector<int32_t> right;  // by slot: the token that is sampled behind it, in the prompt too
   size_t num_computed = 0;     // slots
   size_t num_submitted = 0;    // slots, those in flight included
   size_t num_in_flight = 0;
@@ -53,7 +57,7 @@ class Storm {
       Client client;
       client.seq = seq;
       client.lane = static_cast<uint32_t>(seq % 2);
-      client.prompt = Prompt(5 + 17 * static_cast<size_t>(seq), static_cast<uint64_t>(seq));
+      client.prompt = Prompt(PromptSize(seq), static_cast<uint64_t>(seq));
       client.right = RightOf(model, client.prompt);
       client.seat = scene_.Join();
       clients_.push_back(client);
@@ -63,7 +67,7 @@ class Storm {
   // Until every sequence gave all its tokens.
   void Rage() {
     Assign();
-    for (size_t round = 0; round < 20000 && !IsOver(); ++round) {
+    for (size_t round = 0; round < 20000 && !(IsOver(0) && IsOver(1)); ++round) {
       const uint32_t verb = draws_.Between(0, 11);
       if (verb < 5) SubmitOn(draws_.Between(0, 1));
       if (verb == 5) Assign();
@@ -83,17 +87,25 @@ class Storm {
   static SceneOptions OptionsOf(size_t num_workers, uint64_t seed) {
     SceneOptions options;
     options.num_workers = num_workers;
+    options.max_step_tokens = kMostStepTokens;
     options.blocking_seed = seed % 2 == 0 ? seed : 0;
     return options;
   }
 
-  static std::vector<int32_t> RightOf(const TinyModel& model, const std::vector<int32_t>& prompt) {
-    return Interpreter(model, KernelsHere()).Greedy(prompt, kTokensEach);
+  static std::vector<int32_t> RightOf(const TinyModel& model, std::vector<int32_t> tokens) {
+    const Interpreter alone(model, KernelsHere());
+    const std::vector<int32_t> answer = alone.Greedy(tokens, kTokensEach);
+    tokens.insert(tokens.end(), answer.begin(), answer.end());
+    std::vector<int32_t> right;
+    for (const std::vector<float>& logits : alone.Logits(tokens)) {
+      right.push_back(static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    }
+    return right;
   }
 
-  bool IsOver() const {
+  bool IsOver(uint32_t lane) const {
     for (const Client& client : clients_) {
-      if (client.num_computed < client.prompt.size() + kTokensEach - 1) return false;
+      if (client.lane == lane && client.num_computed < client.prompt.size() + kTokensEach - 1) return false;
     }
     return true;
   }
@@ -175,7 +187,7 @@ class Storm {
     if (result.status == ChunkStatus::kOk) {
       client.num_computed = end;
       ++num_ok_;
-      if (end >= client.prompt.size()) CHECK_EQ(result.tokens[0], client.right[end - client.prompt.size()]);
+      CHECK_EQ(result.tokens[0], client.right[end - 1]);
     } else {
       CHECK(result.status == ChunkStatus::kCancelled);
       ++num_cancelled_;
@@ -183,21 +195,20 @@ class Storm {
     if (--client.num_in_flight == 0) client.num_submitted = client.num_computed;
   }
 
-  // Everything that is left, without disturbance.
+  // Everything that is left, lane after lane, without disturbance: whoever sleeps then through its work is found out.
   void CalmDown() {
     for (uint32_t lane = 0; lane < 2; ++lane) {
       if (suspended_[lane]) SuspendOrResume(lane);
     }
-    const uint32_t last = static_cast<uint32_t>(num_workers_) - 1;
-    scene_.runtime().Assign(last == 0 ? std::vector<std::vector<uint32_t>>{{0}, {}}
-                                      : std::vector<std::vector<uint32_t>>{{0}, {last}});
-    for (int round = 0; round < 100000 && !(IsOver() && steps_.empty()); ++round) {
-      if (last == 0)
-        scene_.runtime().Assign(round % 2 == 0 ? std::vector<std::vector<uint32_t>>{{0}, {}}
-                                               : std::vector<std::vector<uint32_t>>{{}, {0}});
-      SubmitOn(static_cast<uint32_t>(round) % 2);
-      scene_.runtime().WaitFinished(0.001);
-      Collect();
+    for (uint32_t lane = 0; lane < 2; ++lane) {
+      std::vector<std::vector<uint32_t>> shares(2);
+      for (uint32_t worker = 0; worker < num_workers_; ++worker) shares[lane].push_back(worker);
+      scene_.runtime().Assign(shares);
+      for (int round = 0; round < 10000 && !(IsOver(lane) && num_in_flight_[lane] == 0); ++round) {
+        SubmitOn(lane);
+        scene_.runtime().WaitFinished(0.01);
+        Collect();
+      }
     }
   }
 
