@@ -12,6 +12,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/aligned.h"
 #include "base/testing.h"
 #include "ops/kernels.h"
 #include "ops/rows_reference.h"
@@ -126,6 +127,14 @@ class Scene {
     return call;
   }
 
+  void AttendStacked(const Kernels& kernels, const std::vector<uint32_t>& rows, size_t num_shared, float* y) const {
+    const size_t bytes = kernels.attend_scratch_bytes(shape_.group, shape_.head_dim_k, shape_.head_dim_v);
+    AlignedBuffer scratch(bytes);
+    for (size_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
+      AttendStacked(kernels, rows, num_shared, kv_head, scratch.data(), y);
+    }
+  }
+
   // Rows [start, start + num_rows) in pieces of `step` rows; every `split` tiles are a call of their own (0: one call).
   void Attend(const Kernels& kernels, size_t start, size_t num_rows, size_t step, size_t split, float* y) const {
     const size_t bytes = kernels.attend_scratch_bytes(shape_.group, shape_.head_dim_k, shape_.head_dim_v);
@@ -155,8 +164,31 @@ class Scene {
       call.num_tiles = std::min(split, num_tiles - tile);
       kernels.attend(call, scratch);
     }
-    kernels.merge({partials.data(), num_tiles, call.num_rows, call.group, shape_.head_dim_v, call.kv_head, call.sinks,
-                   call.y, call.y_stride});
+    kernels.merge({nullptr, partials.data(), num_tiles, call.num_rows, call.group, shape_.head_dim_v, call.kv_head,
+                   call.sinks, call.y, call.y_stride});
+  }
+
+  // The tiles that all rows see whole in one call for `rows`, in that order; the others row by row.
+  void AttendStacked(const Kernels& kernels, const std::vector<uint32_t>& rows, size_t num_shared, size_t kv_head,
+                     uint8_t* scratch, float* y) const {
+    const size_t per_row = shape_.group * (2 + shape_.head_dim_v);
+    std::vector<float> state(rows.size() * per_row, reference::kNan);
+    AttendCall shared = Call(kv_head, 0, rows.size(), y);
+    shared.q_rows = rows.data();
+    shared.start = num_shared * kKeyTile;
+    shared.num_tiles = num_shared;
+    shared.state = state.data();
+    kernels.attend(shared, scratch);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      AttendCall own = Call(kv_head, rows[i], 1, y);
+      own.first_tile = num_shared;
+      own.num_tiles = rows[i] / kKeyTile + 1 - num_shared;
+      std::vector<float> partials(own.num_tiles * per_row, reference::kNan);
+      own.partials = partials.data();
+      kernels.attend(own, scratch);
+      kernels.merge({state.data() + i * per_row, partials.data(), own.num_tiles, 1, own.group, shape_.head_dim_v,
+                     kv_head, nullptr, own.y, own.y_stride});
+    }
   }
 
   Shape shape_;
@@ -315,6 +347,34 @@ TEST(SinksAndSoftcapsHaveTheReferencesBits) {
   CheckEveryWay(
       {.group = 3, .reach = Reach::kWindow, .reach_size = 20, .softcap = 50.0f, .has_sinks = true, .length = 300}, 290,
       14, "all of it");
+}
+
+TEST(RowsThatAreStackedOverSharedTilesHaveTheReferencesBits) {
+  for (const size_t num_shared : {size_t{1}, size_t{2}}) {
+    for (const bool has_sinks : {false, true}) {
+      Scene scene({.kv_heads = 2,
+                   .group = 3,
+                   .head_dim_k = 32,
+                   .head_dim_v = 24,
+                   .softcap = has_sinks ? 9.0f : 0.0f,
+                   .has_sinks = has_sinks,
+                   .length = 800},
+                  20);
+      std::vector<uint32_t> rows(29);
+      for (uint32_t i = 0; i < rows.size(); ++i) rows[i] = 799 - i * 9;  // the last of them sees two whole tiles
+      std::vector<float> expected(800 * scene.y_stride(), reference::kNan);
+      for (const uint32_t row : rows) {
+        const std::vector<float> one = ReferenceAnswers(scene, row, 1);
+        for (size_t c = row * scene.y_stride(); c < (row + 1) * scene.y_stride(); ++c) expected[c] = one[c];
+      }
+      for (const Kernels* kernels : reference::TestedKernels()) {
+        scene.Write(*kernels, 0, 800);
+        std::vector<float> y(expected.size(), reference::kNan);
+        scene.AttendStacked(*kernels, rows, num_shared, y.data());
+        reference::CheckSame(y, expected, "stacked", kernels->target);
+      }
+    }
+  }
 }
 
 TEST(LargeScoresAndSmallWeights) {

@@ -109,7 +109,8 @@ inline constexpr size_t kKeyTile = 256;
 // Row r (slot start + r) and query head kv_head * group + h read q[r * q_stride + (kv_head * group + h) * head_dim_k]
 // and write y[r * y_stride + (kv_head * group + h) * head_dim_v]. With `partials` only tiles [first_tile, first_tile +
 // num_tiles) are computed and (m, l, o[head_dim_v]) of each tile is left there for MergeCall: [tile -
-// first_tile][row][h][2 + head_dim_v]; a tile that a row does not see has l = 0.
+// first_tile][row][h][2 + head_dim_v]; a tile that a row does not see has l = 0. With `state` it is these tiles too,
+// and what they come to, sinks included, is left there for MergeCall to go on from: [row][h][2 + head_dim_v].
 struct AttendCall {
   CachePlace place;
   const int32_t* table = nullptr;
@@ -117,6 +118,7 @@ struct AttendCall {
   size_t group = 0;  // query heads per KV head
   const float* q = nullptr;
   size_t q_stride = 0;
+  const uint32_t* q_rows = nullptr;  // row r reads q[q_rows[r] * q_stride] instead; null: q[r * q_stride]
   float* y = nullptr;
   size_t y_stride = 0;
   size_t start = 0;  // slot of the call's first row
@@ -127,6 +129,7 @@ struct AttendCall {
   size_t reach_size = 0;         // window W, chunk C; for kAll the number of slots
   const float* sinks = nullptr;  // [heads] or null
   float* partials = nullptr;
+  float* state = nullptr;
   size_t first_tile = 0;
   size_t num_tiles = 0;
 };
@@ -134,8 +137,10 @@ struct AttendCall {
 // Bytes of scratch, 64-byte aligned, that `attend` needs for up to kMaxAttendRows rows of `group` heads.
 inline constexpr size_t kMaxAttendRows = 64;
 
-// Merges the partials of tiles first_tile .. first_tile + num_tiles - 1, in order, sinks first.
+// Merges the partials of tiles first_tile .. first_tile + num_tiles - 1, in order; sinks first, or the state that the
+// tiles before them left.
 struct MergeCall {
+  const float* state = nullptr;     // [row][h][2 + head_dim_v] or null
   const float* partials = nullptr;  // [tile][row][h][2 + head_dim_v]
   size_t num_tiles = 0;
   size_t num_rows = 0;

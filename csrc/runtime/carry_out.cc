@@ -278,67 +278,99 @@ class Unit {
     const AttendTasks& tasks = *context_.split().attend;
     for (uint32_t i = tasks.unit_begins[unit]; i < tasks.unit_begins[unit + 1]; ++i) {
       const AttendTask& task = tasks.tasks[i];
-      if (!context_.chunks()[task.chunk].is_live()) continue;
-      AttendPart(tasks, task);
-      if (task.whole >= 0 && context_.FinishPart(tasks, task.whole)) Merge(tasks, task);
+      if (task.stack != kNoIndex) {
+        AttendStacked(tasks, task);
+      } else if (context_.chunks()[task.chunk].is_live()) {
+        AttendPart(tasks, task);
+        if (task.whole != kNoIndex) FinishPart(tasks, static_cast<size_t>(task.whole));
+      }
     }
   }
 
-  // Where a task's first row goes, as column 0 of the heads' columns: the output, or scratch on the way to `out1`.
-  Floats Attended(const AttendTask& task, size_t first_row) const {
-    const size_t width = op_.heads / op_.kv_heads * op_.head_dim_v;
+  void FinishPart(const AttendTasks& tasks, size_t whole) {
+    if (context_.FinishPart(tasks, whole)) Merge(tasks.wholes[whole]);
+  }
+
+  size_t Group() const { return op_.heads / op_.kv_heads; }
+  // Of (m, l, o), for every query head of a KV head.
+  size_t FloatsPerRow() const { return Group() * (2 + op_.head_dim_v); }
+
+  // Where the first row goes, as column 0 of the heads' columns: the output, or scratch on the way to `out1`.
+  Floats Attended(uint32_t kv_head, size_t first_row) const {
+    const size_t width = Group() * op_.head_dim_v;
     if (const Floats y = FloatsOf(op_.out[0])) return {y.row(first_row), y.stride, y.width};
-    return {Before(scratch_.attended(), task.kv_head * width), width, width};
+    return {Before(scratch_.attended(), kv_head * width), width, width};
   }
 
-  void QuantizeAttended(const AttendTask& task, const Floats& y, size_t first_row) {
-    const size_t width = op_.heads / op_.kv_heads * op_.head_dim_v;
-    const size_t column = task.kv_head * width;
+  void QuantizeAttended(uint32_t kv_head, size_t num_rows, const Floats& y, size_t first_row) {
+    const size_t width = Group() * op_.head_dim_v;
+    const size_t column = kv_head * width;
     const auto* x = reinterpret_cast<const float*>(reinterpret_cast<uintptr_t>(y.first) + column * sizeof(float));
-    QuantizeColumns(x, y.stride, task.num_rows, column, width, first_row);
+    QuantizeColumns(x, y.stride, num_rows, column, width, first_row);
   }
 
-  float* PartialsOf(const AttendTasks& tasks, const AttendTask& task, uint32_t tile) const {
-    const AttendWhole& whole = tasks.wholes[static_cast<size_t>(task.whole)];
-    const size_t of_tile = size_t{task.num_rows} * (op_.heads / op_.kv_heads) * (2 + op_.head_dim_v);
-    return arena_.partials() + whole.first_partial + (tile - whole.first_tile) * of_tile;
+  float* PartialsOf(const AttendWhole& whole, uint32_t tile) const {
+    return arena_.partials() + whole.first_partial + (tile - whole.first_tile) * whole.num_rows * FloatsPerRow();
+  }
+
+  // What is the same for every call of the op.
+  AttendCall CallOf(uint32_t chunk, uint32_t kv_head) const {
+    const Floats q = FloatsOf(op_.in[0]);
+    AttendCall call;
+    call.place = Place();
+    call.table = context_.chunks()[chunk].tables[static_cast<size_t>(op_.group)].data();
+    call.kv_head = kv_head, call.group = Group();
+    call.q = q.first, call.q_stride = q.stride;
+    call.scale = op_.scale, call.softcap = op_.softcap;
+    call.reach = op_.reach, call.reach_size = op_.reach_size;
+    call.sinks = VectorOf(op_.sinks);
+    return call;
   }
 
   void AttendPart(const AttendTasks& tasks, const AttendTask& task) {
     const ChunkRun& chunk = context_.chunks()[task.chunk];
     const size_t first_row = chunk.first_row + task.first_row;
-    const Floats q = FloatsOf(op_.in[0]);
-    const Floats y = Attended(task, first_row);
-    AttendCall call;
-    call.place = Place();
-    call.table = chunk.tables[static_cast<size_t>(op_.group)].data();
-    call.kv_head = task.kv_head, call.group = op_.heads / op_.kv_heads;
-    call.q = q.row(first_row), call.q_stride = q.stride;
+    const Floats y = Attended(task.kv_head, first_row);
+    AttendCall call = CallOf(task.chunk, task.kv_head);
+    call.q += first_row * call.q_stride;
     call.y = y.first, call.y_stride = y.stride;
     call.start = static_cast<size_t>(chunk.spec.start) + task.first_row, call.num_rows = task.num_rows;
-    call.scale = op_.scale, call.softcap = op_.softcap;
-    call.reach = op_.reach, call.reach_size = op_.reach_size;
-    call.sinks = VectorOf(op_.sinks);
-    if (task.whole >= 0) {
-      call.partials = PartialsOf(tasks, task, task.first_tile);
+    if (task.whole != kNoIndex) {
+      call.partials = PartialsOf(tasks.wholes[static_cast<size_t>(task.whole)], task.first_tile);
       call.first_tile = task.first_tile, call.num_tiles = task.num_tiles;
     }
     kernels_.attend(call, scratch_.attend());
-    if (task.whole < 0) QuantizeAttended(task, y, first_row);
+    if (task.whole == kNoIndex) QuantizeAttended(task.kv_head, task.num_rows, y, first_row);
   }
 
-  void Merge(const AttendTasks& tasks, const AttendTask& task) {
-    const AttendWhole& whole = tasks.wholes[static_cast<size_t>(task.whole)];
-    const size_t first_row = context_.chunks()[task.chunk].first_row + task.first_row;
-    const Floats y = Attended(task, first_row);
+  // Rows of chunks that were cancelled are attended to along with the others, as nothing is gained by leaving them out.
+  void AttendStacked(const AttendTasks& tasks, const AttendTask& task) {
+    const AttendStack& stack = tasks.stacks[static_cast<size_t>(task.stack)];
+    const size_t end = size_t{task.first_row} + task.num_rows;
+    AttendCall call = CallOf(task.chunk, task.kv_head);
+    call.q_rows = &stack.rows[task.first_row], call.num_rows = task.num_rows;
+    call.start = task.num_tiles * kKeyTile, call.num_tiles = task.num_tiles;
+    call.state =
+        arena_.partials() + stack.first_state + task.kv_head * stack.floats_per_head + task.first_row * FloatsPerRow();
+    kernels_.attend(call, scratch_.attend());
+    for (size_t row = task.first_row; row < end; row += tasks.wholes[stack.whole_of_row[row]].num_rows) {
+      const size_t whole = stack.whole_of_row[row] + task.kv_head;
+      if (context_.chunks()[tasks.wholes[whole].chunk].is_live()) FinishPart(tasks, whole);
+    }
+  }
+
+  void Merge(const AttendWhole& whole) {
+    const size_t first_row = context_.chunks()[whole.chunk].first_row + whole.first_row;
+    const Floats y = Attended(whole.kv_head, first_row);
     MergeCall call;
-    call.partials = PartialsOf(tasks, task, whole.first_tile);
-    call.num_tiles = whole.num_tiles, call.num_rows = task.num_rows;
-    call.group = op_.heads / op_.kv_heads, call.head_dim_v = op_.head_dim_v;
-    call.kv_head = task.kv_head, call.sinks = VectorOf(op_.sinks);
+    if (whole.first_state != kNoState) call.state = arena_.partials() + whole.first_state;
+    call.partials = PartialsOf(whole, whole.first_tile);
+    call.num_tiles = whole.num_tiles, call.num_rows = whole.num_rows;
+    call.group = Group(), call.head_dim_v = op_.head_dim_v;
+    call.kv_head = whole.kv_head, call.sinks = VectorOf(op_.sinks);
     call.y = y.first, call.y_stride = y.stride;
     kernels_.merge(call);
-    QuantizeAttended(task, y, first_row);
+    QuantizeAttended(whole.kv_head, whole.num_rows, y, first_row);
   }
 
   void Glu(size_t first, size_t count) {

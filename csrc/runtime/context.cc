@@ -122,14 +122,15 @@ void Context::LayOutOutputs(uint32_t index) {
 
 void Context::LayOutAttention() {
   if (num_chunks_ == 0) return;
-  std::vector<ChunkExtent> extents;
-  for (const ChunkRun& chunk : chunks()) {
-    extents.push_back({chunk.first_row, chunk.spec.num_tokens, static_cast<uint64_t>(chunk.spec.start)});
-  }
   Draws draws(machine_.config.blocking_seed ^ static_cast<uint64_t>(spec_.step) << 20);
   const SplitPolicy policy = {static_cast<uint32_t>(machine_.config.cores.size()),
                               machine_.config.blocking_seed == 0 ? nullptr : &draws};
   for (const AttendShape& shape : machine_.attend_shapes) {
+    std::vector<ChunkExtent> extents;
+    for (const ChunkRun& chunk : chunks()) {
+      extents.push_back({chunk.first_row, chunk.spec.num_tokens, static_cast<uint64_t>(chunk.spec.start),
+                         chunk.tables[shape.cache_group]});
+    }
     AttendTasks& tasks = attend_tasks_.emplace_back(SplitAttend(shape, extents, policy));
     auto& left = num_left_.emplace_back(std::make_unique<std::atomic<uint32_t>[]>(tasks.wholes.size()));
     for (size_t i = 0; i < tasks.wholes.size(); ++i) left[i] = tasks.wholes[i].num_tasks;
@@ -233,11 +234,11 @@ bool Context::NextPiece(RowPiece* piece, size_t end_row) const {
   return false;
 }
 
-bool Context::FinishPart(const AttendTasks& tasks, int32_t whole) {
+bool Context::FinishPart(const AttendTasks& tasks, size_t whole) {
   const auto shape = static_cast<size_t>(&tasks - attend_tasks_.data());
-  std::atomic<uint32_t>& left = num_left_[shape][static_cast<size_t>(whole)];
+  std::atomic<uint32_t>& left = num_left_[shape][whole];
   if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
-  left.store(tasks.wholes[static_cast<size_t>(whole)].num_tasks, std::memory_order_relaxed);
+  left.store(tasks.wholes[whole].num_tasks, std::memory_order_relaxed);
   return true;
 }
 

@@ -113,7 +113,7 @@ class Context {
 
   // One part of a split attention task is done; true: it was the last one, and the count is ready for the next layer.
   // Parts of a chunk that was cancelled need not be counted: it has no next layer.
-  bool FinishPart(const AttendTasks& tasks, int32_t whole);
+  bool FinishPart(const AttendTasks& tasks, size_t whole);
 
   void NoteWorkers(uint32_t count);
   void NoteStart(double now_s);

@@ -113,6 +113,61 @@ TEST(ManySequencesInOneStepGiveWhatEachGivesAlone) {
   }
 }
 
+// Seven sequences that share two key tiles and half a block count of their own: every step stacks their rows.
+TEST(SequencesThatShareBlocksGiveWhatEachGivesAlone) {
+  constexpr int64_t kShared = 512;
+  constexpr int64_t kOthers = 7;
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+    const TinyModel model(kind);
+    const Tokens beginning = Prompt(kShared, 5);
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      SceneOptions options;
+      options.num_workers = 1 + seed % 3;
+      options.blocking_seed = seed;
+      Scene scene(model, options);
+      const SeatRef first = scene.Join();
+      for (int64_t at = 0; at < kShared; at += 128) {
+        const Tokens part(beginning.begin() + at, beginning.begin() + at + 128);
+        scene.Wait(scene.Submit({Scene::Chunk(first, 0, at, part)}, {Scene::Grant(first, 0)}));
+      }
+      std::vector<ChunkSpec> chunks;
+      std::vector<GrantSpec> grants;
+      std::vector<Tokens> own;
+      for (int64_t seq = 1; seq <= kOthers; ++seq) {
+        const SeatRef seat = scene.Join();
+        GrantSpec grant = Scene::Grant(first, 0);
+        grant.seat = seat;
+        for (int32_t block = 0; block < 2; ++block) {
+          grant.blocks.push_back(static_cast<int32_t>(testing::kBlocksEach) + 2 * static_cast<int32_t>(seq) + block);
+        }
+        grants.push_back(grant);
+        own.push_back(Prompt(static_cast<size_t>(3 + seq), static_cast<uint64_t>(seq)));
+        chunks.push_back(Scored(Scene::Chunk(seat, seq, kShared, own.back())));
+      }
+      const int64_t step = scene.Submit(chunks, grants);
+      if (seed % 2 == 1) scene.runtime().Cancel(step, {3});
+      const StepReport& report = scene.Wait(step);
+      for (size_t i = 0; i < kOthers; ++i) {
+        if (report.chunks[i].status == kCancelled) continue;
+        Tokens whole = beginning;
+        whole.insert(whole.end(), own[i].begin(), own[i].end());
+        // Blocks of a sequence without company: nothing is stacked with it.
+        Scene quiet(model, {.max_step_tokens = 528});
+        const SeatRef alone = quiet.Join();
+        GrantSpec grant = Scene::Grant(alone, 1);
+        grant.blocks.push_back(0);
+        const int64_t only = quiet.Submit({Scored(Scene::Chunk(alone, 1, 0, whole))}, {grant});
+        const std::vector<TokenLogprobSpec>& expected = quiet.Wait(only).chunks[0].scored;
+        CHECK_EQ(report.chunks[i].scored.size(), own[i].size());
+        for (size_t row = 0; row < own[i].size(); ++row) {
+          CHECK_EQ(report.chunks[i].scored[row].logprob, expected[kShared + row].logprob);
+          CHECK(report.chunks[i].scored[row].top == expected[kShared + row].top);
+        }
+      }
+    }
+  }
+}
+
 TEST(StepsOfALaneEndInOrderAndSayWhen) {
   const TinyModel model(TinyKind::kFloats);
   Scene scene(model);

@@ -10,6 +10,7 @@
 
 #include "base/aligned.h"
 #include "runtime/progress.h"
+#include "runtime/stacks.h"
 
 namespace plait {
 namespace {
@@ -33,6 +34,14 @@ constexpr uint32_t kRowMultiple = 12;  // of every kernel's tile of rows
 // Keys are read once for all rows of a unit, so these may take longer.
 constexpr uint32_t kLeastAttendRows = 8;
 constexpr double kLargestAttendUs = 250.0;
+
+// A chunk of more rows fills the kernel's tiles by itself.
+constexpr uint32_t kMostStackedRows = 16;
+// Tiles that a stack must save to be worth its merging.
+constexpr uint32_t kLeastSavedTiles = 2;
+// Every task of a stack converts its tiles anew, so there are no more than give every worker the same share.
+constexpr uint32_t kStackTasksPerWorker = 3;
+constexpr double kMergeUs = 0.5;
 
 uint32_t DivideUp(uint32_t count, uint32_t by) { return (count + by - 1) / by; }
 
@@ -92,7 +101,8 @@ struct Piece {
   uint32_t first_row = 0;
   uint32_t num_rows = 0;
   TileRange tiles;
-  double cost_us = 0.0;  // of one KV head
+  double cost_us = 0.0;            // of one KV head
+  int32_t first_whole = kNoIndex;  // in a stack: of KV head 0
 };
 
 class AttendPlanner {
@@ -102,12 +112,17 @@ class AttendPlanner {
 
   AttendTasks Plan() {
     CutRows();
+    if (shape_.reach == Reach::kCausal) StackPieces();
     std::stable_sort(pieces_.begin(), pieces_.end(),
                      [](const Piece& left, const Piece& right) { return left.cost_us > right.cost_us; });
     double total_us = 0.0;
     for (const Piece& piece : pieces_) total_us += piece.cost_us * shape_.kv_heads;
+    for (const AttendStack& stack : result_.stacks) total_us += StackUs(stack, stack.rows.size()) * shape_.kv_heads;
     unit_us_ = total_us / WantedUnits(total_us, policy_.num_workers);
     result_.unit_begins.push_back(0);
+    for (size_t stack = 0; stack < result_.stacks.size(); ++stack) {
+      for (uint32_t head = 0; head < shape_.kv_heads; ++head) AddStack(static_cast<int32_t>(stack), head);
+    }
     for (const Piece& piece : pieces_) {
       for (uint32_t head = 0; head < shape_.kv_heads; ++head) Add(piece, head);
     }
@@ -142,17 +157,118 @@ class AttendPlanner {
     return rows;
   }
 
+  size_t FloatsPerRow() const { return size_t{shape_.group} * (2 + shape_.head_dim_v); }
+
+  size_t PartialsOf(const Piece& piece, uint32_t num_tiles) const {
+    return RoundUp(piece.num_rows * FloatsPerRow() * num_tiles, kCacheLine / sizeof(float));
+  }
+
+  double StackUs(const AttendStack& stack, size_t num_rows) const {
+    return AttendUs(shape_, static_cast<uint32_t>(num_rows), stack.num_tiles * static_cast<double>(kKeyTile));
+  }
+
+  // Pieces whose first tiles are the same blocks leave these to a stack.
+  void StackPieces() {
+    std::vector<uint32_t> piece_of;
+    std::vector<StackCandidate> candidates;
+    for (uint32_t i = 0; i < pieces_.size(); ++i) {
+      const Piece& piece = pieces_[i];
+      const ChunkExtent& chunk = chunks_[piece.chunk];
+      const auto own_tile = static_cast<uint32_t>((chunk.start + piece.first_row) / kKeyTile);
+      if (chunk.num_rows > kMostStackedRows || own_tile == 0) continue;
+      piece_of.push_back(i);
+      candidates.push_back({chunk.table, own_tile});
+    }
+    for (const Stack& found : FindStacks(candidates, kKeyTile / shape_.tokens_per_block)) {
+      uint32_t num_tiles = found.num_tiles;
+      if (policy_.draws != nullptr) num_tiles = policy_.draws->Between(0, num_tiles);
+      if (num_tiles * (found.members.size() - 1) < (policy_.draws != nullptr ? 1 : kLeastSavedTiles)) continue;
+      std::vector<uint32_t> members;
+      for (const uint32_t member : found.members) members.push_back(piece_of[member]);
+      MakeStack(members, num_tiles);
+    }
+  }
+
+  // Of as many of the pieces as there is room for.
+  void MakeStack(const std::vector<uint32_t>& members, uint32_t num_tiles) {
+    AttendStack stack;
+    stack.num_tiles = num_tiles;
+    size_t num_floats = 0;
+    size_t num_members = 0;
+    size_t num_rows = 0;
+    for (; num_members < members.size(); ++num_members) {
+      const Piece& piece = pieces_[members[num_members]];
+      num_floats += shape_.kv_heads * PartialsOf(piece, piece.tiles.count - num_tiles);
+      num_rows += piece.num_rows;
+      const size_t per_head = RoundUp(num_rows * FloatsPerRow(), kCacheLine / sizeof(float));
+      if (num_partials_ + num_floats + per_head * shape_.kv_heads > kMaxPartials) break;
+      stack.floats_per_head = per_head;
+    }
+    if (num_members < 2) return;
+    stack.first_state = num_partials_;
+    num_partials_ += stack.floats_per_head * shape_.kv_heads;
+    for (size_t i = 0; i < num_members; ++i) Join(&stack, &pieces_[members[i]]);
+    result_.stacks.push_back(std::move(stack));
+  }
+
+  void Join(AttendStack* stack, Piece* piece) {
+    const ChunkExtent& chunk = chunks_[piece->chunk];
+    piece->first_whole = static_cast<int32_t>(result_.wholes.size());
+    piece->tiles = {stack->num_tiles, piece->tiles.count - stack->num_tiles};
+    const uint64_t end = chunk.start + piece->first_row + piece->num_rows;
+    piece->cost_us =
+        kMergeUs + AttendUs(shape_, piece->num_rows, static_cast<double>(end - stack->num_tiles * kKeyTile));
+    for (uint32_t head = 0; head < shape_.kv_heads; ++head) {
+      const size_t state = stack->first_state + head * stack->floats_per_head + stack->rows.size() * FloatsPerRow();
+      result_.wholes.push_back({piece->chunk, piece->first_row, piece->num_rows, head, piece->tiles.first,
+                                piece->tiles.count, 1, num_partials_, state});
+      num_partials_ += PartialsOf(*piece, piece->tiles.count);
+    }
+    for (uint32_t row = 0; row < piece->num_rows; ++row) {
+      stack->rows.push_back(chunk.first_row + piece->first_row + row);
+      stack->whole_of_row.push_back(static_cast<uint32_t>(piece->first_whole));
+    }
+  }
+
+  // In tasks of whole pieces.
+  void AddStack(int32_t index, uint32_t head) {
+    const AttendStack& stack = result_.stacks[static_cast<size_t>(index)];
+    const auto num_rows = static_cast<uint32_t>(stack.rows.size());
+    const uint32_t wanted = DivideUp(kStackTasksPerWorker * policy_.num_workers, shape_.kv_heads);
+    const uint32_t num_tasks = std::clamp(wanted, DivideUp(num_rows, static_cast<uint32_t>(kMaxAttendRows)),
+                                          DivideUp(num_rows, kLeastAttendRows));
+    for (uint32_t first = 0, next; first < num_rows; first = next) {
+      const uint32_t most = policy_.draws != nullptr
+                                ? policy_.draws->Between(1, kMaxAttendRows)
+                                : std::min<uint32_t>(DivideUp(num_rows, num_tasks), kMaxAttendRows);
+      next = first;
+      for (uint32_t end = first; end < num_rows && (next == first || end - first < most);) {
+        while (end < num_rows && stack.whole_of_row[end] == stack.whole_of_row[next]) ++end;
+        if (next > first && end - first > most) break;
+        next = end;
+      }
+      const uint32_t chunk = result_.wholes[stack.whole_of_row[first]].chunk;
+      AddTask({chunk, first, next - first, head, 0, stack.num_tiles, kNoIndex, index}, StackUs(stack, next - first));
+    }
+  }
+
   void Add(const Piece& piece, uint32_t head) {
-    const size_t tile_floats = size_t{piece.num_rows} * shape_.group * (2 + shape_.head_dim_v);
-    const size_t num_floats = RoundUp(tile_floats * piece.tiles.count, kCacheLine / sizeof(float));
-    const uint32_t parts = num_partials_ + num_floats <= kMaxPartials ? PartsOf(piece) : 1;
-    if (parts == 1) return AddTask({piece.chunk, piece.first_row, piece.num_rows, head}, piece.cost_us);
-    const auto whole = static_cast<int32_t>(result_.wholes.size());
+    int32_t whole = piece.first_whole == kNoIndex ? kNoIndex : piece.first_whole + static_cast<int32_t>(head);
+    uint32_t parts = PartsOf(piece);
+    if (whole == kNoIndex) {
+      const size_t num_floats = PartialsOf(piece, piece.tiles.count);
+      if (parts == 1 || num_partials_ + num_floats > kMaxPartials) {
+        return AddTask({piece.chunk, piece.first_row, piece.num_rows, head}, piece.cost_us);
+      }
+      whole = static_cast<int32_t>(result_.wholes.size());
+      result_.wholes.push_back(
+          {piece.chunk, piece.first_row, piece.num_rows, head, piece.tiles.first, piece.tiles.count, 0, num_partials_});
+      num_partials_ += num_floats;
+    }
     const uint32_t tiles = DivideUp(piece.tiles.count, parts);
-    result_.wholes.push_back({piece.tiles.first, piece.tiles.count, DivideUp(piece.tiles.count, tiles), num_partials_});
-    num_partials_ += num_floats;
     for (uint32_t at = 0; at < piece.tiles.count; at += tiles) {
       const uint32_t count = std::min(tiles, piece.tiles.count - at);
+      ++result_.wholes[static_cast<size_t>(whole)].num_tasks;
       AddTask({piece.chunk, piece.first_row, piece.num_rows, head, piece.tiles.first + at, count, whole},
               piece.cost_us * count / piece.tiles.count);
     }
@@ -270,7 +386,9 @@ AttendShape AttendShapeOf(const Tape& tape, const OpSpec& op) {
           op.heads / op.kv_heads,
           op.head_dim_k,
           op.head_dim_v,
-          (op.head_dim_k + op.head_dim_v) * number_bytes};
+          (op.head_dim_k + op.head_dim_v) * number_bytes,
+          static_cast<uint32_t>(op.group),
+          static_cast<uint32_t>(group.tokens_per_block)};
 }
 
 AttendTasks SplitAttend(const AttendShape& shape, std::span<const ChunkExtent> chunks, const SplitPolicy& policy) {

@@ -88,6 +88,8 @@ struct AttendShape {
   uint32_t head_dim_k = 0;
   uint32_t head_dim_v = 0;
   uint32_t key_bytes = 0;  // of a key and its value, in the cache
+  uint32_t cache_group = 0;
+  uint32_t tokens_per_block = 1;
 
   bool operator==(const AttendShape&) const = default;
 };
@@ -97,26 +99,47 @@ AttendShape AttendShapeOf(const Tape& tape, const OpSpec& op);
 struct ChunkExtent {
   uint32_t first_row = 0;  // in the step
   uint32_t num_rows = 0;
-  uint64_t start = 0;  // slot of its first row
+  uint64_t start = 0;              // slot of its first row
+  std::span<const int32_t> table;  // blocks in the shape's cache group
 };
 
-// Some rows of a chunk for one KV head: all tiles that they see, or some of them.
+inline constexpr int32_t kNoIndex = -1;
+
+// Some rows of a chunk for one KV head: all tiles that they see, or some of them. Or some rows of a stack: its tiles.
 struct AttendTask {
-  uint32_t chunk = 0;
-  uint32_t first_row = 0;  // in the chunk
+  uint32_t chunk = 0;      // of a stack: one that has the stack's blocks
+  uint32_t first_row = 0;  // in the chunk, or in the stack
   uint32_t num_rows = 0;
   uint32_t kv_head = 0;
   uint32_t first_tile = 0;
   uint32_t num_tiles = 0;
-  int32_t whole = -1;  // index of what it is a part of; -1: it is whole
+  int32_t whole = kNoIndex;  // what it is a part of; kNoIndex: it is whole, or of a stack
+  int32_t stack = kNoIndex;
 };
+
+inline constexpr size_t kNoState = SIZE_MAX;
 
 // What tasks of some tiles each add up to: whoever finishes the last of them merges.
 struct AttendWhole {
-  uint32_t first_tile = 0;
+  uint32_t chunk = 0;
+  uint32_t first_row = 0;  // in the chunk
+  uint32_t num_rows = 0;
+  uint32_t kv_head = 0;
+  uint32_t first_tile = 0;  // tiles that have partials
   uint32_t num_tiles = 0;
   uint32_t num_tasks = 0;
-  size_t first_partial = 0;  // floats, in the lane's memory for partials
+  // Floats, in the lane's memory for partials.
+  size_t first_partial = 0;
+  size_t first_state = kNoState;  // what a stack's tiles came to, which stand before these
+};
+
+// Rows of several chunks whose first tiles are the same blocks: these are attended to once for all of them.
+struct AttendStack {
+  std::vector<uint32_t> rows;          // in the step
+  std::vector<uint32_t> whole_of_row;  // of KV head 0; those of the others follow
+  uint32_t num_tiles = 0;
+  size_t first_state = 0;      // floats
+  size_t floats_per_head = 0;  // of states
 };
 
 // Unit u does tasks [unit_begins[u], unit_begins[u + 1]); heavier units first, so that none is left alone at the end.
@@ -124,6 +147,7 @@ struct AttendTasks {
   std::vector<AttendTask> tasks;
   std::vector<uint32_t> unit_begins;
   std::vector<AttendWhole> wholes;
+  std::vector<AttendStack> stacks;
 
   uint32_t num_units() const { return static_cast<uint32_t>(unit_begins.size() - 1); }
 };

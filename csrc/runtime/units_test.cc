@@ -1,5 +1,6 @@
 #include "runtime/units.h"
 
+#include <iterator>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -37,32 +38,86 @@ void CheckGemmCovers(const GemmShape& shape, const GemmSplit& split) {
   for (const auto& [place, count] : times) CHECK_EQ(count, 1);
 }
 
-void CheckAttendCovers(const AttendShape& shape, const std::vector<ChunkExtent>& chunks, const AttendTasks& split) {
-  // Per (chunk, row, head): tiles that were done; whole tasks count as all of them.
-  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> done;
-  std::vector<uint32_t> parts(split.wholes.size(), 0);
-  for (const AttendTask& task : split.tasks) {
-    CHECK(task.num_rows > 0 && task.num_rows <= kMaxAttendRows);
-    for (uint32_t row = task.first_row; row < task.first_row + task.num_rows; ++row) {
-      const bool is_whole = task.whole < 0;
-      done[{task.chunk, row, task.kv_head}] +=
-          is_whole ? 1000 : task.num_tiles * 1000 / split.wholes[static_cast<size_t>(task.whole)].num_tiles;
+// How often every tile of a (chunk, row, head) is done, by tasks of the chunk or of its stack.
+class AttendCover {
+ public:
+  AttendCover(const AttendShape& shape, const std::vector<ChunkExtent>& chunks, const AttendTasks& split)
+      : chunks_(chunks), split_(split), num_parts_(split.wholes.size(), 0) {
+    for (const AttendTask& task : split.tasks) {
+      CHECK(task.num_rows > 0 && task.num_rows <= kMaxAttendRows);
+      task.stack == kNoIndex ? Add(task) : AddStacked(task);
     }
-    if (task.whole < 0) continue;
-    const AttendWhole& whole = split.wholes[static_cast<size_t>(task.whole)];
-    ++parts[static_cast<size_t>(task.whole)];
-    CHECK(task.num_tiles > 0 && task.first_tile >= whole.first_tile);
-    CHECK(task.first_tile + task.num_tiles <= whole.first_tile + whole.num_tiles);
-    const uint64_t last_slot = chunks[task.chunk].start + task.first_row + task.num_rows - 1;
-    CHECK_EQ(whole.first_tile + whole.num_tiles, static_cast<uint32_t>(last_slot / kKeyTile) + 1);
-    const size_t floats = size_t{whole.num_tiles} * task.num_rows * shape.group * (2 + shape.head_dim_v);
-    CHECK(whole.first_partial + floats <= kMaxPartials);
+    size_t num_rows = 0;
+    for (const ChunkExtent& chunk : chunks) num_rows += chunk.num_rows;
+    CHECK_EQ(times_.size(), num_rows * shape.kv_heads);
+    for (const auto& [place, tiles] : times_) {
+      for (const auto& [tile, times] : tiles) CHECK_EQ(times, 1);
+    }
+    for (size_t i = 0; i < num_parts_.size(); ++i) CheckWhole(shape, i);
   }
-  for (size_t i = 0; i < parts.size(); ++i) CHECK_EQ(parts[i], split.wholes[i].num_tasks);
-  size_t num_rows = 0;
-  for (const ChunkExtent& chunk : chunks) num_rows += chunk.num_rows;
-  CHECK_EQ(done.size(), num_rows * shape.kv_heads);
-  for (const auto& [place, thousandths] : done) CHECK(thousandths > 900 && thousandths <= 1000);
+
+ private:
+  void Add(const AttendTask& task) {
+    uint32_t first = 0, end = 1;  // a whole task counts as one tile
+    if (task.whole != kNoIndex) {
+      const AttendWhole& whole = split_.wholes[static_cast<size_t>(task.whole)];
+      ++num_parts_[static_cast<size_t>(task.whole)];
+      first = task.first_tile, end = first + task.num_tiles;
+      CHECK(first < end && first >= whole.first_tile && end <= whole.first_tile + whole.num_tiles);
+      CHECK(whole.chunk == task.chunk && whole.first_row == task.first_row && whole.num_rows == task.num_rows);
+      CHECK_EQ(whole.kv_head, task.kv_head);
+    }
+    for (uint32_t row = task.first_row; row < task.first_row + task.num_rows; ++row) {
+      for (uint32_t tile = first; tile < end; ++tile) ++times_[{task.chunk, row, task.kv_head}][tile];
+    }
+  }
+
+  void AddStacked(const AttendTask& task) {
+    const AttendStack& stack = split_.stacks[static_cast<size_t>(task.stack)];
+    CHECK(task.first_tile == 0 && task.num_tiles == stack.num_tiles && stack.num_tiles > 0);
+    for (uint32_t at = task.first_row; at < task.first_row + task.num_rows;) {
+      const uint32_t index = stack.whole_of_row[at] + task.kv_head;
+      const AttendWhole& whole = split_.wholes[index];
+      ++num_parts_[index];
+      CHECK_EQ(whole.first_tile, stack.num_tiles);
+      for (uint32_t row = whole.first_row; row < whole.first_row + whole.num_rows; ++row, ++at) {
+        CHECK_EQ(stack.rows[at], chunks_[whole.chunk].first_row + row);
+        for (uint32_t tile = 0; tile < stack.num_tiles; ++tile) ++times_[{whole.chunk, row, task.kv_head}][tile];
+      }
+    }
+  }
+
+  void CheckWhole(const AttendShape& shape, size_t index) {
+    const AttendWhole& whole = split_.wholes[index];
+    CHECK_EQ(num_parts_[index], whole.num_tasks);
+    const uint64_t last_slot = chunks_[whole.chunk].start + whole.first_row + whole.num_rows - 1;
+    CHECK_EQ(whole.first_tile + whole.num_tiles, static_cast<uint32_t>(last_slot / kKeyTile) + 1);
+    const uint32_t first = whole.first_state == kNoState ? whole.first_tile : 0;
+    CHECK_EQ((times_[{whole.chunk, whole.first_row, whole.kv_head}].size()),
+             whole.first_tile - first + whole.num_tiles);
+    const size_t per_tile = size_t{whole.num_rows} * shape.group * (2 + shape.head_dim_v);
+    Reserve(whole.first_partial, whole.num_tiles * per_tile);
+    if (whole.first_state != kNoState) Reserve(whole.first_state, per_tile);
+  }
+
+  // Nothing lies where something else does.
+  void Reserve(size_t first, size_t count) {
+    CHECK(first + count <= kMaxPartials);
+    const auto next = reserved_.lower_bound(first);
+    CHECK(next == reserved_.end() || next->first >= first + count);
+    CHECK(next == reserved_.begin() || std::prev(next)->second <= first);
+    reserved_[first] = first + count;
+  }
+
+  const std::vector<ChunkExtent>& chunks_;
+  const AttendTasks& split_;
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::map<uint32_t, int>> times_;
+  std::vector<uint32_t> num_parts_;
+  std::map<size_t, size_t> reserved_;
+};
+
+void CheckAttendCovers(const AttendShape& shape, const std::vector<ChunkExtent>& chunks, const AttendTasks& split) {
+  AttendCover(shape, chunks, split);
   CHECK_EQ(split.unit_begins.front(), 0u);
   CHECK_EQ(split.unit_begins.back(), split.tasks.size());
   for (uint32_t unit = 0; unit < split.num_units(); ++unit) {
@@ -76,6 +131,7 @@ AttendShape Heads(uint32_t kv_heads, uint32_t group, uint32_t dim) {
   shape.group = group;
   shape.head_dim_k = shape.head_dim_v = dim;
   shape.key_bytes = 4 * dim;
+  shape.tokens_per_block = 64;
   return shape;
 }
 
@@ -120,7 +176,7 @@ TEST(MoreUnitsThanCanBeClaimedAreNeverMade) {
   CHECK(split.num_units() <= kMaxUnits);
   CHECK(split.num_units() > kMaxUnits / 8);
   // Every eight rows of a head would be a unit of their own.
-  const std::vector<ChunkExtent> longest = {{0, 1u << 20, 0}};
+  const std::vector<ChunkExtent> longest = {{0, 1u << 20, 0, {}}};
   CHECK_EQ(SplitAttend(Heads(16, 1, 64), longest, {2}).num_units(), kMaxUnits);
 }
 
@@ -144,10 +200,10 @@ TEST(RowUnitsCoverEveryRowOnce) {
 
 TEST(AttentionUnitsCoverEveryRowHeadAndTileOnce) {
   const std::vector<std::vector<ChunkExtent>> steps = {
-      {{0, 1, 8191}},
-      {{0, 1, 0}, {1, 1, 300}, {2, 1, 4095}},
-      {{0, 512, 0}},
-      {{0, 200, 3000}, {200, 1, 10}, {201, 65, 511}},
+      {{0, 1, 8191, {}}},
+      {{0, 1, 0, {}}, {1, 1, 300, {}}, {2, 1, 4095, {}}},
+      {{0, 512, 0, {}}},
+      {{0, 200, 3000, {}}, {200, 1, 10, {}}, {201, 65, 511, {}}},
   };
   for (const std::vector<ChunkExtent>& chunks : steps) {
     for (AttendShape shape : {Heads(3, 3, 64), Heads(1, 4, 256), Heads(8, 1, 16)}) {
@@ -164,13 +220,62 @@ TEST(AttentionUnitsCoverEveryRowHeadAndTileOnce) {
   }
 }
 
+// Sequences of `num_rows` rows each, all of which begin with the same `num_shared` slots.
+struct Family {
+  Family(size_t count, uint64_t num_shared, uint32_t num_rows, uint64_t start) {
+    const uint64_t num_blocks = (start + 2 * count + num_rows) / 64 + 1;
+    for (size_t i = 0; i < count; ++i) {
+      std::vector<int32_t>& table = tables.emplace_back();
+      for (uint64_t block = 0; block < num_blocks; ++block) {
+        table.push_back(static_cast<int32_t>(block < num_shared / 64 ? block : 1000 * (i + 1) + block));
+      }
+    }
+    for (uint32_t i = 0; i < count; ++i) chunks.push_back({i * num_rows, num_rows, start + 2 * i, tables[i]});
+  }
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<ChunkExtent> chunks;
+};
+
+TEST(StacksAndTheRestCoverEveryRowHeadAndTileOnce) {
+  std::vector<Family> families;
+  families.emplace_back(64, 768, 1, 800);
+  families.emplace_back(5, 256, 7, 900);
+  families.emplace_back(3, 512, 16, 520);
+  families.emplace_back(300, 8192, 1, 8200);  // more than there is room for
+  for (const Family& family : families) {
+    for (AttendShape shape : {Heads(3, 3, 64), Heads(8, 8, 128)}) {
+      const AttendTasks split = SplitAttend(shape, family.chunks, {2});
+      CHECK_EQ(split.stacks.size(), 1u);
+      CheckAttendCovers(shape, family.chunks, split);
+      size_t num_stacks = 0;
+      for (uint64_t seed = 0; seed < 8; ++seed) {
+        Draws draws(seed);
+        const AttendTasks drawn = SplitAttend(shape, family.chunks, {2, &draws});
+        num_stacks += drawn.stacks.size();
+        CheckAttendCovers(shape, family.chunks, drawn);
+      }
+      CHECK(num_stacks > 0);
+    }
+  }
+}
+
+TEST(WhatIsNotWorthItIsNotStacked) {
+  const AttendShape shape = Heads(3, 3, 64);
+  CHECK(SplitAttend(shape, Family(2, 256, 1, 300).chunks, {2}).stacks.empty());
+  CHECK(SplitAttend(shape, Family(8, 128, 1, 300).chunks, {2}).stacks.empty());
+  CHECK(SplitAttend(shape, Family(8, 768, 64, 800).chunks, {2}).stacks.empty());
+  AttendShape window = shape;
+  window.reach = Reach::kWindow, window.reach_size = 1024;
+  CHECK(SplitAttend(window, Family(8, 768, 1, 800).chunks, {2}).stacks.empty());
+}
+
 TEST(OneLongSequenceIsSplitByTilesAndManyShortOnesAreGathered) {
   const AttendShape shape = Heads(3, 3, 64);
-  const std::vector<ChunkExtent> alone = {{0, 1, 8191}};
+  const std::vector<ChunkExtent> alone = {{0, 1, 8191, {}}};
   const AttendTasks split = SplitAttend(shape, alone, {2});
   CHECK(split.wholes.size() == 3 && split.num_units() >= 6);
   std::vector<ChunkExtent> many;
-  for (uint32_t chunk = 0; chunk < 64; ++chunk) many.push_back({chunk, 1, 50});
+  for (uint32_t chunk = 0; chunk < 64; ++chunk) many.push_back({chunk, 1, 50, {}});
   const AttendTasks gathered = SplitAttend(shape, many, {2});
   CHECK(gathered.wholes.empty() && gathered.num_units() < 64);
 }

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("plait._native", reason="needs the native runtime, and that a C++ compiler")
 
+from tests.conformance.models import VOCAB_SIZE
 from tests.conformance.native_rooms import Treatment
 from tests.conformance.serving import Answer, AnswerKey, Served, Serving, Setup, alone, compare
 from tests.properties import test_load_model as real
@@ -33,6 +35,7 @@ Answers = dict[AnswerKey, Answer]
 QUIET = Treatment(threads=1)
 TWO = Treatment(threads=2)
 BUDGETS = (1, 7, 64, 512)
+KEY_TILE = 256
 NUM_BLOCKINGS = 50
 """Random ways of cutting work into units."""
 
@@ -101,6 +104,34 @@ def test_answers_are_the_same_from_a_warm_index(tiny_answers: Answers, budget: i
     check_bits(serving.serve(tiny.REQUESTS), tiny_answers)
     serving.close()
     assert all(answer.num_cached for key, answer in serving.answers.items() if key[0] != tiny.REQUESTS[0].id)
+
+
+def write_family() -> list[Request]:
+    """Ten requests that share more than a key tile, so that a step attends to its blocks once for all of them."""
+    random = np.random.default_rng(8)
+    beginning = tuple(int(token) for token in random.integers(4, VOCAB_SIZE, 300))
+    return [
+        Request(
+            RequestId(f"family-{index}"),
+            beginning + tuple(int(token) for token in random.integers(4, VOCAB_SIZE, 1 + 5 * index)),
+            replace(tiny.SAMPLINGS[index % len(tiny.SAMPLINGS)], max_tokens=16, ignore_eos=True),
+        )
+        for index in range(10)
+    ]
+
+
+@pytest.mark.parametrize("treatment", TREATMENTS)
+@pytest.mark.parametrize("budget", [7, 64])
+def test_answers_are_the_same_from_blocks_that_are_shared(budget: int, treatment: str) -> None:
+    family = write_family()
+    quiet = Serving(tiny.SERVED, Setup(max_step_tokens=512, make_room=QUIET))
+    expected = alone(quiet, family)
+    quiet.close()
+    setup = Setup(max_step_tokens=budget, enable_prefix=True, make_room=TREATMENTS[treatment])
+    serving = Serving(tiny.SERVED, setup)
+    check_bits(serving.serve(family), expected)
+    serving.close()
+    assert sum(answer.num_cached > KEY_TILE for answer in serving.answers.values()) == len(family) - 1
 
 
 @pytest.mark.parametrize("treatment", ["two workers", "shares and suspends"])

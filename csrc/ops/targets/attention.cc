@@ -114,7 +114,8 @@ void PackQueries(const Walk& walk, const Groups& groups) {
     const float* from[kScoreRows];
     for (size_t r = 0; r < rows; ++r, ++stacked) {
       const size_t head = call.kv_head * call.group + stacked % call.group;
-      from[r] = call.q + stacked / call.group * call.q_stride + head * depth;
+      const size_t row = stacked / call.group;
+      from[r] = call.q + (call.q_rows == nullptr ? row : call.q_rows[row]) * call.q_stride + head * depth;
     }
     // Four columns at a time: one load for each row, and stores close to each other.
     size_t d = 0;
@@ -396,7 +397,7 @@ void AttendTiles(const Walk& walk) {
 
 Walk WalkOf(const AttendCall& call, uint8_t* scratch) {
   const size_t value_width = RoundedUp(call.place.head_dim_v, kPiece);
-  const bool is_part = call.partials != nullptr;
+  const bool is_part = call.partials != nullptr || call.state != nullptr;
   const size_t slots = SeenBy(call, call.num_rows - 1).high;
   return {call,
           ScratchOf(scratch, call.group, call.place.head_dim_k, value_width),
@@ -426,9 +427,17 @@ void Attend(const AttendCall& call, uint8_t* scratch) {
     AttendTiles<float>(walk);
   }
   for (size_t i = 0; i < walk.num_stacked && !is_part; ++i) {
-    const size_t head = call.kv_head * call.group + i % call.group;
-    float* y = call.y + i / call.group * call.y_stride + head * width;
-    Finish(walk.scratch.running[i], walk.scratch.o + i * walk.value_width, y, width);
+    const Running& running = walk.scratch.running[i];
+    const float* o = walk.scratch.o + i * walk.value_width;
+    if (call.state != nullptr) {
+      float* state = call.state + i * (2 + width);
+      state[0] = running.max;
+      state[1] = running.sum;
+      for (size_t c = 0; c < width; ++c) state[2 + c] = o[c];
+    } else {
+      const size_t head = call.kv_head * call.group + i % call.group;
+      Finish(running, o, call.y + i / call.group * call.y_stride + head * width, width);
+    }
   }
 }
 
@@ -440,7 +449,13 @@ void Merge(const MergeCall& call) {
     // The row of the answer holds o until it is divided.
     float* y = call.y + i / call.group * call.y_stride + head * width;
     Running running;
-    Begin(call.sinks, head, &running, y, width);
+    if (call.state != nullptr) {
+      const float* state = call.state + i * (2 + width);
+      running = {state[0], state[1]};
+      for (size_t c = 0; c < width; ++c) y[c] = state[2 + c];
+    } else {
+      Begin(call.sinks, head, &running, y, width);
+    }
     for (size_t tile = 0; tile < call.num_tiles; ++tile) {
       const float* partial = call.partials + (tile * num_stacked + i) * (2 + width);
       if (partial[1] != 0.0f) MergeTile({partial[0], partial[1]}, partial + 2, &running, y, width);
