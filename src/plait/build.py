@@ -20,7 +20,15 @@ from plait.config.machine import (
     resident_bytes,
     usable_processors,
 )
-from plait.config.resolve import ModelFacts, Processors, Sizes, Workers, resolve_sizes, resolve_workers
+from plait.config.resolve import (
+    ModelFacts,
+    Processors,
+    Sizes,
+    Workers,
+    resolve_instruction_set,
+    resolve_sizes,
+    resolve_workers,
+)
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
@@ -192,6 +200,10 @@ def _reference_choice(options: EngineOptions, *notes: str) -> ExecutorChoice:
         raise UsageError("--kv-cache-dtype is f16 but the reference executor keeps f32 only; leave it out")
     if options.threads is not None:
         raise UsageError(f"--threads is {options.threads} but the reference executor has one; leave it out")
+    if options.instruction_set != "auto":
+        raise UsageError(
+            f"--instruction-set is {options.instruction_set} but the reference executor leaves that to NumPy; leave it out"
+        )
     return ExecutorChoice(False, "f32", notes)
 
 
@@ -208,7 +220,7 @@ def _native_executor(
     options: EngineOptions, model: LoadedModel, layout: CacheLayout, max_positions: int
 ) -> tuple[LoadableExecutor, list[str]]:
     # Imports what may not be there; whoever comes here knows that it is.
-    from plait.exec.native.executor import NativeConfig, NativeExecutor
+    from plait.exec.native.executor import NativeConfig, NativeExecutor, usable_targets
     from plait.exec.native.packing import WeightDtype
 
     usable = usable_processors()
@@ -220,6 +232,7 @@ def _native_executor(
         max_rows=options.max_num_seqs,
         dtype=WeightDtype(options.dtype),
         max_positions=max_positions,
+        target=resolve_instruction_set(options.instruction_set, usable_targets()),
     )
     executor = NativeExecutor(config)
     executor.load({STEP_PROGRAM: model.program}, model.weights, layout)

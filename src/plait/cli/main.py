@@ -15,6 +15,9 @@ from types import TracebackType
 from plait.cli.streams import prepare_streams, say
 from plait.core.errors import PlaitError
 
+SWITCH_INTERVAL_S = 0.001
+"""A fifth of the usual: the thread that feeds the runtime waits this long for another that keeps the interpreter busy."""
+
 INTERRUPTED = 130
 NOBODY_READS = 141
 OUR_FAULT = 70
@@ -24,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code. Without `argv` it is that of the process, and so are its signals."""
     if argv is not None:
         return _run(argv)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     # A process that was told to ignore interrupts (`nohup`, a background job) goes on ignoring them.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return _run(sys.argv[1:])

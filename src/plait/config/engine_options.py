@@ -48,6 +48,12 @@ class EngineOptions:
     threads: int | None = option(
         None, count_between(1, MAX_THREADS), "cores that compute; default: every usable one", metavar="N"
     )
+    instruction_set: str = option(
+        "auto",
+        parse_text,
+        "instructions to compute with; auto: the best that run here",
+        choices=("auto", "avx512", "avx2", "baseline"),
+    )
     dtype: str = option(
         "auto", parse_text, "numbers of the weights; auto: as in the file, f32: the most exact", choices=("auto", "f32")
     )

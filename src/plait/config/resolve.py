@@ -6,6 +6,7 @@ where they are read (`engine_options`). Invariant: the memory holds at least one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -121,3 +122,14 @@ def _memory(options: EngineOptions, facts: ModelFacts, available_bytes: int, max
 def _check_block_size(block_size: int) -> None:
     if KEY_TILE % block_size:
         raise UsageError(f"--block-size is {block_size}; give a divisor of {KEY_TILE} (16, 32, 64, ...)")
+
+
+def resolve_instruction_set(wanted: str, usable: Sequence[str]) -> str | None:
+    """None: the best one. `UsageError` for one that is not among `usable`, which ends with the best."""
+    if wanted == "auto":
+        return None
+    if wanted not in usable:
+        raise UsageError(
+            f"--instruction-set is {wanted} but this machine runs {', '.join(usable)}; auto takes the best of them"
+        )
+    return wanted

@@ -56,6 +56,11 @@ def test_the_reference_has_no_workers_to_count() -> None:
         choose_executor(EngineOptions(executor="reference", threads=2), LLAMA, None)
 
 
+def test_the_reference_has_no_instructions_to_choose_from() -> None:
+    with pytest.raises(UsageError, match="--instruction-set is avx2 but the reference executor leaves that to NumPy"):
+        choose_executor(EngineOptions(executor="reference", instruction_set="avx2"), LLAMA, None)
+
+
 @pytest.mark.parametrize("missing", [None, MISSING])
 def test_the_reference_has_no_cache_of_halves(missing: str | None) -> None:
     with pytest.raises(UsageError, match="--kv-cache-dtype is f16 but the reference executor keeps f32 only"):

@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from plait.config.engine_options import EngineOptions
-from plait.config.resolve import ModelFacts, Processors, Sizes, Workers, resolve_sizes, resolve_workers
+from plait.config.resolve import (
+    ModelFacts,
+    Processors,
+    Sizes,
+    Workers,
+    resolve_instruction_set,
+    resolve_sizes,
+    resolve_workers,
+)
 from plait.core.errors import UsageError
 
 FACTS = ModelFacts(max_positions=1024, cache_bytes_per_token=100)
@@ -140,3 +148,12 @@ def test_under_a_quota_there_are_as_many_as_it_feeds_and_none_is_bound(quota: fl
 
 def test_a_quota_of_the_whole_machine_is_none() -> None:
     assert resolve_workers(None, replace(FOUR_CORES, quota=8.0)) == Workers((0, 1, 2, 3), "one on each core")
+
+
+def test_instructions_that_the_machine_lacks_are_refused_by_name() -> None:
+    assert resolve_instruction_set("auto", ("baseline",)) is None
+    assert resolve_instruction_set("avx2", ("baseline", "avx2")) == "avx2"
+    with pytest.raises(
+        UsageError, match="--instruction-set is avx512 but this machine runs baseline, avx2; auto takes"
+    ):
+        resolve_instruction_set("avx512", ("baseline", "avx2"))

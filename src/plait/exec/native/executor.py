@@ -263,6 +263,11 @@ class NativeExecutor:
         )
 
 
+def usable_targets() -> tuple[str, ...]:
+    """Instruction sets that kernels were built for and this machine has, the best one last."""
+    return _native.targets()
+
+
 def _group(placed: GroupLayout) -> tuple[int, ...]:
     """In the order of GroupSpec in csrc/runtime/tape.h."""
     group = placed.group
