@@ -202,7 +202,7 @@ def _reference_choice(options: EngineOptions, *notes: str) -> ExecutorChoice:
         raise UsageError(f"--threads is {options.threads} but the reference executor has one; leave it out")
     if options.instruction_set != "auto":
         raise UsageError(
-            f"--instruction-set is {options.instruction_set} but the reference executor leaves that to NumPy; leave it out"
+            f"--instruction-set is {options.instruction_set} but the reference executor is NumPy's; leave it out"
         )
     return ExecutorChoice(False, "f32", notes)
 

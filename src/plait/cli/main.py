@@ -16,7 +16,7 @@ from plait.cli.streams import prepare_streams, say
 from plait.core.errors import PlaitError
 
 SWITCH_INTERVAL_S = 0.001
-"""A fifth of the usual: the thread that feeds the runtime waits this long for another that keeps the interpreter busy."""
+"""A fifth of the usual. So long the thread that feeds the runtime waits for one that keeps the interpreter busy."""
 
 INTERRUPTED = 130
 NOBODY_READS = 141
