@@ -57,7 +57,7 @@ def test_the_reference_has_no_workers_to_count() -> None:
 
 
 def test_the_reference_has_no_instructions_to_choose_from() -> None:
-    with pytest.raises(UsageError, match="--instruction-set is avx2 but the reference executor is NumPy's; leave it out"):
+    with pytest.raises(UsageError, match="--instruction-set is avx2 but the reference executor is NumPy"):
         choose_executor(EngineOptions(executor="reference", instruction_set="avx2"), LLAMA, None)
 
 
