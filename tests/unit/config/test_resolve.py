@@ -153,7 +153,5 @@ def test_a_quota_of_the_whole_machine_is_none() -> None:
 def test_instructions_that_the_machine_lacks_are_refused_by_name() -> None:
     assert resolve_instruction_set("auto", ("baseline",)) is None
     assert resolve_instruction_set("avx2", ("baseline", "avx2")) == "avx2"
-    with pytest.raises(
-        UsageError, match="avx512 but this machine runs baseline, avx2; auto takes"
-    ):
+    with pytest.raises(UsageError, match="avx512 but this machine runs baseline, avx2; auto takes"):
         resolve_instruction_set("avx512", ("baseline", "avx2"))
