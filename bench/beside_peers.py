@@ -58,11 +58,9 @@ def main() -> int:
         task = Task(workloads, QUICK_SIZES if given.quick else Sizes(), words, given.seed)
         with ExitStack() as keep:
             logs = Path(given.logs or tempfile.mkdtemp(prefix="plait-bench-"))
-            theirs = [
-                contender_of(peer, logs / f"peer-{place}.log", keep if given.keep else None)
-                for place, peer in enumerate(peers)
-            ]
-            ours = PlaitContender(_facts_of_plait(options, model, given.plait), options, model)
+            until = keep if given.keep else None
+            theirs = [contender_of(peer, logs / f"peer-{place}.log", until) for place, peer in enumerate(peers)]
+            ours = PlaitContender(_facts_of_plait(options, model, given.plait), options, model, keep=until)
             cycles = 1 if given.quick else given.cycles
             busy: list[float | None] = []
             pairs = [_in_turn(ours, one, task, cycles, busy) for one in theirs] or [([ours.visit(task, 0, 1)], [])]
@@ -85,7 +83,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workloads", default="w1,w2,w3,w4")
     parser.add_argument("--cycles", type=int, default=3, help="how often Plait, peer, peer, Plait [3]")
     parser.add_argument(
-        "--keep", action="store_true", help="start each server once; freeze it while others are measured"
+        "--keep", action="store_true", help="start each engine once; freeze it while others are measured"
     )
     parser.add_argument("--limits", type=Path, metavar="FILE", help="what `plait bench limits` printed")
     parser.add_argument("--logs", metavar="DIR", help="where the words of servers go")

@@ -69,14 +69,31 @@ class Contender(Protocol):
 
 
 class PlaitContender:
-    def __init__(self, facts: Facts, options: EngineOptions, model: LoadedModel) -> None:
+    """`keep`: it is started once and idle between visits, in the event loop that it was started for."""
+
+    def __init__(self, facts: Facts, options: EngineOptions, model: LoadedModel, *, keep: ExitStack | None) -> None:
         self.facts = facts
         self._options = options
         self._model = model
+        self._keep = keep
+        self._kept: tuple[PlaitEngine, asyncio.Runner] | None = None
 
     def visit(self, task: Task, cycle: int, times: int) -> list[Sample]:
-        with running(self._options, self._model) as engine:
-            return asyncio.run(_measure(PlaitEngine(engine), task, cycle, times))
+        if self._keep is None:
+            with ExitStack() as until_done:
+                return self._measured(*self._started(until_done), task, cycle, times)
+        if self._kept is None:
+            self._kept = self._started(self._keep)
+        return self._measured(*self._kept, task, cycle, times)
+
+    def _started(self, until: ExitStack) -> tuple[PlaitEngine, asyncio.Runner]:
+        engine = until.enter_context(running(self._options, self._model))
+        return PlaitEngine(engine), until.enter_context(asyncio.Runner())
+
+    def _measured(
+        self, engine: PlaitEngine, runner: asyncio.Runner, task: Task, cycle: int, times: int
+    ) -> list[Sample]:
+        return runner.run(_measure(engine, task, cycle, times))
 
 
 class ServerContender:
