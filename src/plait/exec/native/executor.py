@@ -230,6 +230,8 @@ class NativeExecutor:
         with self._lock:
             self._closed = True
             if self._state is not None:
+                # The descriptor may go before the last worker does, and its number to somebody else.
+                self._state.runtime.notify(-1)
                 self._state.runtime.close()
 
     def _loaded(self) -> _Loaded:
