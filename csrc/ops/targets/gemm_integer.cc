@@ -84,8 +84,7 @@ void MultiplyTile(const Tile& tile) {
   const size_t panel_bytes = call.weights.bytes_per_panel;
   const uint8_t* codes = call.weights.panel(tile.panel);
   const ColumnScales<kScheme> scales{codes + groups * kGroupBytes, groups, panel_bytes};
-  const QuantizedRows rows = call.quantized.from_row(tile.first_row);
-  GroupRows<kRows> values(rows.values, rows.depth);
+  GroupRows<kRows> rows(call.quantized.from_row(tile.first_row));
   const uint8_t* next_codes = PanelsAfter(call, tile.panel, kPanels);
   NextWeights next(next_codes, groups * LinesPerGroup(kScheme), tile.index, tile.num_tiles);
 
@@ -101,13 +100,13 @@ void MultiplyTile(const Tile& tile) {
     ForEach<0, NumSpans(kScheme)>([&](auto index) __attribute__((always_inline)) {
       constexpr size_t kSpan = decltype(index)::kValue;
       I32 span_sums[kRows][kRegisters];
-      SumSpan<kScheme, kSpan, kPanels, kRows>(codes, panel_bytes, next, values, rows.sums + g, groups, span_sums);
+      SumSpan<kScheme, kSpan, kPanels, kRows>(codes, panel_bytes, next, rows, span_sums);
       F32 column_scales[kRegisters];
 #pragma GCC unroll 16
       for (size_t c = 0; c < kRegisters; ++c) column_scales[c] = scales.Scale(c, g, kSpan);
 #pragma GCC unroll 16
       for (size_t r = 0; r < kRows; ++r) {
-        const F32 scale = Broadcast(rows.scales[r * groups + g]);
+        const F32 scale = Broadcast(rows.Of(r).scale);
 #pragma GCC unroll 16
         for (size_t c = 0; c < kRegisters; ++c) {
           sums[r][c] = Fma(FloatOfInt(span_sums[r][c]), Mul(column_scales[c], scale), sums[r][c]);
@@ -120,14 +119,13 @@ void MultiplyTile(const Tile& tile) {
       for (size_t c = 0; c < kRegisters; ++c) minima[c] = scales.Minimum(c, g);
 #pragma GCC unroll 16
       for (size_t r = 0; r < kRows; ++r) {
-        const size_t at = r * groups + g;
-        const F32 total = Mul(FloatOfInt(SumOfAll(rows.sums[at])), Broadcast(rows.scales[at]));
+        const F32 total = Broadcast(rows.Of(r).total);
 #pragma GCC unroll 16
         for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = Fma(minima[c], total, sums[r][c]);
       }
     }
     codes += kGroupBytes;
-    values.Advance();
+    rows.Advance();
   }
   StoreTile<kRows, kRegisters>(call, tile.first_row, tile.panel * kPanelColumns, sums);
 }
