@@ -41,7 +41,10 @@ struct GroupRows {
     return four;
   }
   inline __attribute__((always_inline)) void Advance() {
-    for (size_t i = 0; i < NumPointers(kRows); ++i) pointers[i] += sizeof(QuantizedGroup);
+    for (size_t i = 0; i < NumPointers(kRows); ++i) {
+      pointers[i] += sizeof(QuantizedGroup);
+      KeepPointer(pointers[i]);
+    }
   }
 };
 
