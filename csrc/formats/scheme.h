@@ -46,13 +46,13 @@ struct WeightPanels {
   const uint8_t* panel(size_t index) const { return bytes + index * bytes_per_panel; }
 };
 
-// A group of a row, quantised for the integer schemes: x[k] ~ scale * values[k], values in [-127, 127]. What the kernels
-// need of it beside the values lies with them, so that one address per row reaches it all.
+// A group of a row, quantised for the integer schemes: x[k] ~ scale * values[k], values in [-127, 127]. What the
+// kernels need of it beside the values lies with them, so that one address per row reaches it all.
 struct QuantizedGroup {
   int8_t values[kGroupSize];
   float scale;
-  float total;        // scale times the sum of all values, rounded once: what minima are multiplied by
-  int32_t sum;        // of all values, and of the first half, times kSumFactor: what zeros are multiplied by
+  float total;  // scale times the sum of all values, rounded once: what minima are multiplied by
+  int32_t sum;  // of all values, and of the first half, times kSumFactor: what zeros are multiplied by
   int32_t first_sum;
 };
 

@@ -294,6 +294,23 @@ TEST(ManyRowsAndTheDefaultModelsDepths) {
   }
 }
 
+// Many tiles of rows, whose weights may be unpacked piece by piece of the depth; the last tiles are a stripe of their
+// own.
+TEST(ChainsContinueBehindAPieceOfTheDepthForManyRows) {
+  std::mt19937 random(16);
+  for (const Scheme scheme : kIntegerSchemes) {
+    for (const size_t columns : {20, 40}) {
+      Case test(scheme, 49, columns, 1024, random);
+      CHECK_EQ(WrongOutputs(test, 0, 49, {true, 0.5f, true}), 0u);
+      CHECK_EQ(WrongOutputs(test, 1, 19, {false, 1.0f, false}), 0u);
+    }
+  }
+  for (const Scheme scheme : {Scheme::kQ4_1, Scheme::kQ5_K, Scheme::kQ6_K}) {
+    Case test(scheme, 200, 18, 1024, random);
+    CHECK_EQ(WrongOutputs(test, 0, 200, {true, 0.5f, true}), 0u);
+  }
+}
+
 TEST(AChainContinuesBehindABlockOfDepth) {
   std::mt19937 random(7);
   for (const Scheme scheme : kFloatSchemes) {

@@ -23,10 +23,10 @@ struct GroupRows {
   const char* pointers[NumPointers(kRows)];
   size_t stride;
 
-  inline __attribute__((always_inline)) explicit GroupRows(const QuantizedRows& rows)
+  inline __attribute__((always_inline)) GroupRows(const QuantizedRows& rows, size_t group)
       : stride(rows.depth / kGroupSize * sizeof(QuantizedGroup)) {
     for (size_t i = 0; i < NumPointers(kRows); ++i) {
-      pointers[i] = reinterpret_cast<const char*>(rows.groups) + i * kRowsPerPointer * stride;
+      pointers[i] = reinterpret_cast<const char*>(rows.groups + group) + i * kRowsPerPointer * stride;
       KeepPointer(pointers[i]);
     }
   }
@@ -96,15 +96,22 @@ PLAIT_INLINE I32 ZeroParts(const QuantizedGroup& group) {
 
 #endif
 
+// Weights that are multiplied by many tiles of rows are unpacked once, if that is faster; LeastUnpackedTiles says from
+// how many tiles on.
+inline constexpr size_t kNeverUnpacked = 0;
+
 #if defined(__AVX512F__)
 
 // 6 x 2 integer sums and as many floats leave 8 registers for weights, values and scales.
 inline constexpr size_t kMaxIntegerRows = 6;
 inline constexpr size_t kMaxIntegerPanels = 2;
+// Multiplications leave ports free on which nibbles are unpacked, but block scales take multiplications.
+constexpr size_t LeastUnpackedTiles(Scheme scheme) { return HasBlockScales(scheme) ? 8 : kNeverUnpacked; }
 
-// Quad kQuad of every column of a panel.
-template <Scheme kScheme, size_t kQuad>
+// Quad kQuad of every column of a panel; `codes` are packed, or lines of quads.
+template <Scheme kScheme, bool kIsUnpacked, size_t kQuad>
 PLAIT_INLINE __m512i QuadOf(const uint8_t* codes) {
+  if constexpr (kIsUnpacked) return _mm512_load_si512(codes + kQuad * kLineBytes);
   const __m512i line = _mm512_load_si512(codes + LineOfQuad(kScheme, kQuad) * kLineBytes);
   const __m512i nibble = _mm512_set1_epi8(15);
   __m512i low;
@@ -123,9 +130,19 @@ PLAIT_INLINE __m512i QuadOf(const uint8_t* codes) {
   return _mm512_ternarylogic_epi32(low, upper, _mm512_set1_epi8(HighBits(kScheme) == 2 ? 0x30 : 0x10), 0xf8);
 }
 
-template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t panel_bytes, NextWeights& next, const GroupRows<kRows>& rows,
-                          I32 (&sums)[kRows][kPanels]) {
+// Lays the quads of a panel's group into lines of their own.
+template <Scheme kScheme>
+PLAIT_INLINE void UnpackCodes(const uint8_t* codes, uint8_t* lines) {
+  ForEach<0, kQuadsPerGroup>([&](auto index) __attribute__((always_inline)) {
+    constexpr size_t kQuad = decltype(index)::kValue;
+    _mm512_store_si512(lines + kQuad * kLineBytes, QuadOf<kScheme, false, kQuad>(codes));
+  });
+}
+
+// Panels lie `distance` apart, those that are wanted next `next_distance`.
+template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t distance, NextWeights& next, size_t next_distance,
+                          const GroupRows<kRows>& rows, I32 (&sums)[kRows][kPanels]) {
   using Lines = SpanLines<kScheme, kSpan>;
   // Weights are stored unsigned: their zero times the sum of the values makes up for it.
 #pragma GCC unroll 16
@@ -143,23 +160,23 @@ PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t panel_bytes, NextWeights&
       for (size_t p = 0; p < kPanels; ++p) sums[r][p].raw = _mm512_dpbusd_epi32(sums[r][p].raw, weights[p], four);
     }
   };
-  for (size_t line = 0; line < Lines::kUpper; ++line) next.Fetch<kPanels>(panel_bytes);
+  for (size_t line = 0; line < Lines::kUpper; ++line) next.Fetch<kPanels>(next_distance);
   ForEach<Lines::kFirst, Lines::kEnd>([&](auto index) __attribute__((always_inline)) {
     constexpr size_t kLine = decltype(index)::kValue;
-    next.Fetch<kPanels>(panel_bytes);
+    next.Fetch<kPanels>(next_distance);
     __m512i weights[kPanels];
     if constexpr (IsWholeBytes(kScheme)) {
 #pragma GCC unroll 2
-      for (size_t p = 0; p < kPanels; ++p) weights[p] = _mm512_load_si512(codes + p * panel_bytes + kLine * kLineBytes);
+      for (size_t p = 0; p < kPanels; ++p) weights[p] = _mm512_load_si512(codes + p * distance + kLine * kLineBytes);
       multiply(weights, kLine);
     } else {
       constexpr size_t kLow = LowQuad(kScheme, kLine);
       constexpr size_t kHigh = HighQuad(kScheme, kLine);
 #pragma GCC unroll 2
-      for (size_t p = 0; p < kPanels; ++p) weights[p] = QuadOf<kScheme, kLow>(codes + p * panel_bytes);
+      for (size_t p = 0; p < kPanels; ++p) weights[p] = QuadOf<kScheme, kIsUnpacked, kLow>(codes + p * distance);
       multiply(weights, kLow);
 #pragma GCC unroll 2
-      for (size_t p = 0; p < kPanels; ++p) weights[p] = QuadOf<kScheme, kHigh>(codes + p * panel_bytes);
+      for (size_t p = 0; p < kPanels; ++p) weights[p] = QuadOf<kScheme, kIsUnpacked, kHigh>(codes + p * distance);
       multiply(weights, kHigh);
     }
   });
@@ -169,6 +186,11 @@ PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t panel_bytes, NextWeights&
 
 inline constexpr size_t kMaxIntegerRows = 6;
 inline constexpr size_t kMaxIntegerPanels = 1;
+// Every instruction counts here. Eight: plain nibbles are unpacked in three instructions for two quads.
+constexpr size_t LeastUnpackedTiles(Scheme scheme) {
+  if (IsWholeBytes(scheme)) return kNeverUnpacked;
+  return HasBlockScales(scheme) || HighBits(scheme) > 0 ? 4 : 8;
+}
 
 // sum += addend, here and now. Left to itself the compiler turns a chain of integer additions into a tree and keeps the
 // addends of the whole group in memory.
@@ -181,12 +203,13 @@ PLAIT_INLINE void AddShorts(__m256i& sum, __m256i addend) {
   asm("" : "+x"(sum));
 }
 
-// Quad kQuad of the columns of half c of a panel.
-template <Scheme kScheme, size_t kQuad>
+// Quad kQuad of the columns of half c of a panel; `codes` are packed, or lines of quads.
+template <Scheme kScheme, bool kIsUnpacked, size_t kQuad>
 PLAIT_INLINE __m256i QuadOf(const uint8_t* codes, size_t c) {
   const auto load = [&](size_t line) __attribute__((always_inline)) {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(codes + line * kLineBytes) + c);
   };
+  if constexpr (kIsUnpacked) return load(kQuad);
   __m256i low = load(LineOfQuad(kScheme, kQuad));
   if constexpr (IsHighQuad(kScheme, kQuad)) low = _mm256_srli_epi16(low, 4);
   low = _mm256_and_si256(low, _mm256_set1_epi8(15));
@@ -197,6 +220,18 @@ PLAIT_INLINE __m256i QuadOf(const uint8_t* codes, size_t c) {
   if constexpr (kShift < 4) upper = _mm256_slli_epi16(upper, 4 - kShift);
   if constexpr (kShift > 4) upper = _mm256_srli_epi16(upper, kShift - 4);
   return _mm256_or_si256(low, _mm256_and_si256(upper, _mm256_set1_epi8(HighBits(kScheme) == 2 ? 0x30 : 0x10)));
+}
+
+// Lays the quads of a panel's group into lines of their own.
+template <Scheme kScheme>
+PLAIT_INLINE void UnpackCodes(const uint8_t* codes, uint8_t* lines) {
+  ForEach<0, kQuadsPerGroup>([&](auto index) __attribute__((always_inline)) {
+    constexpr size_t kQuad = decltype(index)::kValue;
+    for (size_t c = 0; c < 2; ++c) {
+      _mm256_store_si256(reinterpret_cast<__m256i*>(lines + kQuad * kLineBytes) + c,
+                         QuadOf<kScheme, false, kQuad>(codes, c));
+    }
+  });
 }
 
 // Weights of whole bytes: |w| times sign(w) q.
@@ -229,7 +264,7 @@ PLAIT_INLINE void SumBytes(const uint8_t* codes, NextWeights& next, const GroupR
 }
 
 // Nibbles with or without upper bits.
-template <Scheme kScheme, size_t kSpan, size_t kRows>
+template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kRows>
 PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const GroupRows<kRows>& rows,
                              I32 (&sums)[kRows][2]) {
   using Lines = SpanLines<kScheme, kSpan>;
@@ -237,7 +272,7 @@ PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const Grou
   const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
-    sums[r][0].raw = sums[r][1].raw = _mm256_setzero_si256();
+    if constexpr (!kFits) sums[r][0].raw = sums[r][1].raw = _mm256_setzero_si256();
     if constexpr (!kFits && ZeroCode(kScheme) != 0) {
       sums[r][0] = sums[r][1] = ZeroParts<kScheme, kSpan>(rows.Of(r));
     }
@@ -249,8 +284,8 @@ PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const Grou
     next.Fetch<1>(0);
     __m256i low[2], high[2];
     for (size_t c = 0; c < 2; ++c) {
-      low[c] = QuadOf<kScheme, kLow>(codes, c);
-      high[c] = QuadOf<kScheme, kHigh>(codes, c);
+      low[c] = QuadOf<kScheme, kIsUnpacked, kLow>(codes, c);
+      high[c] = QuadOf<kScheme, kIsUnpacked, kHigh>(codes, c);
     }
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
@@ -260,7 +295,11 @@ PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const Grou
         const __m256i low_pairs = _mm256_maddubs_epi16(low[c], low_four);
         const __m256i high_pairs = _mm256_maddubs_epi16(high[c], high_four);
         if constexpr (kFits) {
-          AddShorts(sums[r][c].raw, low_pairs);
+          if constexpr (decltype(index)::kValue == Lines::kFirst) {
+            sums[r][c].raw = low_pairs;
+          } else {
+            AddShorts(sums[r][c].raw, low_pairs);
+          }
           AddShorts(sums[r][c].raw, high_pairs);
         } else {
           // Two pairs of at most 2 * 63 * 127 fit as well.
@@ -282,13 +321,13 @@ PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const Grou
   }
 }
 
-template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, const GroupRows<kRows>& rows,
+template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, size_t, const GroupRows<kRows>& rows,
                           I32 (&sums)[kRows][2]) {
   if constexpr (IsWholeBytes(kScheme)) {
     SumBytes<kRows>(codes, next, rows, sums);
   } else {
-    SumNibbles<kScheme, kSpan, kRows>(codes, next, rows, sums);
+    SumNibbles<kScheme, kIsUnpacked, kSpan, kRows>(codes, next, rows, sums);
   }
 }
 
@@ -296,6 +335,7 @@ PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, const
 
 inline constexpr size_t kMaxIntegerRows = 2;
 inline constexpr size_t kMaxIntegerPanels = 1;
+constexpr size_t LeastUnpackedTiles(Scheme) { return kNeverUnpacked; }
 
 #if defined(__SSE2__)
 
@@ -330,8 +370,8 @@ PLAIT_INLINE __m128i QuadOf(const uint8_t* codes, size_t c) {
   return _mm_or_si128(low, _mm_and_si128(upper, _mm_set1_epi8(HighBits(kScheme) == 2 ? 0x30 : 0x10)));
 }
 
-template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, const GroupRows<kRows>& rows,
+template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, size_t, const GroupRows<kRows>& rows,
                           I32 (&sums)[kRows][4]) {
   constexpr size_t kQuads = kQuadsPerGroup / NumSpans(kScheme);
   const __m128i low_byte = _mm_set1_epi16(255);
@@ -373,8 +413,8 @@ PLAIT_INLINE int32_t CodeOf(const uint8_t* codes, size_t byte) {
   return low | (upper & ((1 << HighBits(kScheme)) - 1)) << 4;
 }
 
-template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights&, const GroupRows<kRows>& rows,
+template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights&, size_t, const GroupRows<kRows>& rows,
                           I32 (&sums)[kRows][4]) {
   constexpr size_t kQuads = kQuadsPerGroup / NumSpans(kScheme);
   for (size_t r = 0; r < kRows; ++r) {
