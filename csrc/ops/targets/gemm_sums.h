@@ -179,6 +179,7 @@ PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t distance, NextWeights& ne
       for (size_t p = 0; p < kPanels; ++p) weights[p] = QuadOf<kScheme, kIsUnpacked, kHigh>(codes + p * distance);
       multiply(weights, kHigh);
     }
+    next.WaitFor(sums[kRows - 1][0].raw);
   });
 }
 
