@@ -46,19 +46,26 @@ struct WeightPanels {
   const uint8_t* panel(size_t index) const { return bytes + index * bytes_per_panel; }
 };
 
-// Rows quantised for the integer schemes: x[r, k] ~ scales[r, k / 32] * values[r, k], values in [-127, 127];
-// sums[r, g] are two signed 16-bit numbers: the sum of the group's first 16 values, in the lower bits, and of all
-// of them.
+// A group of a row, quantised for the integer schemes: x[k] ~ scale * values[k], values in [-127, 127]. What the
+// kernels need of it beside the values lies with them, so that one address per row reaches it all.
+struct QuantizedGroup {
+  int8_t values[kGroupSize];
+  float scale;
+  float total;  // scale times the sum of all values, rounded once: what minima are multiplied by
+  int32_t sum;  // of all values, and of the first half, times kSumFactor: what zeros are multiplied by
+  int32_t first_sum;
+};
+
+// Minus the largest zero of the schemes; the others are smaller powers of two.
+inline constexpr int32_t kSumFactor = -128;
+
+// Rows of such groups, [rows][depth / 32].
 struct QuantizedRows {
-  int8_t* values = nullptr;  // [rows][depth]
-  float* scales = nullptr;   // [rows][depth / 32]
-  int32_t* sums = nullptr;   // [rows][depth / 32]
+  QuantizedGroup* groups = nullptr;
   size_t depth = 0;
 
-  QuantizedRows from_row(size_t row) const {
-    const size_t groups = depth / kGroupSize;
-    return {values + row * depth, scales + row * groups, sums + row * groups, depth};
-  }
+  size_t groups_per_row() const { return depth / kGroupSize; }
+  QuantizedRows from_row(size_t row) const { return {groups + row * groups_per_row(), depth}; }
 };
 
 }  // namespace plait

@@ -91,13 +91,11 @@ Layers MakeLayers(Scheme scheme, const Shape& shape, size_t cold_bytes) {
 // Rows, quantised too, and outputs.
 struct Operands {
   Operands(size_t rows, const Shape& shape)
-      : x(rows * shape.depth), y(rows * shape.columns), values(x.size()), scales(x.size()), sums(x.size()) {
+      : x(rows * shape.depth), y(rows * shape.columns), groups(x.size() / kGroupSize) {
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7919 % 255) / 127.0f - 1.0f;
   }
   std::vector<float> x, y;
-  std::vector<int8_t> values;
-  std::vector<float> scales;
-  std::vector<int32_t> sums;
+  std::vector<QuantizedGroup> groups;
 };
 
 // Threads that do the same piece of work at the same time; the caller is the first of them.
@@ -220,7 +218,7 @@ class Bench {
     call.num_rows = rows;
     call.x = operands.x.data();
     call.x_stride = shape.depth;
-    call.quantized = {operands.values.data(), operands.scales.data(), operands.sums.data(), shape.depth};
+    call.quantized = {operands.groups.data(), shape.depth};
     call.y = operands.y.data();
     call.y_stride = shape.columns;
     if (IsInteger(call.weights.scheme)) kernels_.quantize(call.x, shape.depth, rows, call.quantized);

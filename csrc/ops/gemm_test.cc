@@ -110,14 +110,12 @@ std::vector<float> RandomFloats(size_t count, std::mt19937& random) {
 
 // Rows quantised by the definition of docs/adr/0006-number-schemes.md.
 struct Rows {
-  std::vector<int8_t> values;
-  std::vector<float> scales;
-  std::vector<int32_t> sums;
+  std::vector<QuantizedGroup> groups;
   size_t depth = 0;
 
-  Rows(size_t rows, size_t depth)
-      : values(rows * depth), scales(rows * depth / kGroupSize), sums(rows * depth / kGroupSize), depth(depth) {}
-  QuantizedRows view() { return {values.data(), scales.data(), sums.data(), depth}; }
+  Rows(size_t rows, size_t depth) : groups(rows * depth / kGroupSize), depth(depth) {}
+  QuantizedRows view() { return {groups.data(), depth}; }
+  const QuantizedGroup& group(size_t row, size_t k) const { return groups[(row * depth + k) / kGroupSize]; }
 };
 
 void QuantizeByDefinition(const float* x, size_t count, Rows& rows, size_t first_group) {
@@ -130,15 +128,16 @@ void QuantizeByDefinition(const float* x, size_t count, Rows& rows, size_t first
       largest = std::max(largest, std::fabs(group[k]));
     }
     const bool zero = !finite || largest < 0x1p-100f;
-    rows.scales[first_group + g] = !finite ? std::nanf("") : zero ? 0.0f : largest / 127.0f;
-    int sums[2] = {};
+    QuantizedGroup& to = rows.groups[first_group + g];
+    to.scale = !finite ? std::nanf("") : zero ? 0.0f : largest / 127.0f;
+    to.sum = to.first_sum = 0;
     for (size_t k = 0; k < kGroupSize; ++k) {
       const int value = zero ? 0 : static_cast<int>(std::nearbyint(group[k] * (127.0f / largest)));
-      rows.values[(first_group + g) * kGroupSize + k] = static_cast<int8_t>(value);
-      sums[0] += k < 16 ? value : 0;
-      sums[1] += value;
+      to.values[k] = static_cast<int8_t>(value);
+      to.sum += -128 * value;
+      to.first_sum += k < 16 ? -128 * value : 0;
     }
-    rows.sums[first_group + g] = sums[1] * 0x10000 + (sums[0] & 0xffff);
+    to.total = to.scale * static_cast<float>(to.sum / -128);
   }
 }
 
@@ -153,13 +152,13 @@ float IntegerSum(Scheme scheme, const uint8_t* row, size_t depth, const Rows& ro
   const size_t span = scheme == Scheme::kQ6_K ? 16 : kGroupSize;
   float sum = 0.0f;
   for (size_t begin = 0; begin < depth; begin += span) {
-    const float row_scale = rows.scales[r * (depth / kGroupSize) + begin / kGroupSize];
+    const float row_scale = rows.group(r, begin).scale;
     const testing::StoredWeight first = testing::WeightAt(scheme, row, begin);
     int32_t products = 0;
     int32_t values = 0;
     for (size_t k = begin; k < begin + span; ++k) {
-      products += testing::WeightAt(scheme, row, k).number * rows.values[r * depth + k];
-      values += rows.values[r * depth + k];
+      products += testing::WeightAt(scheme, row, k).number * rows.group(r, k).values[k % kGroupSize];
+      values += rows.group(r, k).values[k % kGroupSize];
     }
     sum = std::fma(static_cast<float>(products), first.scale * row_scale, sum);
     if (first.has_minimum) sum = std::fma(first.minimum, row_scale * static_cast<float>(values), sum);
@@ -295,6 +294,23 @@ TEST(ManyRowsAndTheDefaultModelsDepths) {
   }
 }
 
+// Many tiles of rows, whose weights may be unpacked piece by piece of the depth; the last tiles are a stripe of their
+// own.
+TEST(ChainsContinueBehindAPieceOfTheDepthForManyRows) {
+  std::mt19937 random(16);
+  for (const Scheme scheme : kIntegerSchemes) {
+    for (const size_t columns : {20, 40}) {
+      Case test(scheme, 49, columns, 1024, random);
+      CHECK_EQ(WrongOutputs(test, 0, 49, {true, 0.5f, true}), 0u);
+      CHECK_EQ(WrongOutputs(test, 1, 19, {false, 1.0f, false}), 0u);
+    }
+  }
+  for (const Scheme scheme : {Scheme::kQ4_1, Scheme::kQ5_K, Scheme::kQ6_K}) {
+    Case test(scheme, 200, 18, 1024, random);
+    CHECK_EQ(WrongOutputs(test, 0, 200, {true, 0.5f, true}), 0u);
+  }
+}
+
 TEST(AChainContinuesBehindABlockOfDepth) {
   std::mt19937 random(7);
   for (const Scheme scheme : kFloatSchemes) {
@@ -426,9 +442,9 @@ TEST(RowsQuantiseAsDefinedOnEveryTarget) {
     kernels->quantize_columns(x.data(), kDepth, kRows, 64, 32, in_parts.view());
     kernels->quantize_columns(x.data(), kDepth, kRows, 0, 64, in_parts.view());
     for (const Rows* rows : {&whole, &in_parts}) {
-      CHECK(rows->values == expected.values);
-      CHECK(rows->scales == expected.scales);
-      CHECK(rows->sums == expected.sums);
+      for (size_t i = 0; i < expected.groups.size(); ++i) {
+        CHECK_EQ(std::memcmp(&rows->groups[i], &expected.groups[i], sizeof(QuantizedGroup)), 0);
+      }
     }
   }
 }

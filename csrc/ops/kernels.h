@@ -39,7 +39,7 @@ struct GemmCall {
 enum class NormKind : uint8_t { kRms, kLayer };
 
 // As `Norm` in model/ops.py. Means are 16 lanes (column c of a part goes to lane c mod 16), then a fixed tree.
-// y may be x; y may be null when only `quantized` is wanted. `quantized.values` null: not wanted.
+// y may be x; y may be null when only `quantized` is wanted. `quantized.groups` null: not wanted.
 struct NormCall {
   const float* x = nullptr;
   size_t x_stride = 0;

@@ -119,12 +119,7 @@ class Unit {
   QuantizedRows QuantizedOf(const Operand& operand, size_t first_row) const {
     if (operand.buffer == kNone) return {};
     const BufferSpec& spec = tape_.buffers[static_cast<size_t>(operand.buffer)];
-    const size_t num_rows = arena_.max_rows(spec.space);
-    uint8_t* values = arena_.buffer(spec);
-    uint8_t* scales = values + num_rows * spec.width;
-    uint8_t* sums = scales + num_rows * (spec.width / kGroupSize) * sizeof(float);
-    const QuantizedRows rows = {reinterpret_cast<int8_t*>(values), reinterpret_cast<float*>(scales),
-                                reinterpret_cast<int32_t*>(sums), spec.width};
+    const QuantizedRows rows = {reinterpret_cast<QuantizedGroup*>(arena_.buffer(spec)), spec.width};
     return rows.from_row(first_row);
   }
 

@@ -345,8 +345,7 @@ std::string FirstFault(const char* what, const std::vector<Part>& parts, std::st
 
 size_t BufferRowBytes(const BufferSpec& buffer) {
   if (!buffer.quantized) return RoundUp(buffer.width * sizeof(float), kCacheLine);
-  const size_t groups = buffer.width / kGroupSize;
-  return RoundUp(buffer.width + groups * (sizeof(float) + sizeof(int32_t)), kCacheLine);
+  return RoundUp(buffer.width / kGroupSize * sizeof(QuantizedGroup), kCacheLine);
 }
 
 size_t Tape::ArenaRowBytes(Space space) const {

@@ -83,7 +83,7 @@ TEST(ATapeThatMixesFloatsAndQuantisedRowsIsRefused) {
 TEST(BuffersAreAsLargeAsTheirRows) {
   CHECK_EQ(BufferRowBytes({Space::kTokens, false, 576, 0}), 2304u);
   CHECK_EQ(BufferRowBytes({Space::kTokens, false, 1, 0}), 64u);
-  CHECK_EQ(BufferRowBytes({Space::kTokens, true, 576, 0}), 768u);  // 576 + 18 * 8 = 720
+  CHECK_EQ(BufferRowBytes({Space::kTokens, true, 576, 0}), 896u);  // 18 * 48 = 864
   Tape tape;
   tape.buffers = {{Space::kTokens, false, 16, 0}, {Space::kTokens, false, 16, 128}, {Space::kOutputs, false, 32, 0}};
   CHECK_EQ(tape.ArenaRowBytes(Space::kTokens), 192u);

@@ -284,9 +284,7 @@ class Run {
     std::iota(table_.begin(), table_.end(), 0);
     for (const BufferSpec& spec : tape.buffers) {
       floats_.emplace_back(spec.quantized ? 0 : num_rows_ * spec.width);
-      values_.emplace_back(spec.quantized ? num_rows_ * spec.width : 0);
-      scales_.emplace_back(spec.quantized ? num_rows_ * spec.width / kGroupSize : 0);
-      sums_.emplace_back(scales_.back().size());
+      groups_.emplace_back(spec.quantized ? num_rows_ * spec.width / kGroupSize : 0);
     }
   }
 
@@ -312,7 +310,7 @@ class Run {
   QuantizedRows Quantized(const Operand& operand) {
     if (operand.buffer == kNone) return {};
     const auto index = static_cast<size_t>(operand.buffer);
-    return {values_[index].data(), scales_[index].data(), sums_[index].data(), operand.width};
+    return {groups_[index].data(), operand.width};
   }
   const float* Vector(int32_t index) const {
     return index == kNone ? nullptr : tape_.vectors[static_cast<size_t>(index)].data();
@@ -470,9 +468,7 @@ class Run {
   AlignedBuffer scratch_;
   std::vector<int32_t> table_;
   std::vector<std::vector<float>> floats_;
-  std::vector<std::vector<int8_t>> values_;
-  std::vector<std::vector<float>> scales_;
-  std::vector<std::vector<int32_t>> sums_;
+  std::vector<std::vector<QuantizedGroup>> groups_;
 };
 
 }  // namespace

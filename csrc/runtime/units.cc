@@ -361,7 +361,8 @@ GemmSplit SplitGemm(const GemmShape& shape, const SplitPolicy& policy) {
                                   MultiplyAddsPerUs(shape.scheme);
     const uint32_t units =
         WantedUnits(std::max(multiplying_us, num_panels * shape.panel_bytes / kBytesPerUs), policy.num_workers);
-    const double row_bytes = static_cast<double>(shape.depth) * (IsInteger(shape.scheme) ? 1.25 : 4.0);
+    const double number_bytes = IsInteger(shape.scheme) ? double{sizeof(QuantizedGroup)} / kGroupSize : sizeof(float);
+    const double row_bytes = static_cast<double>(shape.depth) * number_bytes;
     const uint32_t most_rows =
         static_cast<uint32_t>(std::clamp<double>(kRowBlockBytes / row_bytes, kLeastRowBlock, kMostRowBlock));
     const uint32_t row_blocks = DivideUp(split.num_rows, most_rows);

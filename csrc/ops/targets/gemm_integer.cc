@@ -16,12 +16,32 @@
 namespace plait::PLAIT_TARGET {
 namespace {
 
+// A group of a panel as many tiles of rows want it: a line for every quad, and what scales and minima amount to. The
+// numbers are those that a tile computes by itself from packed weights.
+struct UnpackedGroup {
+  alignas(kLineBytes) uint8_t codes[kQuadsPerGroup][kLineBytes];
+  float scales[2][kPanelColumns];  // of the spans; minima take the place of a second span's
+};
+
+// Groups that are unpacked at a time: beside the rows of a tile, a panel's fit a cache of 32 KiB, those of two panels,
+// which AVX-512 wants, one of 48 KiB.
+inline constexpr size_t kUnpackedGroups = 24;
+// Tiles whose sums are kept from one piece of the depth to the next.
+inline constexpr size_t kStripeTiles = 32;
+// Of a tile where rows make four tiles or more.
+inline constexpr size_t kLeastUnpackedRows = 4;
+
 struct Tile {
   const GemmCall* call;
   size_t panel;
   size_t first_row;
   size_t index;  // of num_tiles that share these weights
   size_t num_tiles;
+  // Of a tile of unpacked weights, which are a piece of the depth:
+  size_t first_group = 0;
+  size_t end_group = 0;
+  const UnpackedGroup* unpacked = nullptr;  // [groups of the piece][panels]
+  float* unfinished = nullptr;              // [rows][columns]: the sums between two pieces
 };
 
 // Scales and minima of the columns of a panel and its neighbour, as formats/panel_layout.h lays them.
@@ -75,7 +95,7 @@ struct ColumnScales {
   }
 };
 
-template <Scheme kScheme, size_t kPanels, size_t kRows>
+template <Scheme kScheme, bool kIsUnpacked, size_t kPanels, size_t kRows>
 void MultiplyTile(const Tile& tile) {
   constexpr size_t kRegisters = kPanels * kPanelRegisters;
   constexpr size_t kGroupBytes = LinesPerGroup(kScheme) * kLineBytes;
@@ -84,30 +104,49 @@ void MultiplyTile(const Tile& tile) {
   const size_t panel_bytes = call.weights.bytes_per_panel;
   const uint8_t* codes = call.weights.panel(tile.panel);
   const ColumnScales<kScheme> scales{codes + groups * kGroupBytes, groups, panel_bytes};
-  const QuantizedRows rows = call.quantized.from_row(tile.first_row);
-  GroupRows<kRows> values(rows.values, rows.depth);
   const uint8_t* next_codes = PanelsAfter(call, tile.panel, kPanels);
-  NextWeights next(next_codes, groups * LinesPerGroup(kScheme), tile.index, tile.num_tiles);
+  const size_t first_group = kIsUnpacked ? tile.first_group : 0;
+  const size_t end_group = kIsUnpacked ? tile.end_group : groups;
+  const uint8_t* next_group = end_group < groups ? codes + end_group * kGroupBytes : next_codes;
+  NextWeights next(next_group, (end_group - first_group) * LinesPerGroup(kScheme), tile.index, tile.num_tiles);
+  GroupRows<kRows> rows(call.quantized.from_row(tile.first_row), first_group);
+  const UnpackedGroup* unpacked = tile.unpacked;
 
   F32 sums[kRows][kRegisters];
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-    for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = Zero();
+    for (size_t c = 0; c < kRegisters; ++c) {
+      sums[r][c] = Zero();
+      if constexpr (kIsUnpacked) {
+        if (first_group > 0) sums[r][c] = Load(tile.unfinished + (r * kRegisters + c) * kLanes);
+      }
+    }
   }
-  for (size_t g = 0; g < groups; ++g) {
+  for (size_t g = first_group; g < end_group; ++g) {
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) scales.Fetch(next_codes + p * panel_bytes, groups * kGroupBytes, g);
     ForEach<0, NumSpans(kScheme)>([&](auto index) __attribute__((always_inline)) {
       constexpr size_t kSpan = decltype(index)::kValue;
       I32 span_sums[kRows][kRegisters];
-      SumSpan<kScheme, kSpan, kPanels, kRows>(codes, panel_bytes, next, values, rows.sums + g, groups, span_sums);
+      if constexpr (kIsUnpacked) {
+        SumSpan<kScheme, true, kSpan, kPanels, kRows>(unpacked->codes[0], sizeof(UnpackedGroup), next, panel_bytes,
+                                                      rows, span_sums);
+      } else {
+        SumSpan<kScheme, false, kSpan, kPanels, kRows>(codes, panel_bytes, next, panel_bytes, rows, span_sums);
+      }
       F32 column_scales[kRegisters];
 #pragma GCC unroll 16
-      for (size_t c = 0; c < kRegisters; ++c) column_scales[c] = scales.Scale(c, g, kSpan);
+      for (size_t c = 0; c < kRegisters; ++c) {
+        if constexpr (kIsUnpacked) {
+          column_scales[c] = Load(unpacked[c / kPanelRegisters].scales[kSpan] + c % kPanelRegisters * kLanes);
+        } else {
+          column_scales[c] = scales.Scale(c, g, kSpan);
+        }
+      }
 #pragma GCC unroll 16
       for (size_t r = 0; r < kRows; ++r) {
-        const F32 scale = Broadcast(rows.scales[r * groups + g]);
+        const F32 scale = Broadcast(rows.Of(r).scale);
 #pragma GCC unroll 16
         for (size_t c = 0; c < kRegisters; ++c) {
           sums[r][c] = Fma(FloatOfInt(span_sums[r][c]), Mul(column_scales[c], scale), sums[r][c]);
@@ -117,34 +156,105 @@ void MultiplyTile(const Tile& tile) {
     if constexpr (HasMinima(kScheme)) {
       F32 minima[kRegisters];
 #pragma GCC unroll 16
-      for (size_t c = 0; c < kRegisters; ++c) minima[c] = scales.Minimum(c, g);
+      for (size_t c = 0; c < kRegisters; ++c) {
+        if constexpr (kIsUnpacked) {
+          minima[c] = Load(unpacked[c / kPanelRegisters].scales[1] + c % kPanelRegisters * kLanes);
+        } else {
+          minima[c] = scales.Minimum(c, g);
+        }
+      }
 #pragma GCC unroll 16
       for (size_t r = 0; r < kRows; ++r) {
-        const size_t at = r * groups + g;
-        const F32 total = Mul(FloatOfInt(SumOfAll(rows.sums[at])), Broadcast(rows.scales[at]));
+        const F32 total = Broadcast(rows.Of(r).total);
 #pragma GCC unroll 16
         for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = Fma(minima[c], total, sums[r][c]);
       }
     }
     codes += kGroupBytes;
-    values.Advance();
+    if constexpr (kIsUnpacked) unpacked += kPanels;
+    rows.Advance();
+  }
+  if constexpr (kIsUnpacked) {
+    if (end_group < groups) {
+#pragma GCC unroll 16
+      for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+        for (size_t c = 0; c < kRegisters; ++c) Store(tile.unfinished + (r * kRegisters + c) * kLanes, sums[r][c]);
+      }
+      return;
+    }
   }
   StoreTile<kRows, kRegisters>(call, tile.first_row, tile.panel * kPanelColumns, sums);
 }
 
-template <Scheme kScheme, size_t kPanels, size_t kRows>
+template <Scheme kScheme, bool kIsUnpacked, size_t kPanels, size_t kLeastRows, size_t kRows>
 void MultiplyRows(const Tile& tile, size_t rows) {
-  if (rows == kRows) return MultiplyTile<kScheme, kPanels, kRows>(tile);
-  if constexpr (kRows > 1) MultiplyRows<kScheme, kPanels, kRows - 1>(tile, rows);
+  if (rows == kRows) return MultiplyTile<kScheme, kIsUnpacked, kPanels, kRows>(tile);
+  if constexpr (kRows > kLeastRows) {
+    MultiplyRows<kScheme, kIsUnpacked, kPanels, kLeastRows, kRows - 1>(tile, rows);
+  }
+}
+
+// Groups [first_group, end_group) of the panels [panel, panel + kPanels).
+template <Scheme kScheme, size_t kPanels>
+void UnpackGroups(const GemmCall& call, size_t panel, size_t first_group, size_t end_group, UnpackedGroup* to) {
+  constexpr size_t kGroupBytes = LinesPerGroup(kScheme) * kLineBytes;
+  const size_t groups = call.weights.depth / kGroupSize;
+  for (size_t g = first_group; g < end_group; ++g) {
+    for (size_t p = 0; p < kPanels; ++p, ++to) {
+      const uint8_t* codes = call.weights.panel(panel + p);
+      const ColumnScales<kScheme> scales{codes + groups * kGroupBytes, groups, 0};
+      UnpackCodes<kScheme>(codes + g * kGroupBytes, to->codes[0]);
+      for (size_t c = 0; c < kPanelRegisters; ++c) {
+        Store(to->scales[0] + c * kLanes, scales.Scale(c, g, 0));
+        if constexpr (NumSpans(kScheme) == 2) Store(to->scales[1] + c * kLanes, scales.Scale(c, g, 1));
+        if constexpr (HasMinima(kScheme)) Store(to->scales[1] + c * kLanes, scales.Minimum(c, g));
+      }
+    }
+  }
+}
+
+// All rows, for the panels [panel, panel + kPanels): piece after piece of the depth is unpacked and multiplied by all
+// tiles of a stripe of rows.
+template <Scheme kScheme, size_t kPanels>
+void MultiplyUnpacked(const GemmCall& call, size_t panel, const RowTiles& tiles) {
+  constexpr size_t kTileSums = kMaxIntegerRows * kPanels * kPanelColumns;
+  alignas(kLineBytes) UnpackedGroup unpacked[kUnpackedGroups * kPanels];
+  alignas(kLineBytes) float unfinished[kStripeTiles * kTileSums];
+  const size_t groups = call.weights.depth / kGroupSize;
+  const RowTiles pieces = RowTiles::Of(groups, kUnpackedGroups);
+  size_t stripe_row = 0;
+  for (size_t stripe = 0; stripe < tiles.count(); stripe += kStripeTiles) {
+    const size_t end = stripe + kStripeTiles < tiles.count() ? stripe + kStripeTiles : tiles.count();
+    size_t group = 0;
+    size_t row = stripe_row;
+    for (size_t i = 0; i < pieces.count(); ++i) {
+      const size_t end_group = group + pieces.rows(i);
+      UnpackGroups<kScheme, kPanels>(call, panel, group, end_group, unpacked);
+      row = stripe_row;
+      for (size_t t = stripe; t < end; ++t) {
+        const Tile tile{&call,      panel,        row,
+                        t - stripe, end - stripe, group,
+                        end_group,  unpacked,     unfinished + (t - stripe) * kTileSums};
+        MultiplyRows<kScheme, true, kPanels, kLeastUnpackedRows, kMaxIntegerRows>(tile, tiles.rows(t));
+        row += tiles.rows(t);
+      }
+      group = end_group;
+    }
+    stripe_row = row;
+  }
 }
 
 // All rows, for the panels [panel, panel + kPanels).
 template <Scheme kScheme, size_t kPanels>
 void MultiplyPanels(const GemmCall& call, size_t panel) {
   const RowTiles tiles = RowTiles::Of(call.num_rows, kMaxIntegerRows);
+  if constexpr (LeastUnpackedTiles(kScheme) != kNeverUnpacked && kPanels == kMaxIntegerPanels) {
+    if (tiles.count() >= LeastUnpackedTiles(kScheme)) return MultiplyUnpacked<kScheme, kPanels>(call, panel, tiles);
+  }
   size_t row = 0;
   for (size_t t = 0; t < tiles.count(); ++t) {
-    MultiplyRows<kScheme, kPanels, kMaxIntegerRows>(Tile{&call, panel, row, t, tiles.count()}, tiles.rows(t));
+    MultiplyRows<kScheme, false, kPanels, 1, kMaxIntegerRows>(Tile{&call, panel, row, t, tiles.count()}, tiles.rows(t));
     row += tiles.rows(t);
   }
 }

@@ -17,26 +17,34 @@
 
 namespace plait::PLAIT_TARGET {
 
-// The values of a tile's rows, from the group that is being summed.
+// The group of a tile's rows that is being summed.
 template <size_t kRows>
 struct GroupRows {
-  const int8_t* pointers[NumPointers(kRows)];
+  const char* pointers[NumPointers(kRows)];
   size_t stride;
 
-  inline __attribute__((always_inline)) GroupRows(const int8_t* values, size_t depth) : stride(depth) {
+  inline __attribute__((always_inline)) GroupRows(const QuantizedRows& rows, size_t group)
+      : stride(rows.depth / kGroupSize * sizeof(QuantizedGroup)) {
     for (size_t i = 0; i < NumPointers(kRows); ++i) {
-      pointers[i] = values + i * kRowsPerPointer * depth;
+      pointers[i] = reinterpret_cast<const char*>(rows.groups + group) + i * kRowsPerPointer * stride;
       KeepPointer(pointers[i]);
     }
+  }
+  inline __attribute__((always_inline)) const QuantizedGroup& Of(size_t row) const {
+    const char* at = pointers[row / kRowsPerPointer] + row % kRowsPerPointer * stride;
+    return *reinterpret_cast<const QuantizedGroup*>(at);
   }
   // Values 4 quad .. 4 quad + 3 of a row, as they lie in memory.
   inline __attribute__((always_inline)) int32_t Quad(size_t row, size_t quad) const {
     int32_t four;
-    __builtin_memcpy(&four, pointers[row / kRowsPerPointer] + row % kRowsPerPointer * stride + 4 * quad, sizeof(four));
+    __builtin_memcpy(&four, Of(row).values + 4 * quad, sizeof(four));
     return four;
   }
   inline __attribute__((always_inline)) void Advance() {
-    for (size_t i = 0; i < NumPointers(kRows); ++i) pointers[i] += kGroupSize;
+    for (size_t i = 0; i < NumPointers(kRows); ++i) {
+      pointers[i] += sizeof(QuantizedGroup);
+      KeepPointer(pointers[i]);
+    }
   }
 };
 
@@ -61,51 +69,49 @@ struct SpanLines {
   static constexpr size_t kUpper = HighBits(kScheme) / NumSpans(kScheme);
 };
 
-// What the two sums of a row's group, of its first half and of all, are multiplied by for minus the zero of each
-// weight.
-template <Scheme kScheme, size_t kSpan>
-struct ZeroFactors {
-  static constexpr int16_t kZero = ZeroCode(kScheme);
-  static constexpr int16_t kFirst = NumSpans(kScheme) == 1 ? 0 : kSpan == 0 ? -kZero : kZero;
-  static constexpr int16_t kAll = NumSpans(kScheme) == 2 && kSpan == 0 ? 0 : -kZero;
-};
-
 constexpr int Log2(int32_t number) {
   int exponent = 0;
   while (number >> exponent > 1) ++exponent;
   return exponent;
 }
 
-// Two 16-bit numbers as one, the first in the lower bits.
-constexpr int32_t TwoShorts(int16_t first, int16_t second) {
-  return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint16_t>(second)) << 16 |
-                              static_cast<uint16_t>(first));
+// Minus the zero of the weights times the sum of a span's values.
+template <Scheme kScheme, size_t kSpan>
+PLAIT_INLINE int32_t ZeroPart(const QuantizedGroup& group) {
+  if constexpr (ZeroCode(kScheme) == 0) return 0;
+  const int32_t sum = NumSpans(kScheme) == 1 ? group.sum : kSpan == 0 ? group.first_sum : group.sum - group.first_sum;
+  return sum / (-kSumFactor / (ZeroCode(kScheme) == 0 ? 1 : ZeroCode(kScheme)));
 }
+
+#if defined(__AVX2__)
+
+// The same in every lane, from memory to vector registers; shifts leave the multiplying ports alone.
+template <Scheme kScheme, size_t kSpan>
+PLAIT_INLINE I32 ZeroParts(const QuantizedGroup& group) {
+  I32 sum = BroadcastInt(NumSpans(kScheme) == 2 && kSpan == 0 ? group.first_sum : group.sum);
+  if constexpr (kSpan == 1) sum = SubInt(sum, BroadcastInt(group.first_sum));
+  if constexpr (ZeroCode(kScheme) == -kSumFactor) return sum;
+  return ShiftRight<Log2(-kSumFactor / ZeroCode(kScheme))>(sum);
+}
+
+#endif
+
+// Weights that are multiplied by many tiles of rows are unpacked once, if that is faster; LeastUnpackedTiles says from
+// how many tiles on.
+inline constexpr size_t kNeverUnpacked = 0;
 
 #if defined(__AVX512F__)
 
 // 6 x 2 integer sums and as many floats leave 8 registers for weights, values and scales.
 inline constexpr size_t kMaxIntegerRows = 6;
 inline constexpr size_t kMaxIntegerPanels = 2;
+// Multiplications leave ports free on which nibbles are unpacked, but block scales take multiplications.
+constexpr size_t LeastUnpackedTiles(Scheme scheme) { return HasBlockScales(scheme) ? 8 : kNeverUnpacked; }
 
-// The sum of all values of a row's group, in every lane.
-PLAIT_INLINE I32 SumOfAll(int32_t sums) { return {_mm512_srai_epi32(_mm512_set1_epi32(sums), 16)}; }
-
-// Minus the zero of the weights times the values' sum. Shifts leave the multiplying ports alone.
-template <Scheme kScheme, size_t kSpan>
-PLAIT_INLINE I32 ZeroPart(int32_t sums) {
-  using Factors = ZeroFactors<kScheme, kSpan>;
-  if constexpr (Factors::kFirst == 0) {
-    return SubInt({_mm512_setzero_si512()}, ShiftLeft<Log2(Factors::kZero)>(SumOfAll(sums)));
-  } else {
-    constexpr int32_t kFactors = TwoShorts(Factors::kFirst, Factors::kAll);
-    return {_mm512_madd_epi16(_mm512_set1_epi32(sums), _mm512_set1_epi32(kFactors))};
-  }
-}
-
-// Quad kQuad of every column of a panel.
-template <Scheme kScheme, size_t kQuad>
+// Quad kQuad of every column of a panel; `codes` are packed, or lines of quads.
+template <Scheme kScheme, bool kIsUnpacked, size_t kQuad>
 PLAIT_INLINE __m512i QuadOf(const uint8_t* codes) {
+  if constexpr (kIsUnpacked) return _mm512_load_si512(codes + kQuad * kLineBytes);
   const __m512i line = _mm512_load_si512(codes + LineOfQuad(kScheme, kQuad) * kLineBytes);
   const __m512i nibble = _mm512_set1_epi8(15);
   __m512i low;
@@ -124,45 +130,56 @@ PLAIT_INLINE __m512i QuadOf(const uint8_t* codes) {
   return _mm512_ternarylogic_epi32(low, upper, _mm512_set1_epi8(HighBits(kScheme) == 2 ? 0x30 : 0x10), 0xf8);
 }
 
-template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t panel_bytes, NextWeights& next, const GroupRows<kRows>& values,
-                          const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][kPanels]) {
+// Lays the quads of a panel's group into lines of their own.
+template <Scheme kScheme>
+PLAIT_INLINE void UnpackCodes(const uint8_t* codes, uint8_t* lines) {
+  ForEach<0, kQuadsPerGroup>([&](auto index) __attribute__((always_inline)) {
+    constexpr size_t kQuad = decltype(index)::kValue;
+    _mm512_store_si512(lines + kQuad * kLineBytes, QuadOf<kScheme, false, kQuad>(codes));
+  });
+}
+
+// Panels lie `distance` apart, those that are wanted next `next_distance`.
+template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t distance, NextWeights& next, size_t next_distance,
+                          const GroupRows<kRows>& rows, I32 (&sums)[kRows][kPanels]) {
   using Lines = SpanLines<kScheme, kSpan>;
   // Weights are stored unsigned: their zero times the sum of the values makes up for it.
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
     I32 start = {_mm512_setzero_si512()};
-    if constexpr (ZeroCode(kScheme) != 0) start = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
+    if constexpr (ZeroCode(kScheme) != 0) start = ZeroParts<kScheme, kSpan>(rows.Of(r));
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) sums[r][p] = start;
   }
   const auto multiply = [&](const __m512i(&weights)[kPanels], size_t quad) __attribute__((always_inline)) {
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
-      const __m512i four = _mm512_set1_epi32(values.Quad(r, quad));
+      const __m512i four = _mm512_set1_epi32(rows.Quad(r, quad));
 #pragma GCC unroll 2
       for (size_t p = 0; p < kPanels; ++p) sums[r][p].raw = _mm512_dpbusd_epi32(sums[r][p].raw, weights[p], four);
     }
   };
-  for (size_t line = 0; line < Lines::kUpper; ++line) next.Fetch<kPanels>(panel_bytes);
+  for (size_t line = 0; line < Lines::kUpper; ++line) next.Fetch<kPanels>(next_distance);
   ForEach<Lines::kFirst, Lines::kEnd>([&](auto index) __attribute__((always_inline)) {
     constexpr size_t kLine = decltype(index)::kValue;
-    next.Fetch<kPanels>(panel_bytes);
+    next.Fetch<kPanels>(next_distance);
     __m512i weights[kPanels];
     if constexpr (IsWholeBytes(kScheme)) {
 #pragma GCC unroll 2
-      for (size_t p = 0; p < kPanels; ++p) weights[p] = _mm512_load_si512(codes + p * panel_bytes + kLine * kLineBytes);
+      for (size_t p = 0; p < kPanels; ++p) weights[p] = _mm512_load_si512(codes + p * distance + kLine * kLineBytes);
       multiply(weights, kLine);
     } else {
       constexpr size_t kLow = LowQuad(kScheme, kLine);
       constexpr size_t kHigh = HighQuad(kScheme, kLine);
 #pragma GCC unroll 2
-      for (size_t p = 0; p < kPanels; ++p) weights[p] = QuadOf<kScheme, kLow>(codes + p * panel_bytes);
+      for (size_t p = 0; p < kPanels; ++p) weights[p] = QuadOf<kScheme, kIsUnpacked, kLow>(codes + p * distance);
       multiply(weights, kLow);
 #pragma GCC unroll 2
-      for (size_t p = 0; p < kPanels; ++p) weights[p] = QuadOf<kScheme, kHigh>(codes + p * panel_bytes);
+      for (size_t p = 0; p < kPanels; ++p) weights[p] = QuadOf<kScheme, kIsUnpacked, kHigh>(codes + p * distance);
       multiply(weights, kHigh);
     }
+    next.WaitFor(sums[kRows - 1][0].raw);
   });
 }
 
@@ -170,6 +187,11 @@ PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t panel_bytes, NextWeights&
 
 inline constexpr size_t kMaxIntegerRows = 6;
 inline constexpr size_t kMaxIntegerPanels = 1;
+// Every instruction counts here. Eight: plain nibbles are unpacked in three instructions for two quads.
+constexpr size_t LeastUnpackedTiles(Scheme scheme) {
+  if (IsWholeBytes(scheme)) return kNeverUnpacked;
+  return HasBlockScales(scheme) || HighBits(scheme) > 0 ? 4 : 8;
+}
 
 // sum += addend, here and now. Left to itself the compiler turns a chain of integer additions into a tree and keeps the
 // addends of the whole group in memory.
@@ -182,27 +204,13 @@ PLAIT_INLINE void AddShorts(__m256i& sum, __m256i addend) {
   asm("" : "+x"(sum));
 }
 
-// The sum of all values of a row's group, in every lane.
-PLAIT_INLINE I32 SumOfAll(int32_t sums) { return {_mm256_srai_epi32(_mm256_set1_epi32(sums), 16)}; }
-
-// Minus the zero of the weights times the values' sum. Shifts leave the multiplying ports alone.
-template <Scheme kScheme, size_t kSpan>
-PLAIT_INLINE I32 ZeroPart(int32_t sums) {
-  using Factors = ZeroFactors<kScheme, kSpan>;
-  if constexpr (Factors::kFirst == 0) {
-    return SubInt({_mm256_setzero_si256()}, ShiftLeft<Log2(Factors::kZero)>(SumOfAll(sums)));
-  } else {
-    constexpr int32_t kFactors = TwoShorts(Factors::kFirst, Factors::kAll);
-    return {_mm256_madd_epi16(_mm256_set1_epi32(sums), _mm256_set1_epi32(kFactors))};
-  }
-}
-
-// Quad kQuad of the columns of half c of a panel.
-template <Scheme kScheme, size_t kQuad>
+// Quad kQuad of the columns of half c of a panel; `codes` are packed, or lines of quads.
+template <Scheme kScheme, bool kIsUnpacked, size_t kQuad>
 PLAIT_INLINE __m256i QuadOf(const uint8_t* codes, size_t c) {
   const auto load = [&](size_t line) __attribute__((always_inline)) {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(codes + line * kLineBytes) + c);
   };
+  if constexpr (kIsUnpacked) return load(kQuad);
   __m256i low = load(LineOfQuad(kScheme, kQuad));
   if constexpr (IsHighQuad(kScheme, kQuad)) low = _mm256_srli_epi16(low, 4);
   low = _mm256_and_si256(low, _mm256_set1_epi8(15));
@@ -215,9 +223,21 @@ PLAIT_INLINE __m256i QuadOf(const uint8_t* codes, size_t c) {
   return _mm256_or_si256(low, _mm256_and_si256(upper, _mm256_set1_epi8(HighBits(kScheme) == 2 ? 0x30 : 0x10)));
 }
 
+// Lays the quads of a panel's group into lines of their own.
+template <Scheme kScheme>
+PLAIT_INLINE void UnpackCodes(const uint8_t* codes, uint8_t* lines) {
+  ForEach<0, kQuadsPerGroup>([&](auto index) __attribute__((always_inline)) {
+    constexpr size_t kQuad = decltype(index)::kValue;
+    for (size_t c = 0; c < 2; ++c) {
+      _mm256_store_si256(reinterpret_cast<__m256i*>(lines + kQuad * kLineBytes) + c,
+                         QuadOf<kScheme, false, kQuad>(codes, c));
+    }
+  });
+}
+
 // Weights of whole bytes: |w| times sign(w) q.
 template <size_t kRows>
-PLAIT_INLINE void SumBytes(const uint8_t* codes, NextWeights& next, const GroupRows<kRows>& values,
+PLAIT_INLINE void SumBytes(const uint8_t* codes, NextWeights& next, const GroupRows<kRows>& rows,
                            I32 (&sums)[kRows][2]) {
   const __m256i ones = _mm256_set1_epi16(1);
   const __m256i flip = _mm256_set1_epi8(static_cast<char>(0x80));
@@ -234,7 +254,7 @@ PLAIT_INLINE void SumBytes(const uint8_t* codes, NextWeights& next, const GroupR
     }
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
-      const __m256i four = _mm256_set1_epi32(values.Quad(r, i));
+      const __m256i four = _mm256_set1_epi32(rows.Quad(r, i));
       for (size_t c = 0; c < 2; ++c) {
         // A pair is at most 2 * 128 * 127, which 16 bits hold.
         const __m256i pairs = _mm256_maddubs_epi16(magnitudes[c], _mm256_sign_epi8(four, weights[c]));
@@ -245,17 +265,17 @@ PLAIT_INLINE void SumBytes(const uint8_t* codes, NextWeights& next, const GroupR
 }
 
 // Nibbles with or without upper bits.
-template <Scheme kScheme, size_t kSpan, size_t kRows>
-PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const GroupRows<kRows>& values,
-                             const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][2]) {
+template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kRows>
+PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const GroupRows<kRows>& rows,
+                             I32 (&sums)[kRows][2]) {
   using Lines = SpanLines<kScheme, kSpan>;
   constexpr bool kFits = HighBits(kScheme) == 0;  // eight pairs of at most 2 * 15 * 127 fit 16 bits
   const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
-    sums[r][0].raw = sums[r][1].raw = _mm256_setzero_si256();
+    if constexpr (!kFits) sums[r][0].raw = sums[r][1].raw = _mm256_setzero_si256();
     if constexpr (!kFits && ZeroCode(kScheme) != 0) {
-      sums[r][0] = sums[r][1] = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
+      sums[r][0] = sums[r][1] = ZeroParts<kScheme, kSpan>(rows.Of(r));
     }
   }
   for (size_t line = 0; line < Lines::kUpper; ++line) next.Fetch<1>(0);
@@ -265,18 +285,22 @@ PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const Grou
     next.Fetch<1>(0);
     __m256i low[2], high[2];
     for (size_t c = 0; c < 2; ++c) {
-      low[c] = QuadOf<kScheme, kLow>(codes, c);
-      high[c] = QuadOf<kScheme, kHigh>(codes, c);
+      low[c] = QuadOf<kScheme, kIsUnpacked, kLow>(codes, c);
+      high[c] = QuadOf<kScheme, kIsUnpacked, kHigh>(codes, c);
     }
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
-      const __m256i low_four = _mm256_set1_epi32(values.Quad(r, kLow));
-      const __m256i high_four = _mm256_set1_epi32(values.Quad(r, kHigh));
+      const __m256i low_four = _mm256_set1_epi32(rows.Quad(r, kLow));
+      const __m256i high_four = _mm256_set1_epi32(rows.Quad(r, kHigh));
       for (size_t c = 0; c < 2; ++c) {
         const __m256i low_pairs = _mm256_maddubs_epi16(low[c], low_four);
         const __m256i high_pairs = _mm256_maddubs_epi16(high[c], high_four);
         if constexpr (kFits) {
-          AddShorts(sums[r][c].raw, low_pairs);
+          if constexpr (decltype(index)::kValue == Lines::kFirst) {
+            sums[r][c].raw = low_pairs;
+          } else {
+            AddShorts(sums[r][c].raw, low_pairs);
+          }
           AddShorts(sums[r][c].raw, high_pairs);
         } else {
           // Two pairs of at most 2 * 63 * 127 fit as well.
@@ -291,20 +315,20 @@ PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const Grou
       for (size_t c = 0; c < 2; ++c) {
         sums[r][c].raw = _mm256_madd_epi16(sums[r][c].raw, ones);
         if constexpr (ZeroCode(kScheme) != 0) {
-          sums[r][c] = AddInt(sums[r][c], ZeroPart<kScheme, kSpan>(value_sums[r * groups]));
+          sums[r][c] = AddInt(sums[r][c], ZeroParts<kScheme, kSpan>(rows.Of(r)));
         }
       }
     }
   }
 }
 
-template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, const GroupRows<kRows>& values,
-                          const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][2]) {
+template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, size_t, const GroupRows<kRows>& rows,
+                          I32 (&sums)[kRows][2]) {
   if constexpr (IsWholeBytes(kScheme)) {
-    SumBytes<kRows>(codes, next, values, sums);
+    SumBytes<kRows>(codes, next, rows, sums);
   } else {
-    SumNibbles<kScheme, kSpan, kRows>(codes, next, values, value_sums, groups, sums);
+    SumNibbles<kScheme, kIsUnpacked, kSpan, kRows>(codes, next, rows, sums);
   }
 }
 
@@ -312,16 +336,7 @@ PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, const
 
 inline constexpr size_t kMaxIntegerRows = 2;
 inline constexpr size_t kMaxIntegerPanels = 1;
-
-// The sum of all values of a row's group, in every lane.
-PLAIT_INLINE I32 SumOfAll(int32_t sums) { return BroadcastInt(sums >> 16); }
-
-// Minus the zero of the weights times the values' sum.
-template <Scheme kScheme, size_t kSpan>
-PLAIT_INLINE int32_t ZeroPart(int32_t sums) {
-  using Factors = ZeroFactors<kScheme, kSpan>;
-  return static_cast<int16_t>(sums) * Factors::kFirst + (sums >> 16) * Factors::kAll;
-}
+constexpr size_t LeastUnpackedTiles(Scheme) { return kNeverUnpacked; }
 
 #if defined(__SSE2__)
 
@@ -356,14 +371,14 @@ PLAIT_INLINE __m128i QuadOf(const uint8_t* codes, size_t c) {
   return _mm_or_si128(low, _mm_and_si128(upper, _mm_set1_epi8(HighBits(kScheme) == 2 ? 0x30 : 0x10)));
 }
 
-template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, const GroupRows<kRows>& values,
-                          const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][4]) {
+template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, size_t, const GroupRows<kRows>& rows,
+                          I32 (&sums)[kRows][4]) {
   constexpr size_t kQuads = kQuadsPerGroup / NumSpans(kScheme);
   const __m128i low_byte = _mm_set1_epi16(255);
   __m128i acc[kRows][4];
   for (size_t r = 0; r < kRows; ++r) {
-    const int32_t start = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
+    const int32_t start = ZeroPart<kScheme, kSpan>(rows.Of(r));
     for (size_t c = 0; c < 4; ++c) acc[r][c] = _mm_set1_epi32(start);
   }
   for (size_t i = 0; i < LinesPerGroup(kScheme) / NumSpans(kScheme); ++i) next.Fetch<1>(0);
@@ -375,7 +390,7 @@ PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, const
       const __m128i even = _mm_and_si128(weights, low_byte);
       const __m128i odd = _mm_srli_epi16(weights, 8);
       for (size_t r = 0; r < kRows; ++r) {
-        const QuadPairs pairs(values.Quad(r, kQuad));
+        const QuadPairs pairs(rows.Quad(r, kQuad));
         acc[r][c] = _mm_add_epi32(acc[r][c], _mm_madd_epi16(even, pairs.even));
         acc[r][c] = _mm_add_epi32(acc[r][c], _mm_madd_epi16(odd, pairs.odd));
       }
@@ -399,18 +414,18 @@ PLAIT_INLINE int32_t CodeOf(const uint8_t* codes, size_t byte) {
   return low | (upper & ((1 << HighBits(kScheme)) - 1)) << 4;
 }
 
-template <Scheme kScheme, size_t kSpan, size_t kPanels, size_t kRows>
-PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights&, const GroupRows<kRows>& values,
-                          const int32_t* value_sums, size_t groups, I32 (&sums)[kRows][4]) {
+template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kPanels, size_t kRows>
+PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights&, size_t, const GroupRows<kRows>& rows,
+                          I32 (&sums)[kRows][4]) {
   constexpr size_t kQuads = kQuadsPerGroup / NumSpans(kScheme);
   for (size_t r = 0; r < kRows; ++r) {
     int32_t columns[kPanelColumns];
-    const int32_t start = ZeroPart<kScheme, kSpan>(value_sums[r * groups]);
+    const int32_t start = ZeroPart<kScheme, kSpan>(rows.Of(r));
     for (size_t j = 0; j < kPanelColumns; ++j) columns[j] = start;
     ForEach<kSpan * kQuads, (kSpan + 1) * kQuads>([&](auto index) __attribute__((always_inline)) {
       constexpr size_t kQuad = decltype(index)::kValue;
       int8_t four[4];
-      const int32_t packed = values.Quad(r, kQuad);
+      const int32_t packed = rows.Quad(r, kQuad);
       __builtin_memcpy(four, &packed, sizeof(four));
       for (size_t j = 0; j < kPanelColumns; ++j) {
         for (size_t b = 0; b < 4; ++b) columns[j] += CodeOf<kScheme, kQuad>(codes, 4 * j + b) * four[b];

@@ -11,13 +11,11 @@ namespace plait::PLAIT_TARGET {
 
 void QuantizeColumns(const float* x, size_t stride, size_t num_rows, size_t first_column, size_t num_columns,
                      QuantizedRows to) {
-  const size_t groups = to.depth / kGroupSize;
   const size_t first = first_column / kGroupSize;
   const size_t last = first + num_columns / kGroupSize;
   for (size_t r = 0; r < num_rows; ++r) {
     for (size_t g = first; g < last; ++g) {
-      QuantizeGroup(x + r * stride + g * kGroupSize, to.values + r * to.depth + g * kGroupSize,
-                    to.scales + r * groups + g, to.sums + r * groups + g);
+      QuantizeGroup(x + r * stride + g * kGroupSize, to.groups[r * to.groups_per_row() + g]);
     }
   }
 }

@@ -98,20 +98,23 @@ PLAIT_INLINE int32_t RoundGroup(const float* x, float factor, int8_t* values) {
 
 #endif
 
-// Quantises x[0 .. 32). `sums`: two in one, as formats/scheme.h has them.
-PLAIT_INLINE void QuantizeGroup(const float* x, int8_t* values, float* scale, int32_t* sums) {
+// Quantises x[0 .. 32).
+PLAIT_INLINE void QuantizeGroup(const float* x, QuantizedGroup& to) {
   const int32_t bits = LargestMagnitudeBits(x);
   if (bits >= kLeastMaximumBits && bits < kInfinityBits) {
     const float largest = FloatOf(static_cast<uint32_t>(bits));
-    *scale = largest / 127.0f;
+    to.scale = largest / 127.0f;
+    const int32_t both = RoundGroup(x, 127.0f / largest, to.values);
     // A negative lower sum has borrowed from the upper one.
-    const int32_t both = RoundGroup(x, 127.0f / largest, values);
-    *sums = both + (both & 0x8000) * 2;
+    const int32_t sum = (both + (both & 0x8000) * 2) >> 16;
+    to.total = static_cast<float>(sum) * to.scale;
+    to.sum = sum * kSumFactor;
+    to.first_sum = static_cast<int16_t>(both) * kSumFactor;
     return;
   }
-  for (size_t i = 0; i < kGroupSize; ++i) values[i] = 0;
-  *scale = bits >= kInfinityBits ? __builtin_nanf("") : 0.0f;
-  *sums = 0;
+  for (size_t i = 0; i < kGroupSize; ++i) to.values[i] = 0;
+  to.scale = to.total = bits >= kInfinityBits ? __builtin_nanf("") : 0.0f;
+  to.sum = to.first_sum = 0;
 }
 
 }  // namespace plait::PLAIT_TARGET

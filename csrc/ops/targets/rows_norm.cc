@@ -73,7 +73,7 @@ void Pass(const NormCall& call, size_t row, GroupBuffer* buffer) {
   if (buffer->filled < kGroupSize) return;
   const QuantizedRows to = call.quantized.from_row(row);
   const size_t group = buffer->column / kGroupSize;
-  QuantizeGroup(buffer->values, to.values + buffer->column, to.scales + group, to.sums + group);
+  QuantizeGroup(buffer->values, to.groups[group]);
   buffer->filled -= kGroupSize;
   buffer->column += kGroupSize;
   for (size_t i = 0; i < buffer->filled; ++i) buffer->values[i] = buffer->values[kGroupSize + i];
@@ -108,7 +108,7 @@ PLAIT_INLINE void NormPart(const NormCall& call, size_t row, const Part& part, G
     return Mul(v, inverse);
   };
   const auto weighted = [=](F32 v, F32 weight) __attribute__((always_inline)) { return Mul(v, Add(offset, weight)); };
-  const bool is_quantised = call.quantized.values != nullptr;
+  const bool is_quantised = call.quantized.groups != nullptr;
   size_t c = 0;
   if (part.bias == nullptr && !is_quantised) {
     for (; c + kLanes <= part.count; c += kLanes) {

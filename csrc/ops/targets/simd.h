@@ -112,6 +112,11 @@ template <int kBits>
 PLAIT_INLINE I32 ShiftLeft(I32 a) {
   return {_mm512_slli_epi32(a.raw, kBits)};
 }
+// Copies of the sign come in.
+template <int kBits>
+PLAIT_INLINE I32 ShiftRight(I32 a) {
+  return {_mm512_srai_epi32(a.raw, kBits)};
+}
 PLAIT_INLINE I32 LoadInt8(const int8_t* from) {
   return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
 }
@@ -176,6 +181,10 @@ PLAIT_INLINE I32 OrInt(I32 a, I32 b) { return {_mm256_or_si256(a.raw, b.raw)}; }
 template <int kBits>
 PLAIT_INLINE I32 ShiftLeft(I32 a) {
   return {_mm256_slli_epi32(a.raw, kBits)};
+}
+template <int kBits>
+PLAIT_INLINE I32 ShiftRight(I32 a) {
+  return {_mm256_srai_epi32(a.raw, kBits)};
 }
 PLAIT_INLINE I32 LoadInt8(const int8_t* from) {
   return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)))};

@@ -97,6 +97,8 @@ class CacheCode(IntEnum):
 NONE = -1
 GROUP_SIZE = 32
 """Numbers along K that share a scale in the integer schemes."""
+QUANTIZED_GROUP_BYTES = GROUP_SIZE + 16
+"""Of so many numbers of a row in 8 bits, with their scale, their sums and the product of both."""
 BLOCK_SIZE = 256
 """Those that share a scale of scales."""
 ROW_ALIGNMENT = 64
@@ -188,6 +190,6 @@ class Tape:
 
 
 def row_bytes(width: int, *, quantized: bool) -> int:
-    """Bytes per row of a buffer: floats, or 8-bit numbers with a scale and a sum for every group."""
-    used = width + width // GROUP_SIZE * 8 if quantized else width * 4
+    """Bytes per row of a buffer, as the runtime counts them: floats, or groups of 8-bit numbers."""
+    used = width // GROUP_SIZE * QUANTIZED_GROUP_BYTES if quantized else width * 4
     return -(-used // ROW_ALIGNMENT) * ROW_ALIGNMENT
