@@ -356,6 +356,42 @@ size_t Tape::ArenaRowBytes(Space space) const {
   return bytes;
 }
 
+// Follows what buffers hold from op to op: each one shares bytes with others whose lives must be over.
+std::string LifeFault(const Tape& tape) {
+  std::vector<bool> holds(tape.buffers.size(), false);
+  const auto is_named = [&](const Operand& operand) {
+    return operand.buffer >= 0 && static_cast<size_t>(operand.buffer) < holds.size();
+  };
+  const auto overlap = [&](size_t left, size_t right) {
+    const BufferSpec& one = tape.buffers[left];
+    const BufferSpec& other = tape.buffers[right];
+    return one.space == other.space && one.first_byte < other.first_byte + BufferRowBytes(other) &&
+           other.first_byte < one.first_byte + BufferRowBytes(one);
+  };
+  for (size_t i = 0; i < tape.ops.size(); ++i) {
+    const std::string name = "op " + std::to_string(i) + " (" + NameOf(tape.ops[i].kind) + ") ";
+    for (const Operand& in : tape.ops[i].in) {
+      if (is_named(in) && !holds[static_cast<size_t>(in.buffer)]) {
+        return name + "reads buffer " + std::to_string(in.buffer) + ", which holds nothing, or nothing any more";
+      }
+    }
+    for (const Operand& out : tape.ops[i].out) {
+      if (!is_named(out)) continue;
+      const auto written = static_cast<size_t>(out.buffer);
+      for (size_t other = 0; other < holds.size(); ++other) {
+        if (other == written || !overlap(written, other)) continue;
+        holds[other] = false;
+        const auto is_other = [&](const Operand& operand) { return operand.buffer == static_cast<int32_t>(other); };
+        if (std::ranges::any_of(tape.ops[i].in, is_other) || std::ranges::any_of(tape.ops[i].out, is_other)) {
+          return name + "has buffers that overlap, " + std::to_string(other) + " and " + std::to_string(written);
+        }
+      }
+      holds[written] = true;
+    }
+  }
+  return "";
+}
+
 std::string TapeFault(const Tape& tape) {
   for (const std::string& fault :
        {FirstFault("buffer", tape.buffers, BufferFault), FirstFault("matrix", tape.matrices, MatrixFault),
@@ -366,7 +402,7 @@ std::string TapeFault(const Tape& tape) {
     const std::string fault = OpCheck(tape, tape.ops[i]).Fault();
     if (!fault.empty()) return "op " + std::to_string(i) + " (" + NameOf(tape.ops[i].kind) + ") " + fault;
   }
-  return "";
+  return LifeFault(tape);
 }
 
 }  // namespace plait

@@ -49,6 +49,11 @@ const std::vector<std::pair<std::string, Change>>& FloatFaults() {
       {"do not begin with select", [](Tape& tape) { tape.first_output_op -= 1; }},
       {"does not end in sample", [](Tape& tape) { tape.ops.pop_back(); }},
       {"without output ops", [](Tape& tape) { tape.ops.clear(); }},
+      {"has buffers that overlap", [](Tape& tape) { tape.buffers[1].first_byte = tape.buffers[0].first_byte; }},
+      {"holds nothing",
+       [](Tape& tape) { FirstOf(tape, OpKind::kNorm).in[0].buffer = FirstOf(tape, OpKind::kGemm).in[0].buffer; }},
+      // The residual stream, written by what is computed in between.
+      {"nothing any more", [](Tape& tape) { tape.buffers[3].first_byte = tape.buffers[0].first_byte; }},
       {"cache line", [](Tape& tape) { tape.buffers[0].first_byte = 4; }},
   };
   return faults;
