@@ -2,7 +2,7 @@
 //
 // Owns the walk over tiles, row groups and blocks, and the scratch. Register tiles are in attention_tiles.h, merging in
 // attention_rows.h. Invariant: what a row multiplies and adds, and in which order, depends on its own slot alone. Few
-// rows read keys and values where they lie; for more, a tile is converted once and shared.
+// rows read keys and values where they lie; for more, where that is dear, a tile is converted once and shared.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +23,15 @@ constexpr size_t kPanelPieces = ScorePieces(kScoreRows);
 // rate.
 constexpr size_t kUnitsAhead = 4;
 constexpr size_t kTileUnits = kKeyTile / kUnitKeys;
+// Whether a number becomes a float in one instruction: then keys and values are read where they lie, by however many
+// rows. Converted first they would go through the second-level cache, which takes longer than converting them again.
+#if defined(__F16C__)
+template <typename Number>
+constexpr bool kReadsInPlace = true;
+#else
+template <typename Number>
+constexpr bool kReadsInPlace = sizeof(Number) == sizeof(float);
+#endif
 // Stacked rows whose scores are kept at the same time.
 constexpr size_t kBlockRows = 4 * kScoreRows;
 
@@ -376,7 +385,9 @@ void AttendTiles(const Walk& walk) {
   const CachePlace& place = walk.call.place;
   const Groups groups = GroupsOf(walk.num_stacked, kScoreRows);
   PackQueries(walk, groups);
-  const bool in_place = groups.count == 1 && place.tokens_per_block % kPiece == 0 && place.head_dim_v % kPiece == 0;
+  const bool is_read_once = groups.count == 1;
+  const bool in_place =
+      (kReadsInPlace<Number> || is_read_once) && place.tokens_per_block % kPiece == 0 && place.head_dim_v % kPiece == 0;
   for (size_t tile = walk.first_tile; tile < walk.end_tile; ++tile) {
     const Range seen = SeenByAny(walk.call, 0, walk.num_stacked, tile);
     if (in_place) {
