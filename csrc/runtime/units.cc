@@ -17,7 +17,7 @@ namespace {
 
 // Below this a unit is not worth being claimed by another worker. Above that a worker that finds no unit left waits for
 // the others so long, half a unit on average, that it goes to sleep.
-constexpr double kSmallestUnitUs = 20.0;
+constexpr double kSmallestUnitUs = 8.0;
 constexpr double kLargestUnitUs = 80.0;
 constexpr double kUnitsPerWorker = 4.0;
 
