@@ -83,7 +83,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workloads", default="w1,w2,w3,w4")
     parser.add_argument("--cycles", type=int, default=3, help="how often Plait, peer, peer, Plait [3]")
     parser.add_argument(
-        "--keep", action="store_true", help="start each engine once; freeze it while others are measured"
+        "--keep", action="store_true", help="start each engine once; while others are measured it is frozen, Plait idle"
     )
     parser.add_argument("--limits", type=Path, metavar="FILE", help="what `plait bench limits` printed")
     parser.add_argument("--logs", metavar="DIR", help="where the words of servers go")

@@ -1,7 +1,8 @@
 // Carrying out: one function per kind of op.
 //
-// Rows of cancelled chunks are left out where that costs nothing to find out: in attention, cache writes and sampling,
-// and wherever a whole block of rows is cancelled. Elsewhere they are computed with the others and never looked at.
+// Rows of cancelled chunks are left out where that costs nothing to find out: in attention of their own, cache writes
+// and sampling, and wherever a whole block of rows is cancelled. Elsewhere, in stacks too, they are computed with the
+// others and never looked at.
 // Invariant: what a unit computes for a row does not depend on the unit.
 
 #include "runtime/carry_out.h"
@@ -19,8 +20,7 @@ namespace {
 // Floats of gate, and of up, that a worker computes before it multiplies them: together they stay in its cache.
 constexpr size_t kGluTile = size_t{16} * 1024;
 
-// Rows of a quantised buffer lie as values, then scales, then sums: as many rows each as this multiple allows, so that
-// all three begin on a cache line.
+// Room for rows is a multiple of this, so that partials, which lie behind them, begin on a cache line.
 constexpr size_t kRowMultiple = 16;
 
 // Rows of floats, from the first column of an operand.
@@ -338,10 +338,13 @@ class Unit {
     if (task.whole == kNoIndex) QuantizeAttended(task.kv_head, task.num_rows, y, first_row);
   }
 
-  // Rows of chunks that were cancelled are attended to along with the others, as nothing is gained by leaving them out.
+  // A task of a stack goes on for all of its rows while one of them is wanted.
   void AttendStacked(const AttendTasks& tasks, const AttendTask& task) {
     const AttendStack& stack = tasks.stacks[static_cast<size_t>(task.stack)];
     const size_t end = size_t{task.first_row} + task.num_rows;
+    const auto is_live = [&](uint32_t whole) { return context_.chunks()[tasks.wholes[whole].chunk].is_live(); };
+    const auto wholes = std::span(stack.whole_of_row).subspan(task.first_row, task.num_rows);
+    if (std::none_of(wholes.begin(), wholes.end(), is_live)) return;
     AttendCall call = CallOf(task.chunk, task.kv_head);
     call.q_rows = &stack.rows[task.first_row], call.num_rows = task.num_rows;
     call.start = task.num_tiles * kKeyTile, call.num_tiles = task.num_tiles;

@@ -23,6 +23,8 @@ using testing::SceneOptions;
 using testing::TinyKind;
 using testing::TinyModel;
 
+using Tokens = std::vector<int32_t>;
+
 constexpr int64_t kSequences = 6;  // as many as have blocks
 constexpr size_t kTokensEach = 12;
 constexpr size_t kDepth = 2;
@@ -239,6 +241,61 @@ TEST(VerbsAtRandomMomentsChangeNoToken) {
   }
   CHECK(num_cancelled > 50);
   CHECK(num_ok > 500);
+}
+
+// Six sequences with one beginning, some of which are cancelled at any moment of a step that stacks them.
+TEST(CancelsAtRandomMomentsTakeNobodyElseOutOfAStack) {
+  constexpr int64_t kOthers = 6;
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+    const TinyModel model(kind);
+    SceneOptions options;
+    options.num_workers = 3;
+    Scene scene(model, options);
+    Draws draws(11);
+    const Tokens beginning = Prompt(kKeyTile, 5);
+    const SeatRef first = scene.Join();
+    for (size_t at = 0; at < kKeyTile; at += 64) {
+      const auto from = beginning.begin() + static_cast<int64_t>(at);
+      scene.Wait(scene.Submit({Scene::Chunk(first, 0, static_cast<int64_t>(at), {from, from + 64})},
+                              {Scene::Grant(first, 0)}));
+    }
+    std::vector<ChunkSpec> chunks;
+    std::vector<GrantSpec> grants;
+    Tokens right;
+    for (int64_t seq = 1; seq <= kOthers; ++seq) {
+      const SeatRef seat = scene.Join();
+      grants.push_back(Scene::Grant(first, 0));
+      grants.back().seat = seat;
+      grants.back().blocks.resize(kKeyTile / testing::kTinyBlock);
+      grants.back().blocks.push_back(static_cast<int32_t>(testing::kBlocksEach * 2 + static_cast<size_t>(seq)));
+      const Tokens own = Prompt(static_cast<size_t>(seq), static_cast<uint64_t>(seq));
+      chunks.push_back(Scene::Chunk(seat, seq, kKeyTile, own));
+      Tokens whole = beginning;
+      whole.insert(whole.end(), own.begin(), own.end());
+      right.push_back(Interpreter(model, KernelsHere()).Greedy(whole, 1)[0]);
+    }
+    size_t num_ok = 0;
+    size_t num_cancelled = 0;
+    for (int round = 0; round < 200; ++round) {
+      const int64_t step = scene.Submit(chunks, grants);
+      std::vector<int64_t> gone;
+      for (int64_t seq = 1; seq <= kOthers; ++seq) {
+        if (draws.Between(0, 2) == 0) gone.push_back(seq);
+      }
+      const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(draws.Between(0, 400));
+      while (std::chrono::steady_clock::now() < until) {
+      }
+      scene.runtime().Cancel(step, gone);
+      const StepReport& report = scene.Wait(step);
+      for (size_t i = 0; i < report.chunks.size(); ++i) {
+        const bool is_ok = report.chunks[i].status == ChunkStatus::kOk;
+        if (is_ok) CHECK_EQ(report.chunks[i].tokens[0], right[i]);
+        is_ok ? ++num_ok : ++num_cancelled;
+      }
+    }
+    CHECK(num_ok > 200);
+    CHECK(num_cancelled > 20);
+  }
 }
 
 // The moment in question is between two ops, when there is nothing to be taken away from the workers.

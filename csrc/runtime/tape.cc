@@ -341,21 +341,6 @@ std::string FirstFault(const char* what, const std::vector<Part>& parts, std::st
   return "";
 }
 
-}  // namespace
-
-size_t BufferRowBytes(const BufferSpec& buffer) {
-  if (!buffer.quantized) return RoundUp(buffer.width * sizeof(float), kCacheLine);
-  return RoundUp(buffer.width / kGroupSize * sizeof(QuantizedGroup), kCacheLine);
-}
-
-size_t Tape::ArenaRowBytes(Space space) const {
-  size_t bytes = 0;
-  for (const BufferSpec& buffer : buffers) {
-    if (buffer.space == space) bytes = std::max(bytes, buffer.first_byte + BufferRowBytes(buffer));
-  }
-  return bytes;
-}
-
 // Follows what buffers hold from op to op: each one shares bytes with others whose lives must be over.
 std::string LifeFault(const Tape& tape) {
   std::vector<bool> holds(tape.buffers.size(), false);
@@ -390,6 +375,21 @@ std::string LifeFault(const Tape& tape) {
     }
   }
   return "";
+}
+
+}  // namespace
+
+size_t BufferRowBytes(const BufferSpec& buffer) {
+  if (!buffer.quantized) return RoundUp(buffer.width * sizeof(float), kCacheLine);
+  return RoundUp(buffer.width / kGroupSize * sizeof(QuantizedGroup), kCacheLine);
+}
+
+size_t Tape::ArenaRowBytes(Space space) const {
+  size_t bytes = 0;
+  for (const BufferSpec& buffer : buffers) {
+    if (buffer.space == space) bytes = std::max(bytes, buffer.first_byte + BufferRowBytes(buffer));
+  }
+  return bytes;
 }
 
 std::string TapeFault(const Tape& tape) {

@@ -142,7 +142,8 @@ struct AttendStack {
   size_t floats_per_head = 0;  // of states
 };
 
-// Unit u does tasks [unit_begins[u], unit_begins[u + 1]); heavier units first, so that none is left alone at the end.
+// Unit u does tasks [unit_begins[u], unit_begins[u + 1]); stacks first, then heavier units, so that none is left
+// alone at the end.
 struct AttendTasks {
   std::vector<AttendTask> tasks;
   std::vector<uint32_t> unit_begins;

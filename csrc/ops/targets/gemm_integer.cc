@@ -250,7 +250,11 @@ template <Scheme kScheme, size_t kPanels>
 void MultiplyPanels(const GemmCall& call, size_t panel) {
   const RowTiles tiles = RowTiles::Of(call.num_rows, kMaxIntegerRows);
   if constexpr (LeastUnpackedTiles(kScheme) != kNeverUnpacked && kPanels == kMaxIntegerPanels) {
-    if (tiles.count() >= LeastUnpackedTiles(kScheme)) return MultiplyUnpacked<kScheme, kPanels>(call, panel, tiles);
+    constexpr size_t kLeast = LeastUnpackedTiles(kScheme);
+    static_assert(((kLeast - 1) * kMaxIntegerRows + 1) / kLeast >= kLeastUnpackedRows,
+                  "the smallest tile there can be");
+    static_assert(NumSpans(kScheme) == 1 || !HasMinima(kScheme), "one pair of scales a group");
+    if (tiles.count() >= kLeast) return MultiplyUnpacked<kScheme, kPanels>(call, panel, tiles);
   }
   size_t row = 0;
   for (size_t t = 0; t < tiles.count(); ++t) {
