@@ -20,6 +20,8 @@ from plait.core.ids import LaneId
 from plait.core.step import StepPlan, StepResult, StepStatus
 
 MOST_TURNS = 50_000
+CALM_TURNS = MOST_TURNS // 2
+"""From here on nothing is cancelled: beside other work an executor may come less far than cancelling takes back."""
 
 T = TypeVar("T")
 
@@ -86,7 +88,8 @@ class Drive:
             if self.lanes[lane].num_in_flight < info.queue_depth and self._chance(0.5):
                 self._submit(lane)
             if self._chance(0.08):
-                self._any([self._toggle, self._reassign, self._cancel])()
+                verbs = [self._toggle, self._reassign, self._cancel]
+                self._any(verbs if turns < CALM_TURNS else verbs[:2])()
             for _ in range(int(self.random.integers(1, 30)) if self.traffic.in_flight else 0):
                 self.bench.advance()
             if self._chance(0.7):
