@@ -79,21 +79,15 @@ class PlaitContender:
         self._kept: tuple[PlaitEngine, asyncio.Runner] | None = None
 
     def visit(self, task: Task, cycle: int, times: int) -> list[Sample]:
-        if self._keep is None:
-            with ExitStack() as until_done:
-                return self._measured(*self._started(until_done), task, cycle, times)
-        if self._kept is None:
-            self._kept = self._started(self._keep)
-        return self._measured(*self._kept, task, cycle, times)
+        with ExitStack() as only_this:
+            engine, runner = self._kept or self._started(self._keep or only_this)
+            if self._keep is not None:
+                self._kept = engine, runner
+            return runner.run(_measure(engine, task, cycle, times))
 
     def _started(self, until: ExitStack) -> tuple[PlaitEngine, asyncio.Runner]:
         engine = until.enter_context(running(self._options, self._model))
         return PlaitEngine(engine), until.enter_context(asyncio.Runner())
-
-    def _measured(
-        self, engine: PlaitEngine, runner: asyncio.Runner, task: Task, cycle: int, times: int
-    ) -> list[Sample]:
-        return runner.run(_measure(engine, task, cycle, times))
 
 
 class ServerContender:
