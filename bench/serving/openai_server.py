@@ -19,6 +19,9 @@ from .workloads import Ask
 
 LINE_LIMIT_BYTES = 1 << 22
 
+PATIENCE_S = 900.0
+"""For one answer: an engine that takes longer for the longest workload, on the slowest machine so far, hangs."""
+
 
 @dataclass(slots=True)
 class _Received:
@@ -33,7 +36,13 @@ class OpenAiServer:
     """`extra` is merged into every body; `as_text` sends words instead of token ids to servers that take no ids."""
 
     def __init__(
-        self, url: str, model: str, *, extra: Mapping[str, object] | None = None, as_text: bool = False
+        self,
+        url: str,
+        model: str,
+        *,
+        extra: Mapping[str, object] | None = None,
+        as_text: bool = False,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or parts.hostname is None:
@@ -43,6 +52,7 @@ class OpenAiServer:
         self._model = model
         self._extra = dict(extra or {})
         self._as_text = as_text
+        self._patience_s = patience_s
 
     async def is_there(self) -> bool:
         """Whether it answers a request; some servers open their port before they can."""
@@ -68,12 +78,15 @@ class OpenAiServer:
     async def _exchange(self, body: bytes, *, stream: bool) -> _Received:
         received = _Received()
         try:
-            reader, writer = await asyncio.open_connection(self._host, self._port, limit=LINE_LIMIT_BYTES)
-            try:
-                writer.write(self._request(body))
-                await _receive(reader, received, stream=stream)
-            finally:
-                writer.close()
+            async with asyncio.timeout(self._patience_s):
+                reader, writer = await asyncio.open_connection(self._host, self._port, limit=LINE_LIMIT_BYTES)
+                try:
+                    writer.write(self._request(body))
+                    await _receive(reader, received, stream=stream)
+                finally:
+                    writer.close()
+        except TimeoutError:
+            received.error = f"no answer, or no end of it, in {self._patience_s:g} s"
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
             received.error = f"{type(error).__name__}: {error}"
         return received

@@ -32,9 +32,10 @@ def chunked(body: bytes, size: int) -> bytes:
     return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
-async def exchange(reply: bytes, *, stream: bool, **options: Any) -> tuple[Answer, bytes]:
-    """An answer to ASK by a server that replies so, and the body that it was sent."""
+async def exchange(reply: bytes, *, stream: bool, hangs: bool = False, **options: Any) -> tuple[Answer, bytes]:
+    """An answer to ASK by a server that replies so, and the body that it was sent. `hangs`: then it does nothing."""
     received: list[bytes] = []
+    is_answered = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -42,12 +43,15 @@ async def exchange(reply: bytes, *, stream: bool, **options: Any) -> tuple[Answe
         received.append(await reader.readexactly(int(length)))
         writer.write(reply)
         await writer.drain()
+        if hangs:
+            await is_answered.wait()
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         answer = await OpenAiServer(f"http://127.0.0.1:{port}", "m", **options).answer(ASK, 0.0, stream=stream)
+        is_answered.set()
     return answer, received[0]
 
 
@@ -100,6 +104,11 @@ def test_greedy_exact_answers_are_asked_for_with_ids_or_text() -> None:
 def test_trouble_is_an_error_of_this_answer(reply: bytes, error: str) -> None:
     answer, _ = ask(reply)
     assert answer.error.startswith(error)
+
+
+def test_a_server_that_hangs_is_not_waited_for_for_ever() -> None:
+    answer, _ = ask(OK + b"Content-Length: 100\r\n\r\nshort", hangs=True, patience_s=0.05)
+    assert answer.error == "no answer, or no end of it, in 0.05 s"
 
 
 def test_a_server_that_is_not_there_is_not_there() -> None:
