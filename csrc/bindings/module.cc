@@ -97,6 +97,8 @@ void TranslateCastErrors(const std::exception_ptr& error, void*) {
 }  // namespace plait
 
 NB_MODULE(_native, module) {
+  // Whoever interrupts the interrupt ends a process whose runtime is in use; that is no leak, and nothing to print.
+  nb::set_leak_warnings(false);
   nb::register_exception_translator(&plait::TranslateCastErrors);
   module.doc() = "The native CPU runtime of Plait.";
   module.def(

@@ -22,15 +22,17 @@ INTERRUPTED = 130
 NOBODY_READS = 141
 OUR_FAULT = 70
 
+_INTERRUPTED = "plait: interrupted"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code. Without `argv` it is that of the process, and so are its signals."""
     if argv is not None:
-        return _run(argv)
+        return _run_as_guest(argv)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # A process that was told to ignore interrupts (`nohup`, a background job) goes on ignoring them.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return _run(sys.argv[1:])
+        return _run_as_guest(sys.argv[1:])
     # While modules are imported there is nothing to put in order, and an exception out of a signal could come up inside
     # any of them, in callbacks too that cannot pass it on.
     signal.signal(signal.SIGINT, _leave)
@@ -38,9 +40,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.excepthook, sys.unraisablehook = _report_uncaught, _report_unraisable
     try:
         return _run(sys.argv[1:])
+    except KeyboardInterrupt:
+        say(_INTERRUPTED)
+        # What had to be put in order is. If a second interrupt prevented it (half an event loop, a runtime in use),
+        # Python would complain about what is left, object by object.
+        os._exit(INTERRUPTED)
     finally:
         # The work is over; what is left is the interpreter's own end, which would complain about an interrupt.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _run_as_guest(argv: Sequence[str]) -> int:
+    """The process goes on afterwards, and whoever handles its signals does not change."""
+    try:
+        return _run(argv)
+    except KeyboardInterrupt:
+        say(_INTERRUPTED)
+        return INTERRUPTED
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -62,9 +78,6 @@ def _run(argv: Sequence[str]) -> int:
         return error.exit_code
     except BrokenPipeError:
         return NOBODY_READS
-    except KeyboardInterrupt:
-        say("plait: interrupted")
-        return INTERRUPTED
     except Exception as fault:  # the outermost frame: what comes here is a fault of Plait and is shown whole
         import traceback
 
@@ -75,15 +88,17 @@ def _run(argv: Sequence[str]) -> int:
 
 def _leave(number: int, frame: object) -> None:
     try:
-        os.write(2, b"plait: interrupted\n")
+        os.write(2, f"{_INTERRUPTED}\n".encode())
     finally:
         os._exit(INTERRUPTED)
 
 
 def _report_uncaught(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
-    """Python ends an interrupted process by the signal itself, which a shell shows as 130; no more is to be said."""
-    if not issubclass(kind, KeyboardInterrupt):
-        sys.__excepthook__(kind, fault, trace)
+    """As in Python, an interrupted process ends by the signal itself, which a shell shows as 130, without a word."""
+    if issubclass(kind, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    sys.__excepthook__(kind, fault, trace)
 
 
 def _report_unraisable(fault: sys.UnraisableHookArgs) -> None:
