@@ -32,13 +32,14 @@ from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.sampling import SamplingParams
 from plait.core.step import BlockGrant, Chunk, Join, Leave, OutputKind, Outputs, StepPlan
 from plait.exec.native import presence
-from plait.model.cache_layout import plan_layout
+from plait.model.cache_layout import plan_layout, token_bytes
+from plait.model.cache_type import CacheType
 from plait.text.prompt import encode_chat
 
 ROOT = Path(__file__).parents[1]
 GOLDEN_PROMPTS = ROOT / "tests" / "data" / "goldens" / "smollm2.prompts.jsonl"
 EXAMPLES = ROOT / "examples" / "first_light.jsonl"
-CACHE_BYTES = {"f16": 2, "f32": 4}
+CACHES = (CacheType.F16, CacheType.F32, CacheType.BF16, CacheType.INT8)
 BLOCK = 32
 ROWS_PER_STEP = 128
 """Whole rows of logits of three executors are in memory at a time."""
@@ -92,18 +93,17 @@ class Nearness:
 class Scorer:
     """One native executor that computes texts one after the other and shows every row."""
 
-    def __init__(self, model: LoadedModel, dtype: str, cache: str, max_tokens: int) -> None:
+    def __init__(self, model: LoadedModel, dtype: str, cache: CacheType, max_tokens: int) -> None:
         # Imports what may not be there; `main` has looked.
         from plait.exec.native.executor import NativeConfig, NativeExecutor
         from plait.exec.native.packing import WeightDtype
 
         num_blocks = -(-max_tokens // BLOCK)
-        token_bytes = sum(int(group.bytes_per_token(CACHE_BYTES[cache])) for group in model.program.cache_groups)
         layout = plan_layout(
             model.program,
-            memory_bytes=num_blocks * BLOCK * token_bytes,
+            memory_bytes=num_blocks * BLOCK * token_bytes(model.program, cache),
             tokens_per_block=BLOCK,
-            dtype_bytes=CACHE_BYTES[cache],
+            cache_type=cache,
         )
         self._blocks = tuple(BlockId(block) for block in range(num_blocks))
         self._seen: list[Floats] = []
@@ -248,7 +248,7 @@ def measure(model: LoadedModel, given: argparse.Namespace, fingerprints: dict[st
     texts = list(_with_known([_encode(model, body)[: min(given.text_tokens, most)] for body in _bodies(given)]))
     longest = max(len(text.ids) for text in [*prompts, *texts])
     exact = Scorer(model, "f32", "f32", longest)
-    schemes = {cache: Scorer(model, "auto", cache, longest) for cache in CACHE_BYTES}
+    schemes = {cache: Scorer(model, "auto", cache, longest) for cache in CACHES}
     gaps = {cache: Gap() for cache in schemes}
     for prompt in prompts:
         steps = list(zip(exact.rows(prompt), *(one.rows(prompt) for one in schemes.values()), strict=True))

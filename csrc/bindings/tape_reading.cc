@@ -120,7 +120,7 @@ std::vector<GroupSpec> ReadGroups(nb::sequence groups) {
     if (parts.size() != 10) ThrowValueError("a cache group has ten numbers");
     size_t numbers[9];
     for (size_t i = 0; i < 9; ++i) numbers[i] = CheckedNumber<size_t>(parts[i], "a number of a cache group");
-    const auto type = CheckedUnsigned(parts[9], "type of a cache group", static_cast<uint64_t>(CacheType::kF16));
+    const auto type = CheckedUnsigned(parts[9], "type of a cache group", kNumCacheTypes - 1);
     made.push_back({numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7],
                     numbers[8], static_cast<CacheType>(type)});
   }
@@ -168,8 +168,8 @@ nb::dict TapeEnumerations() {
   static_assert(static_cast<int>(Activation::kGelu) == 1 && static_cast<int>(Activation::kSigmoid) == 4);
   names["ArithmeticCode"] = Members("ADD", "MUL", "SCALE");
   static_assert(static_cast<int>(Arithmetic::kMul) == 1 && static_cast<int>(Arithmetic::kScale) == 2);
-  names["CacheCode"] = Members("F32", "F16");
-  static_assert(static_cast<int>(CacheType::kF16) == 1);
+  names["CacheCode"] = Members("F32", "F16", "BF16", "INT8");
+  static_assert(static_cast<size_t>(CacheType::kInt8) + 1 == kNumCacheTypes);
   return names;
 }
 

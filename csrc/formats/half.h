@@ -45,6 +45,12 @@ PLAIT_HALF_INLINE uint16_t FloatToHalf(float value) {
   return static_cast<uint16_t>(sign | ((magnitude - (112u << 23) + 0xfffu + odd) >> 13));
 }
 
+PLAIT_HALF_INLINE uint16_t FloatToBf16(float value) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+  const uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+  return static_cast<uint16_t>(((bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u : rounded) >> 16);
+}
+
 #undef PLAIT_HALF_INLINE
 
 }  // namespace plait

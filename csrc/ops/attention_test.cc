@@ -14,6 +14,7 @@
 
 #include "base/aligned.h"
 #include "base/testing.h"
+#include "formats/half.h"
 #include "ops/kernels.h"
 #include "ops/rows_reference.h"
 
@@ -37,12 +38,44 @@ struct Shape {
   float score_deviation = 1.0f;
 };
 
+float LargestOf(const float* x, size_t count) {
+  float largest = 0.0f;
+  for (size_t i = 0; i < count; ++i) largest = std::max(largest, std::fabs(x[i]));
+  return largest;
+}
+
+constexpr float kLeastLargest = 0x1p-100f;
+
+float ScaleOf(const float* x, size_t count) {
+  const float largest = LargestOf(x, count);
+  return largest < kLeastLargest ? 0.0f : largest / 127.0f;
+}
+
+// Whole numbers, as floats.
+std::vector<float> RoundedToInt8(const float* x, size_t count) {
+  const float largest = LargestOf(x, count);
+  const float factor = largest < kLeastLargest ? 0.0f : 127.0f / largest;
+  std::vector<float> rounded(count);
+  for (size_t i = 0; i < count; ++i) rounded[i] = std::nearbyint(x[i] * factor);
+  return rounded;
+}
+
+// Vectors of `width` that follow each other.
+std::vector<float> RoundedVectors(const std::vector<float>& x, size_t width) {
+  std::vector<float> rounded;
+  for (size_t first = 0; first < x.size(); first += width) {
+    const std::vector<float> one = RoundedToInt8(x.data() + first, width);
+    rounded.insert(rounded.end(), one.begin(), one.end());
+  }
+  return rounded;
+}
+
 // A sequence in a pool whose blocks are in random order, with a layer before and behind it, and NaN everywhere else.
 class Scene {
  public:
   Scene(const Shape& shape, uint32_t seed) : shape_(shape), random_(seed) {
-    const size_t number = shape.type == CacheType::kF16 ? 2 : 4;
-    const size_t per_head = (shape.head_dim_k + shape.head_dim_v) * shape.tokens_per_block * number;
+    const size_t per_head = (VectorBytes(shape.type, shape.head_dim_k) + VectorBytes(shape.type, shape.head_dim_v)) *
+                            shape.tokens_per_block;
     place_.head_bytes = per_head;
     place_.layer_offset = 64;
     place_.block_bytes = 64 + per_head * shape.kv_heads + 64;
@@ -55,13 +88,14 @@ class Scene {
     table_.resize(num_blocks_);
     std::iota(table_.begin(), table_.end(), 1);  // block 0 is nobody's
     for (size_t i = num_blocks_; i > 1; --i) std::swap(table_[i - 1], table_[random_.Below(i)]);
-    pool_.assign((num_blocks_ + 2) * place_.block_bytes + 64, 0xff);  // NaN in both types
+    pool_.assign((num_blocks_ + 2) * place_.block_bytes + 64, 0xff);  // NaN in every type
     place_.pool = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(pool_.data()) + 63) / 64 * 64);
     k_ = random_.Normals(shape.length * k_stride());
     v_ = random_.Normals(shape.length * v_stride());
     q_ = random_.Normals(shape.length * q_stride(),
                          shape.score_deviation / std::sqrt(static_cast<float>(shape.head_dim_k)));
     sinks_ = random_.Normals(heads());
+    RoundVectors();
   }
 
   size_t heads() const { return shape_.kv_heads * shape_.group; }
@@ -73,9 +107,11 @@ class Scene {
   Random& random() { return random_; }
   CachePlace& place() { return place_; }
   std::vector<float>& v() { return v_; }
+  const std::vector<uint8_t>& pool() const { return pool_; }
 
   // Rows [start, start + num_rows) into the cache by the kernel.
   void Write(const Kernels& kernels, size_t start, size_t num_rows) {
+    RoundVectors();
     kernels.write_cache({place_, table_.data(), start, num_rows, k_.data() + start * k_stride(), k_stride(),
                          v_.data() + start * v_stride(), v_stride()});
   }
@@ -85,6 +121,7 @@ class Scene {
     const uint8_t* head = place_.pool + static_cast<size_t>(table_[slot / tokens]) * place_.block_bytes +
                           place_.layer_offset + kv_head * place_.head_bytes;
     const size_t inside = slot % tokens;
+    if (place_.type == CacheType::kInt8) return StoredInt8(head, inside, is_key, column);
     const size_t index =
         is_key ? column * tokens + inside : place_.head_dim_k * tokens + inside * place_.head_dim_v + column;
     if (place_.type == CacheType::kF32) {
@@ -94,17 +131,44 @@ class Scene {
     }
     uint16_t number;
     std::memcpy(&number, head + index * 2, 2);
-    return reference::FloatOfHalf(number);
+    return place_.type == CacheType::kF16 ? reference::FloatOfHalf(number) : Bf16ToFloat(number);
+  }
+
+  // A number of 8 bits; column `width` is the scale.
+  float StoredInt8(const uint8_t* head, size_t inside, bool is_key, size_t column) const {
+    const size_t tokens = place_.tokens_per_block;
+    const size_t depth = (place_.head_dim_k + 15) / 16 * 16;
+    const size_t width = (place_.head_dim_v + 15) / 16 * 16;
+    const size_t values_at = tokens * (depth + 4);
+    float scale;
+    if (is_key) {
+      std::memcpy(&scale, head + tokens * depth + 4 * inside, 4);
+      if (column == place_.head_dim_k) return scale;
+      return static_cast<float>(head[(column / 4 * tokens + inside) * 4 + column % 4]) - 128.0f;
+    }
+    std::memcpy(&scale, head + values_at + tokens * width + 4 * inside, 4);
+    if (column == place_.head_dim_v) return scale;
+    return static_cast<float>(static_cast<int8_t>(head[values_at + inside / 2 * 2 * width + 2 * column + inside % 2]));
   }
 
   float Rounded(float number) const {
-    return place_.type == CacheType::kF32 ? number : reference::FloatOfHalf(reference::HalfOf(number));
+    if (place_.type == CacheType::kF32) return number;
+    if (place_.type == CacheType::kF16) return reference::FloatOfHalf(reference::HalfOf(number));
+    return Bf16ToFloat(FloatToBf16(number));
   }
   float Key(size_t slot, size_t kv_head, size_t d) const {
-    return Rounded(k_[slot * k_stride() + kv_head * shape_.head_dim_k + d]);
+    const size_t at = slot * k_stride() + kv_head * shape_.head_dim_k + d;
+    return place_.type == CacheType::kInt8 ? rounded_k_[at] : Rounded(k_[at]);
   }
   float Value(size_t slot, size_t kv_head, size_t c) const {
-    return Rounded(v_[slot * v_stride() + kv_head * shape_.head_dim_v + c]);
+    const size_t at = slot * v_stride() + kv_head * shape_.head_dim_v + c;
+    return place_.type == CacheType::kInt8 ? rounded_v_[at] : Rounded(v_[at]);
+  }
+  float KeyScale(size_t slot, size_t kv_head) const {
+    return ScaleOf(k_.data() + slot * k_stride() + kv_head * shape_.head_dim_k, shape_.head_dim_k);
+  }
+  float ValueScale(size_t slot, size_t kv_head) const {
+    return ScaleOf(v_.data() + slot * v_stride() + kv_head * shape_.head_dim_v, shape_.head_dim_v);
   }
 
   AttendCall Call(size_t kv_head, size_t start, size_t num_rows, float* y) const {
@@ -154,6 +218,12 @@ class Scene {
   }
 
  private:
+  void RoundVectors() {
+    if (place_.type != CacheType::kInt8) return;
+    rounded_k_ = RoundedVectors(k_, shape_.head_dim_k);
+    rounded_v_ = RoundedVectors(v_, shape_.head_dim_v);
+  }
+
   void AttendSplit(const Kernels& kernels, AttendCall call, size_t split, uint8_t* scratch) const {
     const size_t num_tiles = (shape_.length + kKeyTile - 1) / kKeyTile;
     const size_t per_tile = call.num_rows * call.group * (2 + shape_.head_dim_v);
@@ -198,6 +268,7 @@ class Scene {
   std::vector<int32_t> table_;
   std::vector<uint8_t> pool_;
   std::vector<float> k_, v_, q_, sinks_;
+  std::vector<float> rounded_k_, rounded_v_;  // to 8 bits
 };
 
 size_t FirstSeen(const AttendCall& call, size_t slot) {
@@ -211,13 +282,41 @@ struct Tile {
   std::vector<float> o;
 };
 
+// s of one key in a cache of 8 bits.
+float Int8Score(const Scene& scene, const AttendCall& call, const float* q, size_t slot) {
+  const size_t depth = scene.shape().head_dim_k;
+  const std::vector<float> rounded = RoundedToInt8(q, depth);
+  double sum = 0.0;
+  for (size_t d = 0; d < depth; ++d) sum += double{rounded[d]} * scene.Key(slot, call.kv_head, d);
+  const float factor = ScaleOf(q, depth) * call.scale;
+  return static_cast<float>(sum) * factor * scene.KeyScale(slot, call.kv_head);
+}
+
+// o of a tile in a cache of 8 bits, whose keys from `low` on have weights p.
+void SetInt8Values(const Scene& scene, size_t kv_head, size_t low, const std::vector<float>& p, std::vector<float>* o) {
+  std::vector<float> weights;
+  for (size_t i = 0; i < p.size(); ++i) weights.push_back(p[i] * scene.ValueScale(low + i, kv_head));
+  const float largest = *std::max_element(weights.begin(), weights.end());
+  const bool is_some = largest >= kLeastLargest;
+  for (float& weight : weights) weight = std::nearbyint(weight * (is_some ? 32767.0f / largest : 0.0f));
+  for (size_t c = 0; c < o->size(); ++c) {
+    double sum = 0.0;
+    for (size_t i = 0; i < p.size(); ++i) sum += double{weights[i]} * scene.Value(low + i, kv_head, c);
+    (*o)[c] = static_cast<float>(sum) * (is_some ? largest / 32767.0f : 0.0f);
+  }
+}
+
 Tile ReferenceTile(const Scene& scene, const AttendCall& call, const float* q, size_t low, size_t high) {
   const Shape& shape = scene.shape();
   std::vector<float> p;
   for (size_t slot = low; slot < high; ++slot) {
     float s = 0.0f;
-    for (size_t d = 0; d < shape.head_dim_k; ++d) s = std::fma(q[d], scene.Key(slot, call.kv_head, d), s);
-    s *= call.scale;
+    if (shape.type == CacheType::kInt8) {
+      s = Int8Score(scene, call, q, slot);
+    } else {
+      for (size_t d = 0; d < shape.head_dim_k; ++d) s = std::fma(q[d], scene.Key(slot, call.kv_head, d), s);
+      s *= call.scale;
+    }
     if (call.softcap != 0.0f) s = call.softcap * reference::Tanh(s / call.softcap);
     p.push_back(s);
   }
@@ -231,6 +330,10 @@ Tile ReferenceTile(const Scene& scene, const AttendCall& call, const float* q, s
     for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
   }
   tile.sum = lanes[0];
+  if (shape.type == CacheType::kInt8) {
+    SetInt8Values(scene, call.kv_head, low, p, &tile.o);
+    return tile;
+  }
   for (size_t i = 0; i < p.size(); ++i) {
     for (size_t c = 0; c < shape.head_dim_v; ++c) {
       tile.o[c] = std::fma(p[i], scene.Value(low + i, call.kv_head, c), tile.o[c]);
@@ -280,7 +383,7 @@ std::vector<float> ReferenceAnswers(const Scene& scene, size_t start, size_t num
 }
 
 // Every way to compute rows [start, length) of a scene, on every target.
-void CheckEveryWay(const Shape& shape, size_t start, uint32_t seed, const char* what) {
+void CheckOneType(const Shape& shape, size_t start, uint32_t seed, const char* what) {
   Scene scene(shape, seed);
   const size_t num_rows = shape.length - start;
   const std::vector<float> expected = ReferenceAnswers(scene, start, num_rows);
@@ -294,6 +397,16 @@ void CheckEveryWay(const Shape& shape, size_t start, uint32_t seed, const char* 
       }
     }
   }
+}
+
+// The cases below that name no type are cases of every type that has kernels of its own.
+void CheckEveryWay(Shape shape, size_t start, uint32_t seed, const char* what) {
+  CheckOneType(shape, start, seed, what);
+  if (shape.type != CacheType::kF16) return;
+  shape.type = CacheType::kBf16;
+  CheckOneType(shape, start, seed, what);
+  shape.type = CacheType::kInt8;
+  if (shape.tokens_per_block % kInt8Tokens == 0) CheckOneType(shape, start, seed, what);
 }
 
 }  // namespace
@@ -356,6 +469,7 @@ TEST(RowsThatAreStackedOverSharedTilesHaveTheReferencesBits) {
                    .group = 3,
                    .head_dim_k = 32,
                    .head_dim_v = 24,
+                   .type = num_shared == 1 ? CacheType::kInt8 : CacheType::kF16,
                    .softcap = has_sinks ? 9.0f : 0.0f,
                    .has_sinks = has_sinks,
                    .length = 800},
@@ -383,28 +497,29 @@ TEST(LargeScoresAndSmallWeights) {
 
 TEST(RandomCasesHaveTheReferencesBits) {
   Random random(16);
-  for (uint32_t i = 0; i < 25; ++i) {
+  for (uint32_t i = 0; i < 50; ++i) {
     Shape shape;
     shape.kv_heads = 1 + random.Below(2);
     shape.group = 1 + random.Below(8);
     shape.head_dim_k = 1 + random.Below(40);
     shape.head_dim_v = 8 * (1 + random.Below(9));
     shape.tokens_per_block = size_t{1} << random.Below(9);
-    shape.type = random.Below(3) == 0 ? CacheType::kF32 : CacheType::kF16;
+    shape.type = static_cast<CacheType>(random.Below(kNumCacheTypes));
+    if (shape.type == CacheType::kInt8) shape.tokens_per_block = std::max(shape.tokens_per_block, kInt8Tokens);
     shape.reach = static_cast<Reach>(random.Below(4));
     shape.reach_size = 1 + random.Below(400);
     shape.softcap = random.Below(4) == 0 ? 10.0f : 0.0f;
     shape.has_sinks = random.Below(3) == 0;
     shape.length = 1 + random.Below(600);
-    CheckEveryWay(shape, shape.length - std::min(shape.length, 1 + random.Below(25)), 100 + i, "random");
+    CheckOneType(shape, shape.length - std::min(shape.length, 1 + random.Below(25)), 100 + i, "random");
   }
 }
 
-TEST(LaterTokensOfAChunkMayBeNan) {
-  Scene clean({.group = 3, .length = 120}, 17);
+void CheckNanInLaterTokens(CacheType type) {
+  Scene clean({.group = 3, .type = type, .length = 120}, 17);
   const std::vector<float> expected = ReferenceAnswers(clean, 60, 60);
   for (const Kernels* kernels : reference::TestedKernels()) {
-    Scene scene({.group = 3, .length = 120}, 17);
+    Scene scene({.group = 3, .type = type, .length = 120}, 17);
     std::fill(scene.v().begin() + 100 * static_cast<ptrdiff_t>(scene.v_stride()), scene.v().end(), reference::kNan);
     scene.Write(*kernels, 0, 120);
     std::vector<float> y(expected.size(), reference::kNan);
@@ -418,8 +533,48 @@ TEST(LaterTokensOfAChunkMayBeNan) {
   }
 }
 
+TEST(LaterTokensOfAChunkMayBeNan) {
+  for (size_t type = 0; type < kNumCacheTypes; ++type) CheckNanInLaterTokens(static_cast<CacheType>(type));
+}
+
+TEST(WrittenNumbersOfEightBitsHaveOneScaleAndNothingElseIsTouched) {
+  for (const Kernels* kernels : reference::TestedKernels()) {
+    Scene scene({.kv_heads = 2, .head_dim_k = 40, .head_dim_v = 23, .type = CacheType::kInt8, .length = 150}, 18);
+    for (size_t c = 0; c < scene.v_stride(); ++c) scene.v()[50 * scene.v_stride() + c] = 0x1p-101f;
+    scene.v()[60 * scene.v_stride() + 3] = reference::kInfinity;
+    const std::vector<uint8_t> before = scene.pool();
+    scene.Write(*kernels, 3, 4), scene.Write(*kernels, 7, 61), scene.Write(*kernels, 68, 1);
+    bool same = true;
+    for (size_t slot = 0; slot < 150; ++slot) {
+      const bool is_written = slot >= 3 && slot < 69;
+      for (size_t head = 0; head < 2; ++head) {
+        for (size_t d = 0; d < 40; ++d) {
+          same &= scene.Stored(slot, head, true, d) == (is_written ? scene.Key(slot, head, d) : 127.0f);
+        }
+        const float scale = is_written ? scene.KeyScale(slot, head) : reference::kNan;
+        same &= reference::SameBits(scene.Stored(slot, head, true, 40), scale);
+        if (slot == 60 && head == 0) {
+          same &= std::isnan(scene.Stored(slot, head, false, 23));
+          continue;
+        }
+        for (size_t c = 0; c < 23; ++c) {
+          same &= scene.Stored(slot, head, false, c) == (is_written ? scene.Value(slot, head, c) : -1.0f);
+        }
+        const float value_scale = is_written ? scene.ValueScale(slot, head) : reference::kNan;
+        same &= reference::SameBits(scene.Stored(slot, head, false, 23), value_scale);
+      }
+    }
+    CHECK(same);
+    // 66 slots of two heads, 40 and 23 numbers and two scales; where a number is written that was there before, 0xff,
+    // no byte differs.
+    size_t num_changed = 0;
+    for (size_t i = 0; i < before.size(); ++i) num_changed += before[i] != scene.pool()[i];
+    CHECK(num_changed > 66 * 2 * 60 && num_changed <= 66 * 2 * (40 + 23 + 8));
+  }
+}
+
 TEST(WrittenNumbersAreRoundedOnceAndNothingElseIsTouched) {
-  for (const CacheType type : {CacheType::kF16, CacheType::kF32}) {
+  for (const CacheType type : {CacheType::kF16, CacheType::kF32, CacheType::kBf16}) {
     for (const size_t tokens : {1, 8, 16, 32, 64}) {
       for (const Kernels* kernels : reference::TestedKernels()) {
         Scene scene({.kv_heads = 2,

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "formats/scheme.h"
+#include "ops/cache_layout.h"
 
 namespace plait {
 
@@ -73,10 +74,8 @@ struct RopeCall {
   bool interleaved = false;
 };
 
-enum class CacheType : uint8_t { kF32, kF16 };
-
-// Where one layer of a cache group lies. A block holds, per layer and KV head, K[head_dim_k][tokens] then
-// V[tokens][head_dim_v]; block b begins at pool + b * block_bytes.
+// Where one layer of a cache group lies, in blocks as ops/cache_layout.h lays them out; block b begins at pool + b *
+// block_bytes.
 struct CachePlace {
   uint8_t* pool = nullptr;
   size_t block_bytes = 0;
@@ -89,7 +88,8 @@ struct CachePlace {
   CacheType type = CacheType::kF32;
 };
 
-// Writes rows of one chunk, rounded to the cache's type (nearest, ties to even), into slots start, start + 1, ...
+// Writes rows of one chunk, rounded to the cache's type (nearest, ties to even; kInt8: of x * (127 / max|x|), with the
+// scale max|x| / 127, for every token and head), into slots start, start + 1, ...
 struct CacheWriteCall {
   CachePlace place;
   const int32_t* table = nullptr;  // blocks of the sequence, by slot / tokens_per_block

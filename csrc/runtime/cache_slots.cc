@@ -1,7 +1,7 @@
 // Cache slots: strides through a block, layer by layer and head by head.
 //
-// Per layer and KV head a block holds K[head_dim_k][tokens], then V[tokens][head_dim_v]: a run of slots is one piece of
-// V and head_dim_k pieces of K. Invariant: all bits set is NaN in f16 and in f32.
+// A run of slots is some pieces of every part of a head (ops/cache_layout.h). Invariant: all bits set is NaN as a float
+// of any size, and as the scale of numbers in 8 bits.
 
 #include "runtime/cache_slots.h"
 
@@ -12,8 +12,6 @@
 namespace plait {
 namespace {
 
-size_t NumberBytes(const GroupSpec& group) { return group.type == CacheType::kF16 ? 2 : 4; }
-
 // Calls visit(first byte of the head in its block) for every head of every layer.
 template <typename Visit>
 void ForEachHead(const GroupSpec& group, Visit visit) {
@@ -22,17 +20,62 @@ void ForEachHead(const GroupSpec& group, Visit visit) {
   }
 }
 
+// A part of a head: `rows` rows of `row_bytes`, each of which has `slot_bytes` for every `slots` slots.
+struct Part {
+  size_t begin;
+  size_t rows;
+  size_t row_bytes;
+  size_t slot_bytes;
+};
+
+// Calls visit(part) for every part of a head in which a run of slots is one piece of each row.
+template <typename Visit>
+void ForEachPart(const GroupSpec& group, Visit visit) {
+  const size_t tokens = group.tokens_per_block;
+  const size_t number = NumberBytes(group.type);
+  const size_t values_at = ValuesAt(group.type, group.head_dim_k, tokens);
+  if (group.type != CacheType::kInt8) {
+    visit(Part{0, group.head_dim_k, tokens * number, number});
+    visit(Part{values_at, 1, tokens * group.head_dim_v * number, group.head_dim_v * number});
+    return;
+  }
+  const size_t quads = StoredWidth(group.type, group.head_dim_k) / 4;
+  visit(Part{0, quads, tokens * 4, 4});
+  visit(Part{KeyScalesAt(group.type, group.head_dim_k, tokens), 1, tokens * sizeof(float), sizeof(float)});
+  visit(Part{ValueScalesAt(group.type, group.head_dim_k, group.head_dim_v, tokens), 1, tokens * sizeof(float),
+             sizeof(float)});
+}
+
+// Values in 8 bits lie in pairs: from here on a slot has every other byte.
+size_t Int8ValueAt(const GroupSpec& group, size_t slot) {
+  const size_t width = StoredWidth(group.type, group.head_dim_v);
+  return ValuesAt(group.type, group.head_dim_k, group.tokens_per_block) + slot / 2 * 2 * width + slot % 2;
+}
+
 void PoisonBlock(const GroupSpec& group, uint8_t* block, size_t first_slot) {
-  const size_t size = NumberBytes(group);
-  const size_t num_slots = group.tokens_per_block - first_slot;
   ForEachHead(group, [&](size_t head) {
-    uint8_t* keys = block + head;
-    for (size_t d = 0; d < group.head_dim_k; ++d) {
-      std::memset(keys + (d * group.tokens_per_block + first_slot) * size, 0xFF, num_slots * size);
+    ForEachPart(group, [&](const Part& part) {
+      for (size_t row = 0; row < part.rows; ++row) {
+        const size_t skipped = first_slot * part.slot_bytes;
+        std::memset(block + head + part.begin + row * part.row_bytes + skipped, 0xFF, part.row_bytes - skipped);
+      }
+    });
+    for (size_t slot = first_slot; group.type == CacheType::kInt8 && slot < group.tokens_per_block; ++slot) {
+      uint8_t* values = block + head + Int8ValueAt(group, slot);
+      for (size_t c = 0; c < group.head_dim_v; ++c) values[2 * c] = 0xFF;
     }
-    uint8_t* values = keys + group.head_dim_k * group.tokens_per_block * size;
-    std::memset(values + first_slot * group.head_dim_v * size, 0xFF, num_slots * group.head_dim_v * size);
   });
+}
+
+// From the end where a block's slots move up within it, so that none is overwritten before it was read.
+void MoveInt8Values(const GroupSpec& group, const uint8_t* source, uint8_t* target, const MoveSpec& move) {
+  const bool is_upward = source == target && move.dst_slot > move.src_slot;
+  for (size_t i = 0; i < move.num_tokens; ++i) {
+    const size_t slot = is_upward ? move.num_tokens - 1 - i : i;
+    const uint8_t* from = source + Int8ValueAt(group, move.src_slot + slot);
+    uint8_t* to = target + Int8ValueAt(group, move.dst_slot + slot);
+    for (size_t c = 0; c < group.head_dim_v; ++c) to[2 * c] = from[2 * c];
+  }
 }
 
 }  // namespace
@@ -52,18 +95,17 @@ CachePlace PlaceOf(const GroupSpec& group, uint8_t* pool, size_t layer) {
 }
 
 void MoveSlots(const GroupSpec& group, uint8_t* pool, const MoveSpec& move) {
-  const size_t size = NumberBytes(group);
   const uint8_t* source = pool + static_cast<size_t>(move.src_block) * group.block_bytes;
   uint8_t* target = pool + static_cast<size_t>(move.dst_block) * group.block_bytes;
   ForEachHead(group, [&](size_t head) {
-    for (size_t d = 0; d < group.head_dim_k; ++d) {
-      const size_t row = head + d * group.tokens_per_block * size;
-      std::memmove(target + row + move.dst_slot * size, source + row + move.src_slot * size, move.num_tokens * size);
-    }
-    const size_t values = head + group.head_dim_k * group.tokens_per_block * size;
-    const size_t slot_bytes = group.head_dim_v * size;
-    std::memmove(target + values + move.dst_slot * slot_bytes, source + values + move.src_slot * slot_bytes,
-                 move.num_tokens * slot_bytes);
+    ForEachPart(group, [&](const Part& part) {
+      for (size_t row = 0; row < part.rows; ++row) {
+        const size_t begin = head + part.begin + row * part.row_bytes;
+        std::memmove(target + begin + move.dst_slot * part.slot_bytes, source + begin + move.src_slot * part.slot_bytes,
+                     move.num_tokens * part.slot_bytes);
+      }
+    });
+    if (group.type == CacheType::kInt8) MoveInt8Values(group, source + head, target + head, move);
   });
 }
 

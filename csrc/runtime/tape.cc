@@ -51,7 +51,7 @@ constexpr size_t kMaxCount = size_t{1} << 20;
 constexpr size_t kMaxStride = size_t{1} << 42;
 
 size_t GroupRowBytes(const GroupSpec& group) {
-  return (group.head_dim_k + group.head_dim_v) * (group.type == CacheType::kF16 ? 2 : 4);
+  return VectorBytes(group.type, group.head_dim_k) + VectorBytes(group.type, group.head_dim_v);
 }
 
 // Checks one op. Every Check* says what it found in `fault`, the first one wins.
@@ -313,6 +313,12 @@ std::string GroupFault(const GroupSpec& group) {
   if (kKeyTile % group.tokens_per_block != 0) return "has blocks of which 256 tokens are no multiple";
   if (group.head_bytes < group.tokens_per_block * GroupRowBytes(group)) return "has heads that overlap";
   if (group.layer_bytes < group.kv_heads * group.head_bytes) return "has layers that overlap";
+  if (group.type == CacheType::kInt8) {
+    if (group.tokens_per_block % kInt8Tokens != 0) return "has blocks of 8 bits whose tokens are no whole sixteens";
+    if (std::max(group.head_dim_k, group.head_dim_v) > kMaxInt8Width) return "has heads too wide for 8 bits";
+    if ((group.head_bytes | group.layer_bytes | group.block_bytes) % sizeof(float) != 0)
+      return "has scales out of line";
+  }
   if (group.block_bytes < group.num_layers * group.layer_bytes) return "has blocks that overlap";
   return "";
 }

@@ -54,6 +54,22 @@ const std::vector<std::pair<std::string, Change>>& FloatFaults() {
        [](Tape& tape) { FirstOf(tape, OpKind::kNorm).in[0].buffer = FirstOf(tape, OpKind::kGemm).in[0].buffer; }},
       // The residual stream, written by what is computed in between.
       {"nothing any more", [](Tape& tape) { tape.buffers[3].first_byte = tape.buffers[0].first_byte; }},
+      {"overlap", [](Tape& tape) { tape.groups[0].head_bytes -= 4; }},
+      {"whole sixteens",
+       [](Tape& tape) { tape.groups[0].type = CacheType::kInt8, tape.groups[0].tokens_per_block = 8; }},
+      {"too wide for 8 bits",
+       [](Tape& tape) {
+         GroupSpec& group = tape.groups[0];
+         group.type = CacheType::kInt8, group.tokens_per_block = 16, group.head_dim_k = 1040;
+         group.head_bytes = group.layer_bytes = group.block_bytes = 1 << 20;
+         group.layer_bytes *= group.kv_heads, group.block_bytes = group.layer_bytes * group.num_layers;
+       }},
+      {"scales out of line",
+       [](Tape& tape) {
+         GroupSpec& group = tape.groups[0];
+         group.type = CacheType::kInt8, group.tokens_per_block = 16, group.block_bytes += 1 << 20,
+         group.block_bytes |= 1;
+       }},
       {"cache line", [](Tape& tape) { tape.buffers[0].first_byte = 4; }},
   };
   return faults;

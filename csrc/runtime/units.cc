@@ -380,14 +380,14 @@ GemmSplit SplitGemm(const GemmShape& shape, const SplitPolicy& policy) {
 
 AttendShape AttendShapeOf(const Tape& tape, const OpSpec& op) {
   const GroupSpec& group = tape.groups[static_cast<size_t>(op.group)];
-  const uint32_t number_bytes = group.type == CacheType::kF16 ? 2 : 4;
+  const size_t token_bytes = VectorBytes(group.type, op.head_dim_k) + VectorBytes(group.type, op.head_dim_v);
   return {op.reach,
           op.reach_size,
           op.kv_heads,
           op.heads / op.kv_heads,
           op.head_dim_k,
           op.head_dim_v,
-          (op.head_dim_k + op.head_dim_v) * number_bytes,
+          static_cast<uint32_t>(token_bytes),
           static_cast<uint32_t>(op.group),
           static_cast<uint32_t>(group.tokens_per_block)};
 }

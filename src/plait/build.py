@@ -43,7 +43,8 @@ from plait.exec.loading import LoadableExecutor
 from plait.exec.native import presence
 from plait.exec.native.checks import check_program as check_native
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
-from plait.model.cache_layout import CacheLayout, plan_layout
+from plait.model.cache_layout import CacheLayout, plan_layout, token_bytes
+from plait.model.cache_type import CacheType
 from plait.model.config import ModelConfig, config_from_gguf
 from plait.model.families import build_program
 from plait.model.program import Program, expected_weights
@@ -58,7 +59,6 @@ from plait.weights.sources import resolve_model
 from plait.weights.table import WeightTable
 
 KIB, MIB = 1024, 1024 * 1024
-CACHE_DTYPE_BYTES = {"f32": 4, "f16": 2}
 NO_NATIVE = (
     "{reason}; reinstall Plait where a C++ compiler is (GCC 11 or Clang 14 and newer), or take --executor reference"
 )
@@ -81,7 +81,7 @@ class ExecutorChoice:
     """Which executor runs a model, and in which numbers it keeps keys and values."""
 
     is_native: bool
-    cache_dtype: str
+    cache_type: CacheType
     notes: tuple[str, ...] = ()
     """Why it is not what one would expect, and the way out."""
 
@@ -130,14 +130,16 @@ def start_engine(
     # A runtime that cannot be used is no trouble for whoever does not want it.
     missing = None if options.executor == "reference" else presence.missing()
     choice = choose_executor(options, model.program, missing)
-    dtype_bytes = CACHE_DTYPE_BYTES[choice.cache_dtype]
     facts = ModelFacts(
         max_positions=model.config.max_positions,
-        cache_bytes_per_token=sum(int(g.bytes_per_token(dtype_bytes)) for g in model.program.cache_groups),
+        cache_bytes_per_token=token_bytes(model.program, choice.cache_type),
     )
     sizes = resolve_sizes(options, facts, available_memory_bytes())
     layout = plan_layout(
-        model.program, memory_bytes=sizes.memory_bytes, tokens_per_block=options.block_size, dtype_bytes=dtype_bytes
+        model.program,
+        memory_bytes=sizes.memory_bytes,
+        tokens_per_block=options.block_size,
+        cache_type=choice.cache_type,
     )
     clock = RealClock()
     try:
@@ -192,19 +194,23 @@ def choose_executor(options: EngineOptions, program: Program, missing: str | Non
         if wanted == "native":
             raise
         return _reference_choice(options, f"not the native runtime: {error}")
-    return ExecutorChoice(True, "f16" if options.kv_cache_dtype == "auto" else options.kv_cache_dtype)
+    return ExecutorChoice(
+        True, CacheType.F16 if options.kv_cache_dtype == "auto" else CacheType(options.kv_cache_dtype)
+    )
 
 
 def _reference_choice(options: EngineOptions, *notes: str) -> ExecutorChoice:
-    if options.kv_cache_dtype == "f16":
-        raise UsageError("--kv-cache-dtype is f16 but the reference executor keeps f32 only; leave it out")
+    if options.kv_cache_dtype not in ("auto", "f32"):
+        raise UsageError(
+            f"--kv-cache-dtype is {options.kv_cache_dtype} but the reference executor keeps f32 only; leave it out"
+        )
     if options.threads is not None:
         raise UsageError(f"--threads is {options.threads} but the reference executor has one; leave it out")
     if options.instruction_set != "auto":
         raise UsageError(
             f"--instruction-set is {options.instruction_set} but the reference executor is NumPy's; leave it out"
         )
-    return ExecutorChoice(False, "f32", notes)
+    return ExecutorChoice(False, CacheType.F32, notes)
 
 
 def _reference_executor(

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait.model.cache_layout import CacheLayout, plan_layout
+from plait.model.cache_type import CacheType
 from plait.model.config import ModelConfig
 from plait.model.families import build_program
 from plait.model.ops import Activation
@@ -47,10 +48,10 @@ class TinyModel:
     def layout(self, num_pages: int, tokens_per_block: int = 8) -> CacheLayout:
         """Memory of `num_pages` pages, each holding one block of any group."""
         one_page = plan_layout(
-            self.program, memory_bytes=1 << 30, tokens_per_block=tokens_per_block, dtype_bytes=4
+            self.program, memory_bytes=1 << 30, tokens_per_block=tokens_per_block, cache_type=CacheType.F32
         ).page_bytes
         return plan_layout(
-            self.program, memory_bytes=num_pages * one_page, tokens_per_block=tokens_per_block, dtype_bytes=4
+            self.program, memory_bytes=num_pages * one_page, tokens_per_block=tokens_per_block, cache_type=CacheType.F32
         )
 
 

@@ -19,6 +19,7 @@ from plait.core.clock import RealClock, WaitSource
 from plait.core.ids import LaneId
 from plait.exec.native.executor import NativeConfig, NativeExecutor
 from plait.exec.native.packing import WeightDtype
+from plait.model.cache_type import CacheType
 
 STEPS, SPARE = LaneId(0), LaneId(1)
 """The lane that the scheduler uses, and one that takes cores away from it."""
@@ -35,7 +36,7 @@ class Treatment:
     target: str | None = None
     blocking_seed: int = 0
     meddling_seed: int | None = None
-    dtype_bytes: int = 2
+    cache_type: CacheType = CacheType.F16
     dtype: WeightDtype = WeightDtype.AUTO
 
     def __call__(self, setup: Setup) -> Room:
@@ -50,7 +51,7 @@ class Treatment:
         )
         executor = NativeExecutor(config)
         meddler = None if self.meddling_seed is None else Meddler(executor, self.threads, self.meddling_seed)
-        return Room(executor, TickingClock(meddler), self.dtype_bytes)
+        return Room(executor, TickingClock(meddler), self.cache_type)
 
 
 def cores(threads: int) -> tuple[int, ...]:

@@ -22,7 +22,8 @@ from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Abort, Arrive, Inbox
 from plait.exec.loading import LoadableExecutor
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
-from plait.model.cache_layout import plan_layout
+from plait.model.cache_layout import plan_layout, token_bytes
+from plait.model.cache_type import CacheType
 from plait.model.program import Program
 from plait.weights.table import WeightTable
 
@@ -67,7 +68,7 @@ class Room:
 
     executor: LoadableExecutor
     clock: Clock
-    dtype_bytes: int = 4
+    cache_type: CacheType = CacheType.F32
     """Of a number in the cache."""
 
 
@@ -114,13 +115,12 @@ class Serving:
         """Sequences in one step at most."""
         self._inbox = Inbox()
         room = (setup.make_room or reference_room)(setup)
-        size = room.dtype_bytes
-        token_bytes = sum(int(group.bytes_per_token(size)) for group in served.program.cache_groups)
+        size = room.cache_type
         layout = plan_layout(
             served.program,
-            memory_bytes=setup.cache_tokens * token_bytes,
+            memory_bytes=setup.cache_tokens * token_bytes(served.program, size),
             tokens_per_block=served.tokens_per_block,
-            dtype_bytes=size,
+            cache_type=size,
         )
         self._executor = room.executor
         self._executor.load({STEP_PROGRAM: served.program}, served.weights, layout)

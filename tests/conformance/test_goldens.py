@@ -24,7 +24,8 @@ from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, OutputKind, Ou
 from plait.exec.loading import LoadableExecutor
 from plait.exec.native import presence
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
-from plait.model.cache_layout import plan_layout
+from plait.model.cache_layout import plan_layout, token_bytes
+from plait.model.cache_type import CacheType
 from plait.model.config import config_from_gguf
 from plait.model.families import build_program
 from plait.model.program import expected_weights
@@ -166,15 +167,15 @@ class GoldenRun:
         model_path: Path,
         goldens: Mapping[str, Golden],
         make: MakeExecutor,
-        cache_dtype_bytes: int = 4,
+        cache_type: CacheType = CacheType.F32,
         form: WeightFormat | None = None,
     ) -> None:
         """`form`: round the matrices to it first."""
         file = read_gguf(model_path)
         program = build_program(config_from_gguf(file.metadata, file.tensors.keys()))
         num_tokens = sum(len(golden.ids) + len(golden.greedy_ids) + BLOCK for golden in goldens.values())
-        memory_bytes = num_tokens * int(program.cache_groups[0].bytes_per_token(cache_dtype_bytes))
-        layout = plan_layout(program, memory_bytes=memory_bytes, tokens_per_block=BLOCK, dtype_bytes=cache_dtype_bytes)
+        memory_bytes = num_tokens * token_bytes(program, cache_type)
+        layout = plan_layout(program, memory_bytes=memory_bytes, tokens_per_block=BLOCK, cache_type=cache_type)
         self._seen: list[Floats] = []
         self._clock = RealClock()
         self._executor = make(lambda _, logits: self._seen.append(logits.copy()))
@@ -353,7 +354,7 @@ needs_native = pytest.mark.skipif(
 def test_what_rows_of_eight_bits_and_a_cache_of_halves_cost(
     model_path: Path, make: MakeExecutor, bound: Bound, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = GoldenRun(model_path, GOLDENS_BY_NAME, make, cache_dtype_bytes=2)
+    run = GoldenRun(model_path, GOLDENS_BY_NAME, make, cache_type=CacheType.F16)
     near = Nearness.of(run_all(run, GOLDENS_BY_NAME, VOCAB_SAMPLE))
     with capsys.disabled():
         print(f"\ngoldens, {make.__name__} with a cache of halves: {near}")
@@ -370,7 +371,7 @@ SHORT = {name: golden for name, golden in GOLDENS_BY_NAME.items() if len(golden.
 @pytest.mark.parametrize("form", [formats.Q8_0, formats.Q4_0], ids=lambda one: one.name)
 def test_the_other_formats_of_rows_of_eight_bits_stay_within_the_bound(model_path: Path, form: WeightFormat) -> None:
     """Weights rounded to another format, against these same weights in float32: what rounding rows adds."""
-    as_stored = GoldenRun(model_path, SHORT, native_as_stored, cache_dtype_bytes=2, form=form)
+    as_stored = GoldenRun(model_path, SHORT, native_as_stored, cache_type=CacheType.F16, form=form)
     exact = GoldenRun(model_path, SHORT, native, form=form)
     num_rows = num_equal = 0
     with closing(as_stored), closing(exact):

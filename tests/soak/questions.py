@@ -73,7 +73,7 @@ def served(subject: Subject) -> Served:
 
 def answer_alone(subject: Subject, questions: Sequence[Request]) -> Mapping[tuple[RequestId, int], Answer]:
     """One engine, one worker, whole prompts in one chunk, one question at a time."""
-    room = replace(QUIET, dtype_bytes=subject.dtype_bytes)
+    room = replace(QUIET, cache_type=subject.cache_type)
     serving = Serving(served(subject), Setup(max_step_tokens=512, cache_tokens=1024, make_room=room))
     found: dict[tuple[RequestId, int], Answer] = {}
     for question in questions:

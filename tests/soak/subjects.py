@@ -14,6 +14,7 @@ import numpy as np
 from tests.conformance.models import MAX_POSITIONS, VOCAB_SIZE, TinyModel
 
 from plait.model.cache_layout import CacheLayout, plan_layout
+from plait.model.cache_type import INT8_TOKENS, CacheType
 from plait.model.config import ModelConfig, config_from_gguf
 from plait.model.families import build_program
 from plait.model.ops import Activation
@@ -38,7 +39,7 @@ class Subject:
     program: Program
     weights: WeightTable
     max_positions: int
-    dtype_bytes: int
+    cache_type: CacheType
     tokens_per_block: int
     eos_token_ids: tuple[int, ...] = ()
     exact: TinyModel | None = None
@@ -47,11 +48,11 @@ class Subject:
         """Memory for so many tokens in every cache group. A page holds one block of any group."""
         size = self.tokens_per_block
         page = plan_layout(
-            self.program, memory_bytes=LARGEST_MEMORY, tokens_per_block=size, dtype_bytes=self.dtype_bytes
+            self.program, memory_bytes=LARGEST_MEMORY, tokens_per_block=size, cache_type=self.cache_type
         ).page_bytes
         num_pages = -(-num_tokens // size) * len(self.program.cache_groups)
         return plan_layout(
-            self.program, memory_bytes=num_pages * page, tokens_per_block=size, dtype_bytes=self.dtype_bytes
+            self.program, memory_bytes=num_pages * page, tokens_per_block=size, cache_type=self.cache_type
         )
 
 
@@ -61,21 +62,21 @@ def draw_subject(seed: int, *, causal: bool = False) -> Subject:
     config = _draw_config(random, (CAUSAL,) * int(random.integers(1, 4)) if causal else _draw_visibilities(random))
     program = build_program(config)
     matrix_format = MATRIX_FORMATS[int(random.integers(len(MATRIX_FORMATS)))]
-    dtype_bytes = int(random.choice([2, 4]))
+    cache_type = list(CacheType)[int(random.integers(len(CacheType)))]
     tensors = {
         name: _tensor(name, spec.shape, matrix_format if len(spec.shape) > 1 else F32, random)
         for name, spec in program.weights.items()
     }
     exact = None
-    if matrix_format in (F32, F16, BF16) and dtype_bytes == 4 and not config.tied_embeddings:
+    if matrix_format in (F32, F16, BF16) and cache_type is CacheType.F32 and not config.tied_embeddings:
         exact = TinyModel(config, program, {name: one.dequantize() for name, one in tensors.items()})
     return Subject(
-        name=f"{len(config.layer_visibility)} layers of {matrix_format.name}, cache of {dtype_bytes} bytes",
+        name=f"{len(config.layer_visibility)} layers of {matrix_format.name}, cache of {cache_type}",
         program=program,
         weights=WeightTable(tensors, Path("made-up"), f"{seed:064x}"),
         max_positions=MAX_POSITIONS,
-        dtype_bytes=dtype_bytes,
-        tokens_per_block=int(random.choice([8, 16])),
+        cache_type=cache_type,
+        tokens_per_block=INT8_TOKENS if cache_type is CacheType.INT8 else int(random.choice([8, 16])),
         eos_token_ids=(3,),
         exact=exact,
     )
@@ -87,7 +88,7 @@ def open_subject(path: Path) -> Subject:
     config = config_from_gguf(file.metadata, file.tensors.keys())
     program = build_program(config)
     weights = load_gguf_weights(file, expected_weights(program), "0" * 64)
-    return Subject(path.stem, program, weights, config.max_positions, dtype_bytes=2, tokens_per_block=16)
+    return Subject(path.stem, program, weights, config.max_positions, cache_type=CacheType.F16, tokens_per_block=16)
 
 
 def _draw_visibilities(random: np.random.Generator) -> tuple[Visibility, ...]:

@@ -1,8 +1,9 @@
 // Attention of the rows of one chunk for one KV head: tile by tile, as docs/concepts/numerics.md defines it.
 //
-// Owns the walk over tiles, row groups and blocks, and the scratch. Register tiles are in attention_tiles.h, merging in
-// attention_rows.h. Invariant: what a row multiplies and adds, and in which order, depends on its own slot alone. Few
-// rows read keys and values where they lie; for more, where that is dear, a tile is converted once and shared.
+// Owns what is done to a tile of floats, of whatever size in the cache. Register tiles are in attention_tiles.h,
+// merging in attention_rows.h, the walk in attention_walk.h. Invariant: what a row multiplies and adds, and in which
+// order, depends on its own slot alone. Few rows read keys and values where they lie; for more, where that is dear, a
+// tile is converted once and shared.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,63 +11,24 @@
 #include "ops/kernels.h"
 #include "ops/targets/attention_rows.h"
 #include "ops/targets/attention_tiles.h"
+#include "ops/targets/attention_walk.h"
 #include "ops/targets/functions.h"
 #include "ops/targets/simd.h"
 
 namespace plait::PLAIT_TARGET {
 namespace {
 
-constexpr size_t kTilePieces = kKeyTile / kPiece;
-// Pieces that lie beside each other in converted keys: as many as a full group of rows takes at once.
-constexpr size_t kPanelPieces = ScorePieces(kScoreRows);
-// Units of memory that are on their way while one is worked on: at 4 KiB a unit, more than a DRAM's latency times its
-// rate.
 constexpr size_t kUnitsAhead = 4;
-constexpr size_t kTileUnits = kKeyTile / kUnitKeys;
+
 // Whether a number becomes a float in one instruction: then keys and values are read where they lie, by however many
 // rows. Converted first they would go through the second-level cache, which takes longer than converting them again.
-#if defined(__F16C__)
+#if defined(__AVX2__)
 template <typename Number>
 constexpr bool kReadsInPlace = true;
 #else
 template <typename Number>
 constexpr bool kReadsInPlace = sizeof(Number) == sizeof(float);
 #endif
-// Stacked rows whose scores are kept at the same time.
-constexpr size_t kBlockRows = 4 * kScoreRows;
-
-PLAIT_INLINE bool IsEmpty(Range range) { return range.low >= range.high; }
-
-// Query heads times rows: stacked row i is query head i % group of row i / group.
-struct Scratch {
-  float* q;       // row groups one after another, each [depth][rows of the group]
-  float* keys;    // [panel][depth][kPanelPieces * kPiece]
-  float* values;  // [kKeyTile][value_width]
-  float* scores;  // [kBlockRows][kKeyTile]
-  float* tile_o;  // [kValueRows][value_width]
-  float* o;       // [stacked rows][value_width]
-  Running* running;
-  size_t bytes;
-};
-
-Scratch ScratchOf(uint8_t* base, size_t group, size_t depth, size_t value_width) {
-  const size_t rows = kMaxAttendRows * group;
-  Scratch scratch{};
-  const auto take = [&](size_t floats) __attribute__((always_inline)) {
-    float* taken = reinterpret_cast<float*>(base + scratch.bytes);
-    scratch.bytes += RoundedUp(floats * sizeof(float), 64);
-    return taken;
-  };
-  scratch.q = take(rows * depth);
-  scratch.keys = take(kKeyTile * depth);
-  scratch.values = take(kKeyTile * value_width);
-  scratch.scores = take(kBlockRows * kKeyTile);
-  scratch.tile_o = take(kValueRows * value_width);
-  scratch.o = take(rows * value_width);
-  scratch.running = reinterpret_cast<Running*>(take(rows * sizeof(Running) / sizeof(float)));
-  return scratch;
-}
-
 // Where the keys and values of one tile are, as Score and AddValues take them.
 template <typename Number>
 struct TileSource {
@@ -74,44 +36,8 @@ struct TileSource {
   size_t key_stride;
   const Number* blocks[kTilePieces];
   size_t tokens;
-  // Units of memory in the order of their use: K of the tile, V of the tile, K of what comes then. Unit 0 of K is that
-  // of the tile's first slot, whether it is seen or not.
-  const uint8_t* units[2 * kTileUnits + kUnitsAhead];
-  size_t num_units = 0;  // of K, and of V
+  TileUnits<kUnitKeys, kUnitsAhead> units;
 };
-
-struct Walk {
-  const AttendCall& call;
-  Scratch scratch;
-  size_t num_stacked;
-  size_t value_width;  // head_dim_v in whole pieces
-  size_t first_tile;
-  size_t end_tile;
-};
-
-// Rows [0, count) in as many groups as needed, sizes as equal as can be: the first `larger` have one row more.
-struct Groups {
-  size_t count;
-  size_t size;
-  size_t larger;
-};
-
-PLAIT_INLINE Groups GroupsOf(size_t rows, size_t most) {
-  const size_t count = (rows + most - 1) / most;
-  return {count, rows / count, rows % count};
-}
-PLAIT_INLINE size_t SizeOf(const Groups& groups, size_t index) { return groups.size + (index < groups.larger ? 1 : 0); }
-
-Range SeenByStacked(const AttendCall& call, size_t stacked, size_t tile) {
-  return InTile(SeenBy(call, stacked / call.group), tile);
-}
-
-// What stacked rows [first, first + count) see of a tile together.
-Range SeenByAny(const AttendCall& call, size_t first, size_t count, size_t tile) {
-  const Range low = SeenBy(call, first / call.group);
-  const Range high = SeenBy(call, (first + count - 1) / call.group);
-  return InTile({low.low, high.high}, tile);
-}
 
 void PackQueries(const Walk& walk, const Groups& groups) {
   const AttendCall& call = walk.call;
@@ -121,11 +47,7 @@ void PackQueries(const Walk& walk, const Groups& groups) {
   for (size_t g = 0; g < groups.count; ++g) {
     const size_t rows = SizeOf(groups, g);
     const float* from[kScoreRows];
-    for (size_t r = 0; r < rows; ++r, ++stacked) {
-      const size_t head = call.kv_head * call.group + stacked % call.group;
-      const size_t row = stacked / call.group;
-      from[r] = call.q + (call.q_rows == nullptr ? row : call.q_rows[row]) * call.q_stride + head * depth;
-    }
+    for (size_t r = 0; r < rows; ++r, ++stacked) from[r] = QueryOf(call, stacked);
     // Four columns at a time: one load for each row, and stores close to each other.
     size_t d = 0;
     for (; d + 4 <= depth; d += 4) {
@@ -148,10 +70,13 @@ void PackQueries(const Walk& walk, const Groups& groups) {
 
 template <typename Number>
 PLAIT_INLINE const Number* BlockOf(const AttendCall& call, size_t index) {
-  const CachePlace& place = call.place;
-  const size_t offset = place.layer_offset + call.kv_head * place.head_bytes;
-  const uint8_t* block = place.pool + static_cast<size_t>(call.table[index]) * place.block_bytes;
-  return reinterpret_cast<const Number*>(block + offset);
+  return reinterpret_cast<const Number*>(HeadOf(call, index));
+}
+
+// Of a cache of 16 bits.
+PLAIT_INLINE UnitShape UnitsOf(const CachePlace& place) {
+  const size_t key_bytes = place.head_dim_k * sizeof(uint16_t);
+  return {kUnitKeys, key_bytes, place.head_dim_v * sizeof(uint16_t), place.tokens_per_block * key_bytes};
 }
 
 // Keys and values where they lie. Blocks hold whole pieces.
@@ -170,46 +95,13 @@ PLAIT_INLINE void PlaceTile(const Walk& walk, size_t tile, Range seen, TileSourc
   }
 }
 
-// Where unit `unit` of a tile begins; a whole unit of K where a block has room for one.
-PLAIT_INLINE const uint8_t* UnitOf(const AttendCall& call, size_t tile, size_t unit, bool is_key) {
-  const CachePlace& place = call.place;
-  const size_t slot = tile * kKeyTile + unit * kUnitKeys;
-  const size_t inside = slot % place.tokens_per_block;
-  // A unit may begin before the first slot that is seen, where a sequence that joined late has no block.
-  if (call.table[slot / place.tokens_per_block] < 0) return place.pool;
-  const uint16_t* keys = BlockOf<uint16_t>(call, slot / place.tokens_per_block);
-  const uint16_t* values = keys + place.head_dim_k * place.tokens_per_block;
-  return reinterpret_cast<const uint8_t*>(is_key ? keys + inside * place.head_dim_k
-                                                 : values + inside * place.head_dim_v);
-}
-
-// What is asked for while a tile is worked on: units [first, end) of its K, of its V, then K of the next tile that the
-// call attends to, or else of the next KV head, which is likely to be this thread's next call.
-void PlaceUnits(const Walk& walk, size_t tile, Range seen, TileSource<uint16_t>* source) {
-  const AttendCall& call = walk.call;
-  const size_t first = seen.low / kUnitKeys;
-  const size_t end = RoundedUp(seen.high, kUnitKeys) / kUnitKeys;
-  source->num_units = end - first;
-  const uint8_t** to = source->units + first;
-  for (size_t unit = first; unit < end; ++unit) *to++ = UnitOf(call, tile, unit, true);
-  for (size_t unit = first; unit < end; ++unit) *to++ = UnitOf(call, tile, unit, false);
-  const bool is_last = tile + 1 == walk.end_tile;
-  const bool has_next_head = call.kv_head + 1 < call.place.kv_heads;
-  const size_t next_tile = is_last ? walk.first_tile : tile + 1;
-  const Range next = is_last && !has_next_head ? Range{0, 0} : SeenByAny(call, 0, walk.num_stacked, next_tile);
-  for (size_t i = 0; i < kUnitsAhead; ++i) {
-    const size_t unit = next.low / kUnitKeys + i;
-    *to++ = unit * kUnitKeys < next.high ? UnitOf(call, next_tile, unit, true) + (is_last ? call.place.head_bytes : 0)
-                                         : source->units[first];
-  }
-}
-
 PLAIT_INLINE F32 LoadFirstNumbers(const float* from, size_t count) { return LoadFirst(from, count); }
-PLAIT_INLINE F32 LoadFirstNumbers(const uint16_t* from, size_t count) {
-  if (count == kLanes) return LoadF16(from);
-  uint16_t padded[kLanes] = {};
+template <typename Number>
+PLAIT_INLINE F32 LoadFirstNumbers(const Number* from, size_t count) {
+  if (count == kLanes) return LoadNumber(from);
+  Number padded[kLanes] = {};
   for (size_t i = 0; i < count; ++i) padded[i] = from[i];
-  return LoadF16(padded);
+  return LoadNumber(padded);
 }
 
 // One block's keys into panels. Keys of a block lie beside each other, and so do those of a piece.
@@ -279,7 +171,7 @@ PLAIT_INLINE void ScoreRowsOf(const Walk& walk, const TileSource<Number>& source
     for (size_t p = 0; p < pieces; ++p) score.keys[p] = source.pieces[piece + p];
     if constexpr (kAsksAhead<Number>) {
       for (size_t i = 0; i < kMostPieces / 2; ++i) {
-        score.ahead[i] = source.units[piece * kPiece / kUnitKeys + i + kUnitsAhead];
+        score.ahead[i] = source.units.at[piece * kPiece / kUnitKeys + i + kUnitsAhead];
       }
     }
     score.s = scores + piece * kPiece;
@@ -315,20 +207,6 @@ PLAIT_INLINE void AddValuesOf(const TileSource<Number>& source, const uint8_t* c
   }
 }
 
-// Gives the tile's (m, l, o) of one row to whoever wants it.
-PLAIT_INLINE void Deliver(const Walk& walk, size_t stacked, size_t tile, TileSum sum, const float* tile_o) {
-  const AttendCall& call = walk.call;
-  if (call.partials == nullptr) {
-    const size_t width = walk.value_width;
-    return MergeTile(sum, tile_o, walk.scratch.running + stacked, walk.scratch.o + stacked * width, width);
-  }
-  const size_t width = call.place.head_dim_v;
-  float* to = call.partials + ((tile - call.first_tile) * walk.num_stacked + stacked) * (2 + width);
-  to[0] = sum.max;
-  to[1] = sum.sum;
-  for (size_t c = 0; c < width; ++c) to[2 + c] = tile_o[c];
-}
-
 // Weights, sums and values of `rows` <= kValueRows stacked rows whose scores are there.
 template <typename Number>
 PLAIT_INLINE void FinishRows(const Walk& walk, const TileSource<Number>& source, size_t tile, size_t stacked,
@@ -348,7 +226,7 @@ PLAIT_INLINE void FinishRows(const Walk& walk, const TileSource<Number>& source,
   while (begin < end && IsEmpty(seen[begin])) ++begin;
   while (begin < end && IsEmpty(seen[end - 1])) --end;
   if (begin < end) {
-    AddValuesOf(source, source.units + source.num_units + kUnitsAhead, scores + begin * kKeyTile, seen + begin,
+    AddValuesOf(source, source.units.at + source.units.count + kUnitsAhead, scores + begin * kKeyTile, seen + begin,
                 end - begin, walk.value_width, tile_o + begin * walk.value_width);
   }
   for (size_t r = 0; r < rows; ++r) {
@@ -394,7 +272,7 @@ void AttendTiles(const Walk& walk) {
       TileSource<Number> source;
       PlaceTile(walk, tile, seen, &source);
       if constexpr (kAsksAhead<Number>) {
-        if (!IsEmpty(seen)) PlaceUnits(walk, tile, seen, &source);
+        if (!IsEmpty(seen)) PlaceUnits(walk, UnitsOf(walk.call.place), tile, seen, &source.units);
       }
       AttendTile(walk, groups, source, tile);
     } else {
@@ -432,10 +310,19 @@ void Attend(const AttendCall& call, uint8_t* scratch) {
     const size_t head = call.kv_head * call.group + i % call.group;
     Begin(call.sinks, head, walk.scratch.running + i, walk.scratch.o + i * walk.value_width, width);
   }
-  if (call.place.type == CacheType::kF16) {
-    AttendTiles<uint16_t>(walk);
-  } else {
-    AttendTiles<float>(walk);
+  switch (call.place.type) {
+    case CacheType::kF32:
+      AttendTiles<float>(walk);
+      break;
+    case CacheType::kF16:
+      AttendTiles<Half>(walk);
+      break;
+    case CacheType::kBf16:
+      AttendTiles<Bfloat>(walk);
+      break;
+    case CacheType::kInt8:
+      AttendTilesInt8(walk);
+      break;
   }
   for (size_t i = 0; i < walk.num_stacked && !is_part; ++i) {
     const Running& running = walk.scratch.running[i];

@@ -1,6 +1,6 @@
 // Writing keys and values into cache blocks.
 //
-// Owns the transposition of keys: token-contiguous K[d][tokens], then V[tokens][d]. Reading them is attention.cc's.
+// Owns the transposition of keys into the layout of ops/cache_layout.h. Reading them is attention.cc's.
 // Invariant: a number is rounded to the cache's type once, to nearest with ties to even, and nothing but the rows'
 // own slots is written.
 
@@ -8,7 +8,9 @@
 #include <cstdint>
 
 #include "ops/kernels.h"
+#include "ops/targets/attention_tiles.h"
 #include "ops/targets/functions.h"
+#include "ops/targets/quantize.h"
 #include "ops/targets/simd.h"
 
 namespace plait::PLAIT_TARGET {
@@ -25,10 +27,14 @@ PLAIT_INLINE void Round(const float* from, size_t count, float* to) {
   for (; c < count; ++c) to[c] = from[c];
 }
 
-PLAIT_INLINE void Round(const float* from, size_t count, uint16_t* to) {
+PLAIT_INLINE void Round(const float* from, size_t count, Half* to) {
   size_t c = 0;
-  for (; c + kLanes <= count; c += kLanes) StoreF16(to + c, Load(from + c));
-  for (; c < count; ++c) to[c] = F16Of(from[c]);
+  for (; c + kLanes <= count; c += kLanes) StoreF16(&to[c].bits, Load(from + c));
+  for (; c < count; ++c) to[c].bits = F16Of(from[c]);
+}
+
+PLAIT_INLINE void Round(const float* from, size_t count, Bfloat* to) {
+  for (size_t c = 0; c < count; ++c) to[c].bits = FloatToBf16(from[c]);
 }
 
 // k[row * stride + d] to keys[d * tokens + row], for `rows` rows.
@@ -69,13 +75,50 @@ void WriteRows(const CacheWriteCall& call) {
   }
 }
 
+// One head of one token, in 8 bits.
+void WriteInt8(const CachePlace& place, uint8_t* head, size_t inside, const float* k, const float* v) {
+  const size_t tokens = place.tokens_per_block;
+  int8_t values[kMaxInt8Width];
+  const float key_scale = RoundToInt8(k, place.head_dim_k, values);
+  for (size_t d = 0; d < place.head_dim_k; ++d) {
+    head[(d / 4 * tokens + inside) * 4 + d % 4] = static_cast<uint8_t>(values[d] + 128);
+  }
+  uint8_t* scales = head + KeyScalesAt(place.type, place.head_dim_k, tokens);
+  __builtin_memcpy(scales + inside * sizeof(float), &key_scale, sizeof(float));
+  const float value_scale = RoundToInt8(v, place.head_dim_v, values);
+  int8_t* to = reinterpret_cast<int8_t*>(head + ValuesAt(place.type, place.head_dim_k, tokens)) +
+               inside / 2 * 2 * StoredWidth(place.type, place.head_dim_v) + inside % 2;
+  for (size_t c = 0; c < place.head_dim_v; ++c) to[2 * c] = values[c];
+  scales = head + ValueScalesAt(place.type, place.head_dim_k, place.head_dim_v, tokens);
+  __builtin_memcpy(scales + inside * sizeof(float), &value_scale, sizeof(float));
+}
+
+void WriteRowsInt8(const CacheWriteCall& call) {
+  const CachePlace& place = call.place;
+  for (size_t row = 0; row < call.num_rows; ++row) {
+    const size_t slot = call.start + row;
+    const size_t entry = slot / place.tokens_per_block;
+    uint8_t* block = place.pool + static_cast<size_t>(call.table[entry]) * place.block_bytes + place.layer_offset;
+    for (size_t head = 0; head < place.kv_heads; ++head) {
+      WriteInt8(place, block + head * place.head_bytes, slot % place.tokens_per_block,
+                call.k + row * call.k_stride + head * place.head_dim_k,
+                call.v + row * call.v_stride + head * place.head_dim_v);
+    }
+  }
+}
+
 }  // namespace
 
 void WriteCache(const CacheWriteCall& call) {
-  if (call.place.type == CacheType::kF16) {
-    WriteRows<uint16_t>(call);
-  } else {
-    WriteRows<float>(call);
+  switch (call.place.type) {
+    case CacheType::kF32:
+      return WriteRows<float>(call);
+    case CacheType::kF16:
+      return WriteRows<Half>(call);
+    case CacheType::kBf16:
+      return WriteRows<Bfloat>(call);
+    case CacheType::kInt8:
+      return WriteRowsInt8(call);
   }
 }
 

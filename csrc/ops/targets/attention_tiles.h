@@ -47,17 +47,25 @@ inline constexpr size_t kKeysAtOnce = 128;
 inline constexpr size_t kKeysAtOnce = 64;
 #endif
 
-PLAIT_INLINE F32 LoadNumber(const float* from) { return Load(from); }
-PLAIT_INLINE F32 LoadNumber(const uint16_t* from) { return LoadF16(from); }
+// Numbers of 16 bits, as caches hold them.
+struct Half {
+  uint16_t bits;
+};
+struct Bfloat {
+  uint16_t bits;
+};
 
-// Blocks are read in the order of a table, which no prefetcher of a processor knows. So memory is asked for in units of
-// so many keys' K, or V, line by line while units before it are worked on.
+PLAIT_INLINE F32 LoadNumber(const float* from) { return Load(from); }
+PLAIT_INLINE F32 LoadNumber(const Half* from) { return LoadF16(&from->bits); }
+PLAIT_INLINE F32 LoadNumber(const Bfloat* from) { return LoadBf16(&from->bits); }
+
+// Keys of a unit of memory that is asked for before its time (attention_walk.h).
 inline constexpr size_t kUnitKeys = 2 * kPiece;
 inline constexpr size_t kLineBytes = 64;
 
 PLAIT_INLINE void AskFor(const uint8_t* line) { __builtin_prefetch(line, 0, 3); }
 
-// Numbers of half precision lie in blocks; floats, as a rule, in scratch.
+// Numbers of 16 bits lie in blocks; floats, as a rule, in scratch.
 template <typename Number>
 inline constexpr bool kAsksAhead = sizeof(Number) == sizeof(uint16_t);
 
@@ -132,13 +140,12 @@ void Score(const ScoreCall<Number>& call, size_t rows, size_t pieces) {
   if constexpr (kRows > 1) return Score<kRows - 1>(call, rows, pieces);
 }
 
-// -inf in the lanes of keys outside [low, high), the first lane being key `first`.
-PLAIT_INLINE F32 Hidden(F32 s, size_t first, size_t low, size_t high) {
+// `nothing` in the lanes of keys outside [low, high), the first lane being key `first`.
+PLAIT_INLINE F32 Hidden(F32 s, size_t first, size_t low, size_t high, F32 nothing) {
   static constexpr float kCount[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const F32 lane = Load(kCount);
   const float below = static_cast<float>(static_cast<ptrdiff_t>(low) - static_cast<ptrdiff_t>(first));
   const float above = static_cast<float>(static_cast<ptrdiff_t>(high) - static_cast<ptrdiff_t>(first));
-  const F32 nothing = Broadcast(-__builtin_inff());
   return Select(Less(lane, Broadcast(below)), nothing, Select(Less(lane, Broadcast(above)), s, nothing));
 }
 
@@ -161,7 +168,7 @@ TileSum WeighKeys(float* s, size_t low, size_t high, float softcap) {
       const size_t first = key + v * kLanes;
       F32 x = Load(s + first);
       if constexpr (kIsCapped) x = Mul(Broadcast(softcap), Tanh(Div(x, Broadcast(softcap))));
-      if (is_edge) x = Hidden(x, first, low, high);
+      if (is_edge) x = Hidden(x, first, low, high, nothing);
       if (is_edge || kIsCapped) Store(s + first, x);
       max[v] = Max(max[v], x);
     }

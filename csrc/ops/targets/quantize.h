@@ -1,4 +1,4 @@
-// Quantisation of one group of activations, for whoever has the floats at hand.
+// Quantisation of one group of activations or one vector, for whoever has the floats at hand.
 //
 // Owns the rule, docs/adr/0006-number-schemes.md: scale = max|x| / 127, values = x * (127 / max|x|) rounded to nearest
 // with ties to even. Groups whose largest magnitude is below 2^-100 are zero, with scale zero; groups with an infinity
@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "formats/scheme.h"
+#include "ops/targets/math_lanes.h"
 #include "ops/targets/simd.h"
 
 namespace plait::PLAIT_TARGET {
@@ -115,6 +116,34 @@ PLAIT_INLINE void QuantizeGroup(const float* x, QuantizedGroup& to) {
   for (size_t i = 0; i < kGroupSize; ++i) to.values[i] = 0;
   to.scale = to.total = bits >= kInfinityBits ? __builtin_nanf("") : 0.0f;
   to.sum = to.first_sum = 0;
+}
+
+// Quantises x[0 .. count) by the same rule, with one scale for all, and returns it.
+PLAIT_INLINE float RoundToInt8(const float* x, size_t count, int8_t* values) {
+  F32 largest = Zero();
+  F32 faults = Zero();  // stays zero while numbers are finite
+  for (size_t i = 0; i < count; i += kLanes) {
+    const F32 some = LoadFirst(x + i, count - i < kLanes ? count - i : kLanes);
+    largest = Max(largest, Max(some, Sub(Zero(), some)));
+    faults = Fma(some, Zero(), faults);
+  }
+  float max = LargestLane(largest);
+  float lanes[kLanes];
+  Store(lanes, faults);
+  bool is_finite = true;
+  for (size_t i = 0; i < kLanes; ++i) is_finite = is_finite && lanes[i] == 0.0f;
+  const bool is_some = is_finite && max >= FloatOf(kLeastMaximumBits);
+  const float factor = is_some ? 127.0f / max : 0.0f;
+  for (size_t i = 0; i < count; i += kLanes) {
+    const size_t left = count - i < kLanes ? count - i : kLanes;
+    int32_t rounded[kLanes] = {};
+    if (is_some) {
+      const I32 some = RoundToInt(Mul(LoadFirst(x + i, left), Broadcast(factor)));
+      __builtin_memcpy(rounded, &some, sizeof(rounded));
+    }
+    for (size_t lane = 0; lane < left; ++lane) values[i + lane] = static_cast<int8_t>(rounded[lane]);
+  }
+  return is_some ? max / 127.0f : is_finite ? 0.0f : __builtin_nanf("");
 }
 
 }  // namespace plait::PLAIT_TARGET

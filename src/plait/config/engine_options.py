@@ -61,7 +61,7 @@ class EngineOptions:
         "auto",
         parse_text,
         "numbers of the KV cache; auto: f16 on native, f32 on reference",
-        choices=("auto", "f16", "f32"),
+        choices=("auto", "f32", "f16", "bf16", "int8"),
     )
     cache_dir: Path = option(DEFAULT_CACHE_DIR, parse_path, "where fetched models are kept", metavar="DIR")
     kv_cache_memory: int | None = option(

@@ -8,6 +8,7 @@ pool and its page is b // blocks_per_page.
 A block is contiguous, layer after layer:
 
     attention block   for slot in layers: for head in KV heads:  K[head_dim_k][tokens]  then  V[tokens][head_dim_v]
+                      (of 8 bits: csrc/ops/cache_layout.h)
     embedding block   tokens x width in the same form: K[width][tokens], no V
     state block       for slot in layers: part after part of the state (one sequence's state, no tokens)
 """
@@ -19,6 +20,7 @@ from math import lcm
 
 from plait.core.errors import InvariantError, UsageError
 from plait.core.ids import BlockId, GroupId
+from plait.model.cache_type import INT8_TOKENS, CacheType
 from plait.model.ops import KEY_TILE
 from plait.model.program import CacheGroup, Program
 
@@ -29,19 +31,19 @@ class GroupLayout:
 
     group: CacheGroup
     tokens_per_block: int
-    dtype_bytes: int
+    cache_type: CacheType
     num_blocks: int
     """As many as fit if every page were lent to this group."""
 
     @property
     def head_bytes(self) -> int:
         """One KV head of one layer: K, then V."""
-        return self.tokens_per_block * (self.group.head_dim_k + self.group.head_dim_v) * self.dtype_bytes
+        return self.tokens_per_block * head_token_bytes(self.group, self.cache_type)
 
     @property
     def layer_bytes(self) -> int:
         if self.group.is_state:
-            return sum(self.group.state_parts) * self.dtype_bytes
+            return sum(self.group.state_parts) * self.cache_type.number_bytes
         return self.group.num_kv_heads * self.head_bytes
 
     @property
@@ -58,11 +60,11 @@ class GroupLayout:
 
     def v_offset(self, slot: int, head: int) -> int:
         """Byte inside a block of V[tokens_per_block][head_dim_v]: element (t, d) is number t * head_dim_v + d."""
-        return self.k_offset(slot, head) + self.tokens_per_block * self.group.head_dim_k * self.dtype_bytes
+        return self.k_offset(slot, head) + self.tokens_per_block * self.cache_type.vector_bytes(self.group.head_dim_k)
 
     def state_offset(self, slot: int, part: int) -> int:
         """Byte inside a block of a part of a layer's state."""
-        return slot * self.layer_bytes + sum(self.group.state_parts[:part]) * self.dtype_bytes
+        return slot * self.layer_bytes + sum(self.group.state_parts[:part]) * self.cache_type.number_bytes
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold the first `num_tokens` tokens of a sequence; a state takes one, however many there are."""
@@ -105,8 +107,8 @@ def plan_layout(
     *,
     memory_bytes: int,
     tokens_per_block: int = 32,
-    dtype_bytes: int = 4,
-    state_dtype_bytes: int = 4,
+    cache_type: CacheType = CacheType.F32,
+    state_type: CacheType = CacheType.F32,
     blocks_per_page_min: int = 1,
 ) -> CacheLayout:
     """Cut `memory_bytes` into pages for the program's groups.
@@ -117,9 +119,14 @@ def plan_layout(
     """
     if tokens_per_block < 1 or KEY_TILE % tokens_per_block:
         raise UsageError(f"{tokens_per_block} tokens per block do not divide {KEY_TILE}; use a power of two up to that")
-    sized = [_group_layout(group, tokens_per_block, dtype_bytes, state_dtype_bytes) for group in program.cache_groups]
+    sized = [_group_layout(group, tokens_per_block, cache_type, state_type) for group in program.cache_groups]
     if not sized:
         return CacheLayout(0, 0, ())
+    if cache_type is CacheType.INT8 and tokens_per_block % INT8_TOKENS:
+        raise UsageError(
+            f"{tokens_per_block} tokens per block are too few for a cache of int8, whose blocks hold {INT8_TOKENS}, or "
+            f"a multiple of that; use --block-size {INT8_TOKENS}, or another --kv-cache-dtype"
+        )
     common = lcm(*(layout.block_bytes for layout in sized))
     smallest = min(layout.block_bytes for layout in sized)
     page_bytes = common * max(1, -(-blocks_per_page_min * smallest // common))
@@ -133,13 +140,29 @@ def plan_layout(
         page_bytes,
         num_pages,
         tuple(
-            GroupLayout(s.group, s.tokens_per_block, s.dtype_bytes, num_pages * (page_bytes // s.block_bytes))
+            GroupLayout(s.group, s.tokens_per_block, s.cache_type, num_pages * (page_bytes // s.block_bytes))
             for s in sized
         ),
     )
 
 
-def _group_layout(group: CacheGroup, tokens_per_block: int, dtype_bytes: int, state_dtype_bytes: int) -> GroupLayout:
+def head_token_bytes(group: CacheGroup, cache_type: CacheType) -> int:
+    """What one token takes in one KV head of one layer."""
+    return cache_type.vector_bytes(group.head_dim_k) + cache_type.vector_bytes(group.head_dim_v)
+
+
+def token_bytes(program: Program, cache_type: CacheType) -> int:
+    """What one token takes in all caches of keys and values of a program."""
+    return sum(
+        group.num_layers * group.num_kv_heads * head_token_bytes(group, cache_type)
+        for group in program.cache_groups
+        if not group.is_state
+    )
+
+
+def _group_layout(
+    group: CacheGroup, tokens_per_block: int, cache_type: CacheType, state_type: CacheType
+) -> GroupLayout:
     if group.is_state:
-        return GroupLayout(group, 0, state_dtype_bytes, 0)
-    return GroupLayout(group, tokens_per_block, dtype_bytes, 0)
+        return GroupLayout(group, 0, state_type, 0)
+    return GroupLayout(group, tokens_per_block, cache_type, 0)

@@ -19,6 +19,7 @@ from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
 from plait.exec.simulated import SimulatedExecutor
 from plait.model.cache_layout import plan_layout
+from plait.model.cache_type import CacheType
 from plait.model.cost import Formats
 from plait.model.program import Program
 
@@ -33,7 +34,7 @@ class ReplicaSpec:
     hardware: HardwareSpec
     cache_bytes: int
     """Memory of the cache pool."""
-    cache_dtype_bytes: int = 2
+    cache_type: CacheType = CacheType.F16
     tokens_per_block: int = 32
     max_step_tokens: int = 512
     max_rows: int = 64
@@ -51,7 +52,7 @@ def replica(spec: ReplicaSpec) -> Callable[[Clock, Ports], Engine]:
             spec.program,
             memory_bytes=spec.cache_bytes,
             tokens_per_block=spec.tokens_per_block,
-            dtype_bytes=spec.cache_dtype_bytes,
+            cache_type=spec.cache_type,
         )
         cost = RooflineModel(spec.program, spec.formats, spec.hardware, alpha=spec.alpha)
         executor = SimulatedExecutor(_info(spec), slots_of(layout), clock, cost, any_tokens(spec.program.vocab_size))

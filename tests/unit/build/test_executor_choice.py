@@ -9,6 +9,7 @@ from tests.unit.model.programs import SMOLLM2
 from plait.build import ExecutorChoice, choose_executor
 from plait.config.engine_options import EngineOptions
 from plait.core.errors import ModelError, UsageError
+from plait.model.cache_type import CacheType
 from plait.model.llama import llama_program
 
 LLAMA = llama_program(SMOLLM2)
@@ -21,17 +22,18 @@ def options(executor: str = "auto", cache: str = "auto") -> EngineOptions:
 
 
 def test_left_open_it_is_native_with_a_cache_of_halves() -> None:
-    assert choose_executor(options(), LLAMA, None) == ExecutorChoice(True, "f16")
-    assert choose_executor(options(cache="f32"), LLAMA, None) == ExecutorChoice(True, "f32")
+    assert choose_executor(options(), LLAMA, None) == ExecutorChoice(True, CacheType.F16)
+    assert choose_executor(options(cache="int8"), LLAMA, None) == ExecutorChoice(True, CacheType.INT8)
+    assert choose_executor(options(cache="f32"), LLAMA, None) == ExecutorChoice(True, CacheType.F32)
 
 
 def test_the_reference_is_taken_when_it_was_asked_for() -> None:
-    assert choose_executor(options("reference"), LLAMA, None) == ExecutorChoice(False, "f32")
+    assert choose_executor(options("reference"), LLAMA, None) == ExecutorChoice(False, CacheType.F32)
 
 
 def test_without_the_native_runtime_it_is_the_reference_and_says_why_and_what_to_do() -> None:
     choice = choose_executor(options(), LLAMA, MISSING)
-    assert (choice.is_native, choice.cache_dtype) == (False, "f32")
+    assert (choice.is_native, choice.cache_type) == (False, CacheType.F32)
     (note,) = choice.notes
     assert MISSING in note
     assert "reinstall with a C++ compiler" in note
@@ -62,6 +64,7 @@ def test_the_reference_has_no_instructions_to_choose_from() -> None:
 
 
 @pytest.mark.parametrize("missing", [None, MISSING])
-def test_the_reference_has_no_cache_of_halves(missing: str | None) -> None:
-    with pytest.raises(UsageError, match="--kv-cache-dtype is f16 but the reference executor keeps f32 only"):
-        choose_executor(options("reference" if missing is None else "auto", "f16"), LLAMA, missing)
+@pytest.mark.parametrize("numbers", ["f16", "bf16", "int8"])
+def test_the_reference_has_no_cache_of_fewer_bits(numbers: str, missing: str | None) -> None:
+    with pytest.raises(UsageError, match=f"--kv-cache-dtype is {numbers} but the reference executor keeps f32 only"):
+        choose_executor(options("reference" if missing is None else "auto", numbers), LLAMA, missing)

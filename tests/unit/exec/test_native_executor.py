@@ -26,8 +26,9 @@ from plait.core.step import BlockGrant, Chunk, Join, OutputKind, Outputs, SeqRes
 from plait.exec.native import tape
 from plait.model.builder import ProgramBuilder
 from plait.model.cache_layout import CacheLayout, plan_layout
+from plait.model.cache_type import INT8_TOKENS, CacheType
 from plait.model.ops import Activation, ValueId
-from plait.model.program import Program
+from plait.model.program import CacheGroup, GroupKind, Program
 from plait.model.rope import RopeSpec
 from plait.weights import formats
 from plait.weights.formats import WeightFormat
@@ -58,13 +59,17 @@ def run(executor: NativeExecutor, plan: StepPlan) -> StepResult:
 
 
 def scored(
-    program: Program, table: WeightTable, cuts: tuple[int, ...] = odd.CUTS, dtype_bytes: int = 4, **config: object
+    program: Program,
+    table: WeightTable,
+    cuts: tuple[int, ...] = odd.CUTS,
+    cache_type: CacheType = CacheType.F32,
+    **config: object,
 ) -> Floats:
     """Logits behind every token of TEXT, computed in chunks."""
     seen: list[Floats] = []
     made = NativeConfig(WORKERS, poison=True, observe_logits=lambda _, z: seen.append(z), **config)  # type: ignore[arg-type]
     executor = NativeExecutor(made)
-    executor.load({"step": program}, table, layout_of(program, dtype_bytes))
+    executor.load({"step": program}, table, layout_of(program, cache_type))
     for step, (start, end) in enumerate(pairwise(cuts)):
         rows = Outputs(0, end - start, OutputKind.LOGPROBS, (0,) * (end - start))
         chunk = Chunk(SeqId(0), start, end - start, TEXT[start:end], outputs=(rows,))
@@ -73,8 +78,9 @@ def scored(
     return np.concatenate(seen)
 
 
-def layout_of(program: Program, dtype_bytes: int = 4) -> CacheLayout:
-    return plan_layout(program, memory_bytes=1 << 18, tokens_per_block=4, dtype_bytes=dtype_bytes)
+def layout_of(program: Program, cache_type: CacheType = CacheType.F32) -> CacheLayout:
+    size = INT8_TOKENS if cache_type is CacheType.INT8 else 4
+    return plan_layout(program, memory_bytes=1 << 18, tokens_per_block=size, cache_type=cache_type)
 
 
 def plan(step: int, *chunks: Chunk) -> StepPlan:
@@ -242,22 +248,25 @@ MIXED = {
 
 
 @pytest.mark.parametrize("form", MIXED, ids=lambda one: one.name)
-@pytest.mark.parametrize("dtype_bytes", [2, 4])
-def test_bits_do_not_depend_on_chunks_blocks_of_work_or_instructions(dtype_bytes: int, form: WeightFormat) -> None:
+@pytest.mark.parametrize("cache_type", list(CacheType))
+def test_bits_do_not_depend_on_chunks_blocks_of_work_or_instructions(cache_type: CacheType, form: WeightFormat) -> None:
     program = decoder_for(form)
     table = table_in(program, form, **MIXED[form])
-    expected = scored(program, table, dtype_bytes=dtype_bytes)
+    expected = scored(program, table, cache_type=cache_type)
     for target in _native.targets():
         for seed, cuts in ((0, (0, 11)), (3, (0, 1, 2, 3, 11)), (9, odd.CUTS)):
-            given = scored(program, table, cuts, dtype_bytes, target=target, blocking_seed=seed)
+            given = scored(program, table, cuts, cache_type, target=target, blocking_seed=seed)
             assert np.array_equal(given.view(np.uint32), expected.view(np.uint32)), (target, seed)
 
 
-def test_a_cache_of_halves_is_another_number_scheme() -> None:
+@pytest.mark.parametrize(
+    ("cache_type", "bound"), [(CacheType.F16, 2e-3), (CacheType.BF16, 1e-2), (CacheType.INT8, 2e-2)]
+)
+def test_every_type_of_cache_is_another_number_scheme(cache_type: CacheType, bound: float) -> None:
     program = decoder()
     table = table_in(program, formats.F32)
-    whole, halves = scored(program, table), scored(program, table, dtype_bytes=2)
-    assert 0 < np.abs(whole - halves).max() < 2e-3 * np.abs(whole).max()
+    exact, given = scored(program, table), scored(program, table, cache_type=cache_type)
+    assert 0 < np.abs(exact - given).max() < bound * np.abs(exact).max()
 
 
 # What it says, and what it refuses
@@ -286,10 +295,10 @@ def test_it_promises_bits_and_names_its_numbers(executor: NativeExecutor) -> Non
     assert info.fingerprint.endswith("-" + "0" * 16)
 
 
-def fingerprint_of(form: WeightFormat, dtype_bytes: int = 4, **config: object) -> str:
+def fingerprint_of(form: WeightFormat, cache_type: CacheType = CacheType.F32, **config: object) -> str:
     program = decoder()
     made = NativeExecutor(NativeConfig(WORKERS, **config))  # type: ignore[arg-type]
-    made.load({"step": program}, table_in(program, form), layout_of(program, dtype_bytes))
+    made.load({"step": program}, table_in(program, form), layout_of(program, cache_type))
     made.close()
     return made.info.fingerprint
 
@@ -297,7 +306,7 @@ def fingerprint_of(form: WeightFormat, dtype_bytes: int = 4, **config: object) -
 def test_fingerprints_differ_where_bits_do_and_nowhere_else() -> None:
     known = fingerprint_of(formats.Q8_0)
     for other in (
-        fingerprint_of(formats.Q8_0, dtype_bytes=2),
+        fingerprint_of(formats.Q8_0, cache_type=CacheType.F16),
         fingerprint_of(formats.Q4_0),
         fingerprint_of(formats.Q8_0, dtype=WeightDtype.F32),
     ):
@@ -414,12 +423,14 @@ def test_a_program_with_an_operation_it_does_not_have_is_refused_by_name() -> No
         NativeExecutor(NativeConfig(WORKERS)).load({"step": program}, odd.table_of({}), layout_of(decoder()))
 
 
-def test_a_cache_of_eight_byte_numbers_is_refused() -> None:
+def test_a_cache_of_anything_but_keys_and_values_is_refused() -> None:
     program = decoder()
-    with pytest.raises(ModelError, match="with 8 bytes a number; the native executor keeps keys and values of 2 or 4"):
-        NativeExecutor(NativeConfig(WORKERS)).load(
-            {"step": program}, table_in(program, formats.F32), layout_of(program, 8)
-        )
+    layout = layout_of(program)
+    states = CacheGroup(GroupId(0), "states", GroupKind.STATE, 1, state_parts=(8,))
+    refused = replace(layout, groups=(replace(layout.groups[0], group=states),), page_bytes=32)
+    refused = replace(refused, groups=(replace(refused.groups[0], num_blocks=refused.num_pages),))
+    with pytest.raises(ModelError, match="cache group states is state; the native executor keeps keys and values only"):
+        NativeExecutor(NativeConfig(WORKERS)).load({"step": program}, table_in(program, formats.F32), refused)
 
 
 # The border
@@ -449,7 +460,7 @@ def test_seats_stay_with_their_runtime(executor: NativeExecutor) -> None:
     told = first_plan(chunk_of(3))
     (join,) = told.roster
     other = NativeExecutor(NativeConfig((-1,)))
-    other.load({"step": decoder()}, table_in(decoder(), formats.F32), layout_of(decoder(), 4))
+    other.load({"step": decoder()}, table_in(decoder(), formats.F32), layout_of(decoder()))
     stranger = other._loaded().runtime.join(join)
     runtime = executor._loaded().runtime
     with pytest.raises(ValueError, match="a seat of another runtime"):

@@ -19,6 +19,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 
+from plait.model.cache_type import CacheType
 from plait.core.clock import RealClock
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.sampling import SamplingParams
@@ -41,7 +42,7 @@ def resident():
 file = read_gguf(Path(sys.argv[1]))
 program = build_program(config_from_gguf(file.metadata, file.tensors.keys()))
 weights = load_gguf_weights(file, expected_weights(program), "0" * 64)
-layout = plan_layout(program, memory_bytes=1 << 30, tokens_per_block=BLOCK, dtype_bytes=2)
+layout = plan_layout(program, memory_bytes=1 << 30, tokens_per_block=BLOCK, cache_type=CacheType.F16)
 before = resident()
 executor = NativeExecutor(NativeConfig((-1, -1), max_step_tokens=CHUNK))
 executor.load({"step": program}, weights, layout)

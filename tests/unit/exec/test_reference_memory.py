@@ -11,6 +11,7 @@ from plait.core.ids import BlockId, GroupId
 from plait.core.step import Move
 from plait.exec.reference.memory import CacheMemory
 from plait.model.cache_layout import CacheLayout, GroupLayout
+from plait.model.cache_type import CacheType
 from plait.model.program import CacheGroup, GroupKind
 
 Floats = npt.NDArray[np.float32]
@@ -25,10 +26,10 @@ def group(
     return CacheGroup(GroupId(index), f"group {index}", kind, layers, heads, width_k, width_v, window)
 
 
-def layout(*groups: CacheGroup, num_pages: int = 4, dtype_bytes: int = 4) -> CacheLayout:
-    sized = [GroupLayout(one, SIZE, dtype_bytes, 0) for one in groups]
+def layout(*groups: CacheGroup, num_pages: int = 4, cache_type: CacheType = CacheType.F32) -> CacheLayout:
+    sized = [GroupLayout(one, SIZE, cache_type, 0) for one in groups]
     page_bytes = int(np.lcm.reduce([one.block_bytes for one in sized]))
-    placed = [GroupLayout(one.group, SIZE, dtype_bytes, num_pages * (page_bytes // one.block_bytes)) for one in sized]
+    placed = [GroupLayout(one.group, SIZE, cache_type, num_pages * (page_bytes // one.block_bytes)) for one in sized]
     return CacheLayout(page_bytes, num_pages, tuple(placed))
 
 
@@ -183,11 +184,11 @@ def test_a_poisoned_pool_holds_no_number_at_all() -> None:
 @pytest.mark.parametrize(
     "refused",
     [
-        layout(group(0, 1, 1, 4, 4), dtype_bytes=2),
-        layout(CacheGroup(GroupId(0), "states", GroupKind.STATE, 1, state_parts=(8,)), dtype_bytes=4),
+        layout(group(0, 1, 1, 4, 4), cache_type=CacheType.F16),
+        layout(CacheGroup(GroupId(0), "states", GroupKind.STATE, 1, state_parts=(8,)), cache_type=CacheType.F32),
     ],
     ids=["half precision", "states"],
 )
 def test_memory_that_it_does_not_keep_is_refused_by_name(refused: CacheLayout) -> None:
-    with pytest.raises(ModelError, match=r"cache group .* keeps float32 keys and values only"):
+    with pytest.raises(ModelError, match=r"cache group .* keeps keys and values of f32 only"):
         CacheMemory(refused)

@@ -20,6 +20,7 @@ from plait.core.step import BlockGrant, Chunk, Join, OutputKind, Outputs, StepPl
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
 from plait.model.builder import ProgramBuilder
 from plait.model.cache_layout import plan_layout
+from plait.model.cache_type import CacheType
 from plait.model.ops import Activation, EmbedSource, NormKind, PoolKind, Space, ValueId
 from plait.model.program import Program
 from plait.model.rope import RopeSpec
@@ -55,7 +56,7 @@ def load(program: Program, weights: Weights, seen: list[npt.NDArray[np.float32]]
     """An executor that keeps the logits of every step in `seen`."""
     config = ReferenceConfig(threaded=False, poison=True, observe_logits=lambda _, logits: seen.append(logits.copy()))
     executor = ReferenceExecutor(config, lambda: 0.0)
-    layout = plan_layout(program, memory_bytes=1 << 16, tokens_per_block=4, dtype_bytes=4)
+    layout = plan_layout(program, memory_bytes=1 << 16, tokens_per_block=4, cache_type=CacheType.F32)
     executor.load({"step": program}, table_of(weights), layout)
     return executor
 

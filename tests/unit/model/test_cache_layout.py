@@ -13,6 +13,7 @@ from tests.unit.model.programs import LLAMA_8B, SMOLLM2, encoder_program, hybrid
 from plait.core.errors import InvariantError, UsageError
 from plait.core.ids import BlockId, GroupId
 from plait.model.cache_layout import CacheLayout, GroupLayout, plan_layout
+from plait.model.cache_type import CacheType
 from plait.model.llama import llama_program
 from plait.model.program import CacheGroup, GroupKind, Program
 from plait.model.visibility import CAUSAL, window
@@ -22,23 +23,25 @@ MIB = 1 << 20
 
 def kv_layout(layers: int = 2, heads: int = 3, dim_k: int = 4, dim_v: int = 5, tokens: int = 8) -> GroupLayout:
     group = CacheGroup(GroupId(0), "full", GroupKind.FULL, layers, heads, dim_k, dim_v)
-    return GroupLayout(group, tokens_per_block=tokens, dtype_bytes=2, num_blocks=7)
+    return GroupLayout(group, tokens_per_block=tokens, cache_type=CacheType.F16, num_blocks=7)
 
 
 def state_layout(*parts: int) -> GroupLayout:
     group = CacheGroup(GroupId(0), "states", GroupKind.STATE, num_layers=3, state_parts=parts)
-    return GroupLayout(group, tokens_per_block=0, dtype_bytes=4, num_blocks=7)
+    return GroupLayout(group, tokens_per_block=0, cache_type=CacheType.F32, num_blocks=7)
 
 
 def test_smollm2_blocks_have_the_published_size() -> None:
-    layout = plan_layout(llama_program(SMOLLM2), memory_bytes=1024 * MIB, dtype_bytes=2)
+    layout = plan_layout(llama_program(SMOLLM2), memory_bytes=1024 * MIB, cache_type=CacheType.F16)
     assert layout.groups[0].block_bytes == 23_040 * 32
     assert layout.page_bytes == 23_040 * 32
     assert layout.num_pages == 1024 * MIB // (23_040 * 32)
 
 
 def test_llama_8b_blocks_have_the_published_size() -> None:
-    layout = plan_layout(llama_program(LLAMA_8B), memory_bytes=1024 * MIB, dtype_bytes=2, tokens_per_block=16)
+    layout = plan_layout(
+        llama_program(LLAMA_8B), memory_bytes=1024 * MIB, cache_type=CacheType.F16, tokens_per_block=16
+    )
     assert layout.groups[0].block_bytes == 131_072 * 16
 
 
@@ -100,7 +103,7 @@ def test_a_page_is_the_least_common_multiple_of_the_block_sizes() -> None:
 
 
 def test_every_group_could_fill_the_whole_pool() -> None:
-    layout = plan_layout(hybrid_program(), memory_bytes=MIB, tokens_per_block=4, dtype_bytes=2)
+    layout = plan_layout(hybrid_program(), memory_bytes=MIB, tokens_per_block=4, cache_type=CacheType.F16)
     assert layout.pool_bytes <= MIB < layout.pool_bytes + layout.page_bytes
     for group in layout.groups:
         assert group.num_blocks * group.block_bytes == layout.pool_bytes
@@ -108,11 +111,11 @@ def test_every_group_could_fill_the_whole_pool() -> None:
 
 
 def test_states_have_a_number_type_of_their_own() -> None:
-    layout = plan_layout(hybrid_program(), memory_bytes=MIB, dtype_bytes=2, state_dtype_bytes=4)
+    layout = plan_layout(hybrid_program(), memory_bytes=MIB, cache_type=CacheType.F16, state_type=CacheType.F32)
     states, images = layout.groups
-    assert (states.dtype_bytes, states.tokens_per_block) == (4, 0)
+    assert (states.cache_type, states.tokens_per_block) == (CacheType.F32, 0)
     assert states.block_bytes == 2 * (14 * 3 + 24) * 4
-    assert (images.dtype_bytes, images.tokens_per_block) == (2, 32)
+    assert (images.cache_type, images.tokens_per_block) == (CacheType.F16, 32)
     assert images.block_bytes == 32 * 8 * 2
 
 
@@ -161,3 +164,14 @@ def test_a_layout_that_contradicts_itself_is_our_fault() -> None:
         replace(layout, num_pages=5)
     with pytest.raises(InvariantError, match="layout of group 1 stands at 0"):
         replace(layout, groups=layout.groups[::-1])
+
+
+def test_a_cache_of_eight_bits_holds_whole_sixteens_and_a_scale_for_every_vector() -> None:
+    layout = plan_layout(llama_program(SMOLLM2), memory_bytes=1024 * MIB, cache_type=CacheType.INT8)
+    assert layout.groups[0].block_bytes == 32 * 30 * 3 * 2 * (64 + 4)
+    assert [CacheType.INT8.vector_bytes(width) for width in (0, 1, 16, 17, 80)] == [0, 20, 20, 36, 84]
+
+
+def test_blocks_of_eight_bits_have_sixteen_tokens_or_more() -> None:
+    with pytest.raises(UsageError, match=r"8 tokens per block are too few for a cache of int8.*use --block-size 16"):
+        plan_layout(llama_program(SMOLLM2), memory_bytes=MIB, tokens_per_block=8, cache_type=CacheType.INT8)

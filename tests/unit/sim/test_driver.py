@@ -19,6 +19,7 @@ from plait.cost.hardware import HardwareSpec
 from plait.cost.roofline import RooflineModel
 from plait.engine.inbox import Inbox
 from plait.model.cache_layout import plan_layout
+from plait.model.cache_type import CacheType
 from plait.model.config import ModelConfig
 from plait.model.cost import Formats
 from plait.model.families import build_program
@@ -172,7 +173,7 @@ def test_a_faster_device_is_faster() -> None:
 
 
 def test_cache_memory_is_used_as_laid_out() -> None:
-    layout = plan_layout(TINY, memory_bytes=SPEC.cache_bytes, tokens_per_block=32, dtype_bytes=2)
+    layout = plan_layout(TINY, memory_bytes=SPEC.cache_bytes, tokens_per_block=32, cache_type=CacheType.F16)
     assert layout.pool_bytes == SPEC.cache_bytes
 
 

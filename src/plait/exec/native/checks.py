@@ -13,12 +13,17 @@ from plait.core.errors import ModelError
 from plait.exec.native.drafts import SUPPORTED
 from plait.exec.native.tape import CacheCode
 from plait.model.cache_layout import CacheLayout, GroupLayout
+from plait.model.cache_type import CacheType
 from plait.model.ops import Attend, CacheWrite, Op, Sample, Space, op_name
 from plait.model.program import GroupKind, Program
 from plait.model.visibility import Reach
 
-CACHE_CODES: Final[Mapping[int, CacheCode]] = {4: CacheCode.F32, 2: CacheCode.F16}
-"""By bytes of a number."""
+CACHE_CODES: Final[Mapping[CacheType, CacheCode]] = {
+    CacheType.F32: CacheCode.F32,
+    CacheType.F16: CacheCode.F16,
+    CacheType.BF16: CacheCode.BF16,
+    CacheType.INT8: CacheCode.INT8,
+}
 _WAY_OUT: Final = "use --executor reference, or a model of another family"
 
 
@@ -38,10 +43,10 @@ def check_program(program: Program) -> None:
 
 def check_layout(layout: CacheLayout) -> None:
     for placed in layout.groups:
-        if placed.dtype_bytes not in CACHE_CODES or not _holds_keys(placed):
+        if not _holds_keys(placed):
             raise ModelError(
-                f"cache group {placed.group.name} is {placed.group.kind} with {placed.dtype_bytes} bytes a number; the "
-                f"native executor keeps keys and values of 2 or 4 bytes only; {_WAY_OUT}"
+                f"cache group {placed.group.name} is {placed.group.kind}; the native executor keeps keys and values "
+                f"only; {_WAY_OUT}"
             )
 
 

@@ -114,7 +114,7 @@ class NativeExecutor:
         check_layout(layout)
         schemes = schemes_of(program, weights, self._config.dtype)
         tape = lower(program, schemes)
-        codes = [CACHE_CODES[placed.dtype_bytes] for placed in layout.groups]
+        codes = [CACHE_CODES[placed.cache_type] for placed in layout.groups]
         self._fingerprint = fingerprint(weights.sha256, schemes.values(), codes, tape.ropes)
         limits = self._limits(program)
         # Packing lets the file's pages go, so whatever else is read comes before it.
@@ -283,7 +283,7 @@ def _group(placed: GroupLayout) -> tuple[int, ...]:
         group.num_kv_heads,
         group.head_dim_k,
         group.head_dim_v,
-        CACHE_CODES[placed.dtype_bytes],
+        CACHE_CODES[placed.cache_type],
     )
 
 

@@ -92,6 +92,8 @@ class ArithmeticCode(IntEnum):
 class CacheCode(IntEnum):
     F32 = 0
     F16 = 1
+    BF16 = 2
+    INT8 = 3
 
 
 NONE = -1

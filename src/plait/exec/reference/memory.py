@@ -17,6 +17,7 @@ from plait.core.errors import ModelError
 from plait.core.ids import BlockId, GroupId
 from plait.core.step import Move
 from plait.model.cache_layout import CacheLayout, GroupLayout
+from plait.model.cache_type import CacheType
 from plait.model.program import GroupKind
 
 Floats = npt.NDArray[np.float32]
@@ -85,10 +86,11 @@ class CacheMemory:
 
     def _views(self, placed: GroupLayout) -> tuple[Floats, Floats]:
         group, size = placed.group, placed.tokens_per_block
-        if group.kind not in (GroupKind.FULL, GroupKind.WINDOW, GroupKind.CHUNKED) or placed.dtype_bytes != FLOAT_BYTES:
+        holds_keys = group.kind in (GroupKind.FULL, GroupKind.WINDOW, GroupKind.CHUNKED)
+        if not holds_keys or placed.cache_type is not CacheType.F32:
             raise ModelError(
-                f"cache group {group.name} is {group.kind} with {placed.dtype_bytes} bytes a number; this executor "
-                "keeps float32 keys and values only"
+                f"cache group {group.name} is {group.kind} of {placed.cache_type}; this executor keeps keys and values "
+                "of f32 only"
             )
         key_span, value_span = group.head_dim_k * size, size * group.head_dim_v
         shape = (placed.num_blocks, group.num_layers, group.num_kv_heads, key_span + value_span)
