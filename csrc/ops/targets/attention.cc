@@ -217,7 +217,10 @@ PLAIT_INLINE void FinishRows(const Walk& walk, const TileSource<Number>& source,
   for (size_t r = 0; r < rows; ++r) {
     seen[r] = SeenByStacked(walk.call, stacked + r, tile);
     sums[r] = {-__builtin_inff(), 0.0f};
-    if (!IsEmpty(seen[r])) sums[r] = Weigh(scores + r * kKeyTile, seen[r].low, seen[r].high, walk.call.softcap);
+    if (IsEmpty(seen[r])) continue;
+    float* s = scores + r * kKeyTile;
+    sums[r] = walk.call.softcap == 0.0f ? Weigh<false>(s, seen[r].low, seen[r].high, 0.0f)
+                                        : Weigh<true>(s, seen[r].low, seen[r].high, walk.call.softcap);
   }
   for (size_t c = 0; c < rows * walk.value_width; c += kLanes) Store(tile_o + c, Zero());
   // Rows that see nothing of the tile are the first or the last ones.

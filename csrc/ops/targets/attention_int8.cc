@@ -26,7 +26,7 @@ struct Int8Tile {
   const uint8_t* keys[kTilePieces];
   const float* key_scales[kTilePieces];
   const float* value_scales[kTilePieces];
-  const int8_t* blocks[kTilePieces];
+  const int8_t* values[kTilePieces];
   TileUnits<kPiece, kUnitsAhead> units;
 };
 
@@ -38,15 +38,16 @@ UnitShape UnitsOf(const CachePlace& place) {
 void PlaceTile(const Walk& walk, size_t tile, Range seen, Int8Tile* to) {
   const CachePlace& place = walk.call.place;
   const size_t tokens = place.tokens_per_block;
+  const size_t width = StoredWidth(place.type, place.head_dim_v);
   const size_t values_at = ValuesAt(place.type, place.head_dim_k, tokens);
   const size_t scales_at = KeyScalesAt(place.type, place.head_dim_k, tokens);
   const size_t value_scales_at = ValueScalesAt(place.type, place.head_dim_k, place.head_dim_v, tokens);
   for (size_t b = seen.low / tokens; b * tokens < seen.high; ++b) {
     const uint8_t* head = HeadOf(walk.call, tile * (kKeyTile / tokens) + b);
-    to->blocks[b] = reinterpret_cast<const int8_t*>(head + values_at);
     for (size_t token = 0; token < tokens; token += kPiece) {
       const size_t piece = (b * tokens + token) / kPiece;
       to->keys[piece] = head + token * kQuad;
+      to->values[piece] = reinterpret_cast<const int8_t*>(head + values_at) + token * width;
       to->key_scales[piece] = reinterpret_cast<const float*>(head + scales_at) + token;
       to->value_scales[piece] = reinterpret_cast<const float*>(head + value_scales_at) + token;
     }
@@ -101,25 +102,26 @@ void ScoreRowsOf(const Walk& walk, const Int8Tile& tile, size_t stacked, size_t 
 
 // Weights, sums and values of `rows` <= kInt8ValueRows stacked rows whose scores are there.
 void FinishRows(const Walk& walk, const Int8Tile& source, size_t tile, size_t stacked, size_t rows, float* scores) {
-  const CachePlace& place = walk.call.place;
   const Range any = SeenByAny(walk.call, stacked, rows, tile);
   const Range all{any.low / kPiece * kPiece, RoundedUp(any.high, kPiece)};
   TileSum sums[kInt8ValueRows];
   float factors[kInt8ValueRows];
   for (size_t r = 0; r < rows; ++r) {
     const Range seen = SeenByStacked(walk.call, stacked + r, tile);
-    float* row = scores + r * kKeyTile;
-    sums[r] = {-__builtin_inff(), 0.0f};
-    if (!IsEmpty(seen)) sums[r] = Weigh(row, seen.low, seen.high, walk.call.softcap);
-    factors[r] = RoundWeights(row, source.value_scales, IsEmpty(seen) ? Range{all.high, all.high} : seen, all);
+    float* s = scores + r * kKeyTile;
+    const float softcap = walk.call.softcap;
+    const Int8Sum row = IsEmpty(seen)     ? NoWeights(s, all)
+                        : softcap == 0.0f ? WeighInt8<false>(s, source.value_scales, seen, all, softcap)
+                                          : WeighInt8<true>(s, source.value_scales, seen, all, softcap);
+    sums[r] = row.sum;
+    factors[r] = row.factor;
   }
   float* tile_o = walk.scratch.tile_o;
   if (IsEmpty(any)) {
     for (size_t c = 0; c < rows * walk.value_width; c += kLanes) Store(tile_o + c, Zero());
   } else {
-    const Int8ValueCall values{
-        scores,  source.blocks, place.tokens_per_block, walk.value_width,
-        factors, tile_o,        walk.value_width,       source.units.at + source.units.count + kUnitsAhead};
+    const uint8_t* const* ahead = source.units.at + source.units.count + kUnitsAhead;
+    const Int8ValueCall values{scores, source.values, walk.value_width, factors, tile_o, walk.value_width, ahead};
     Int8Values(values, rows, any.low / 2 * 2, any.high);
   }
   for (size_t r = 0; r < rows; ++r) {

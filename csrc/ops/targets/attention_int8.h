@@ -31,7 +31,7 @@ using Quad = int32_t;
 PLAIT_INLINE constexpr size_t Int8ScorePieces(size_t rows) { return rows <= 6 ? 4 : 2; }
 PLAIT_INLINE constexpr size_t Int8ValuePieces(size_t rows) { return rows <= 6 ? 4 : 2; }
 #elif defined(__AVX2__)
-inline constexpr size_t kInt8ScoreRows = 4;
+inline constexpr size_t kInt8ScoreRows = 6;
 inline constexpr size_t kInt8ValueRows = 6;
 struct Quad {
   int32_t even;
@@ -78,13 +78,22 @@ struct Int8ScoreCall {
 
 #if defined(__AVX512F__)
 
+// GCC 12 keeps copies of many sums beside each other if it is given these as intrinsics.
+PLAIT_INLINE void AddQuads(__m512i keys, __m512i query, I32* sum) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum->raw) : "v"(keys), "v"(query));
+}
+// *sum + the two products of every lane's words.
+PLAIT_INLINE void AddProducts(I32 a, I32 b, I32* sum) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(sum->raw) : "v"(a.raw), "v"(b.raw));
+}
+
 template <size_t kRows, size_t kPieces>
 void Int8ScoreTile(const Int8ScoreCall& call) {
-  __m512i sums[kRows][kPieces];
+  I32 sums[kRows][kPieces];
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (size_t p = 0; p < kPieces; ++p) sums[r][p] = _mm512_set1_epi32(call.starts[r]);
+    for (size_t p = 0; p < kPieces; ++p) sums[r][p] = BroadcastInt(call.starts[r]);
   }
   const Quad* q = call.q;
   const uint8_t* keys[kPieces];
@@ -102,7 +111,7 @@ void Int8ScoreTile(const Int8ScoreCall& call) {
     for (size_t r = 0; r < kRows; ++r) {
       const __m512i four = _mm512_set1_epi32(q[r]);
 #pragma GCC unroll 4
-      for (size_t p = 0; p < kPieces; ++p) sums[r][p] = _mm512_dpbusd_epi32(sums[r][p], k[p], four);
+      for (size_t p = 0; p < kPieces; ++p) AddQuads(k[p], four, &sums[r][p]);
     }
     q += kRows;
   }
@@ -111,7 +120,7 @@ void Int8ScoreTile(const Int8ScoreCall& call) {
     const F32 scale = Load(call.scales[p]);
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
-      const F32 sum = Mul(FloatOfInt({sums[r][p]}), Broadcast(call.factors[r]));
+      const F32 sum = Mul(FloatOfInt(sums[r][p]), Broadcast(call.factors[r]));
       Store(call.s + r * kKeyTile + p * kPiece, Mul(sum, scale));
     }
   }
@@ -119,43 +128,47 @@ void Int8ScoreTile(const Int8ScoreCall& call) {
 
 #elif defined(__AVX2__)
 
+// *sum + the two products of every lane's words. A sum is taken as it is each time: GCC would add up products first,
+// for which there are no registers.
+PLAIT_INLINE void AddProducts(I32 a, I32 b, I32* sum) {
+  *sum = AddInt(*sum, {_mm256_madd_epi16(a.raw, b.raw)});
+  asm("" : "+x"(sum->raw));
+}
+
 template <size_t kRows, size_t kPieces>
 void Int8ScoreTile(const Int8ScoreCall& call) {
   static_assert(kPieces == 1);
-  __m256i sums[kRows][2];
-#pragma GCC unroll 4
-  for (size_t r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm256_set1_epi32(call.starts[r]);
+  I32 sums[kRows][2];
+#pragma GCC unroll 8
+  for (size_t r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = BroadcastInt(call.starts[r]);
   const Quad* q = call.q;
   const uint8_t* keys = call.keys[0];
   const __m256i even_places = _mm256_set1_epi16(0xff);
   for (size_t quad = 0; quad < call.quads; ++quad) {
     AskFor(call.ahead[0] + quad * kLineBytes);
-    __m256i even[2], odd[2];
-#pragma GCC unroll 2
-    for (size_t v = 0; v < 2; ++v) {
-      const __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(keys + 32 * v));
-      even[v] = _mm256_and_si256(eight, even_places);
-      odd[v] = _mm256_srli_epi16(eight, 8);
-    }
-#pragma GCC unroll 4
-    for (size_t r = 0; r < kRows; ++r) {
-      const __m256i of_even = _mm256_set1_epi32(q[r].even);
-      const __m256i of_odd = _mm256_set1_epi32(q[r].odd);
-#pragma GCC unroll 2
-      for (size_t v = 0; v < 2; ++v) {
-        sums[r][v] = _mm256_add_epi32(sums[r][v], _mm256_madd_epi16(even[v], of_even));
-        sums[r][v] = _mm256_add_epi32(sums[r][v], _mm256_madd_epi16(odd[v], of_odd));
+    // One kind of places after the other, so that everything has a register.
+    const auto add = [&](__m256i low, __m256i high, int32_t Quad::* place) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+      for (size_t r = 0; r < kRows; ++r) {
+        const __m256i two = _mm256_set1_epi32(q[r].*place);
+        AddProducts({low}, {two}, &sums[r][0]);
+        AddProducts({high}, {two}, &sums[r][1]);
       }
-    }
+    };
+    const __m256i* eight = reinterpret_cast<const __m256i*>(keys);
+    add(_mm256_and_si256(_mm256_loadu_si256(eight), even_places),
+        _mm256_and_si256(_mm256_loadu_si256(eight + 1), even_places), &Quad::even);
+    add(_mm256_srli_epi16(_mm256_loadu_si256(eight), 8), _mm256_srli_epi16(_mm256_loadu_si256(eight + 1), 8),
+        &Quad::odd);
     keys += call.stride;
     q += kRows;
   }
 #pragma GCC unroll 2
   for (size_t v = 0; v < 2; ++v) {
     const F32 scale = Load(call.scales[0] + v * kLanes);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (size_t r = 0; r < kRows; ++r) {
-      const F32 sum = Mul(FloatOfInt({sums[r][v]}), Broadcast(call.factors[r]));
+      const F32 sum = Mul(FloatOfInt(sums[r][v]), Broadcast(call.factors[r]));
       Store(call.s + r * kKeyTile + v * kLanes, Mul(sum, scale));
     }
   }
@@ -224,53 +237,59 @@ PLAIT_INLINE void StoreWords(const I32 (&from)[kPieceVectors], int16_t* to) {
 #endif
 }
 
-// Weights of 15 bits: p of keys [low, high), times the scales of their values, divided by their largest and multiplied
-// by 32767, in the place of the row's floats; zero for the other keys of [first, last), which begins and ends with
-// whole pieces. Returns what a sum of products with values is to be multiplied by.
-PLAIT_INLINE float RoundWeights(float* p, const float* const* scales, Range seen, Range all) {
-  const size_t begin = seen.low / kPiece * kPiece;
+// What is left of a row's scores in a tile: m and l, and what a sum of weights times values is to be multiplied by.
+struct Int8Sum {
+  TileSum sum;
+  float factor;
+};
+
+// Turns scores into weights of 15 bits, in the place of the row's floats: p of keys [low, high) times the scale of the
+// key's value, divided by the largest of these and multiplied by 32767. Zero for other keys of [all.low, all.high),
+// which begins and ends with whole pieces.
+template <bool kIsCapped>
+Int8Sum WeighInt8(float* s, const float* const* scales, Range seen, Range all, float softcap) {
   F32 largest = Zero();
-  F32 faults = Zero();
-  for (size_t key = begin; key < seen.high; key += kPiece) {
-    const bool is_edge = key < seen.low || key + kPiece > seen.high;
-    const float* scale = scales[key / kPiece];
-    for (size_t v = 0; v < kPieceVectors; ++v) {
-      const size_t at = key + v * kLanes;
-      F32 x = Mul(Load(p + at), Load(scale + v * kLanes));
-      if (is_edge) x = Hidden(x, at, seen.low, seen.high, Zero());
-      Store(p + at, x);
-      largest = Max(largest, x);
-      faults = Fma(x, Zero(), faults);
-    }
-  }
+  F32 faults[kPieceVectors];  // stays zero while numbers are finite
+  for (size_t v = 0; v < kPieceVectors; ++v) faults[v] = Zero();
+  const auto scaled = [&](F32 p, size_t key, bool is_edge) __attribute__((always_inline)) {
+    F32 weight = Mul(p, Load(scales[key / kPiece] + key % kPiece));
+    if (is_edge) weight = Hidden(weight, key, seen.low, seen.high, Zero());
+    largest = Max(largest, weight);
+    F32& fault = faults[key % kPiece / kLanes];
+    fault = Fma(weight, Zero(), fault);
+    return weight;
+  };
+  const TileSum sum = WeighKeys<kIsCapped>(s, seen.low, seen.high, softcap, scaled);
   const float max = LargestLane(largest);
-  float lanes[kLanes];
-  Store(lanes, faults);
-  bool is_finite = true;
-  for (size_t i = 0; i < kLanes; ++i) is_finite = is_finite && lanes[i] == 0.0f;
+  const bool is_finite = SumOfSixteen(faults) == 0.0f;
   const bool is_some = is_finite && max >= FloatOf(kLeastMaximumBits);
   const F32 factor = Broadcast(is_some ? 32767.0f / max : 0.0f);
-  int16_t* words = reinterpret_cast<int16_t*>(p);
+  int16_t* words = reinterpret_cast<int16_t*>(s);
+  const size_t begin = seen.low / kPiece * kPiece;
   size_t key = begin;
   for (; key < seen.high; key += kPiece) {
     I32 rounded[kPieceVectors];
-    for (size_t v = 0; v < kPieceVectors; ++v) {
-      const F32 x = Load(p + key + v * kLanes);
-      rounded[v] = RoundToInt(is_some ? Mul(x, factor) : Zero());
-    }
+    for (size_t v = 0; v < kPieceVectors; ++v) rounded[v] = RoundToInt(Mul(Load(s + key + v * kLanes), factor));
     StoreWords(rounded, words + key);
   }
   const I32 none[kPieceVectors] = {};
   for (size_t other = all.low; other < begin; other += kPiece) StoreWords(none, words + other);
   for (; key < all.high; key += kPiece) StoreWords(none, words + key);
-  return is_some ? max / 32767.0f : is_finite ? 0.0f : __builtin_nanf("");
+  return {sum, is_some ? max / 32767.0f : is_finite ? 0.0f : __builtin_nanf("")};
+}
+
+// A row that sees nothing of the tile.
+PLAIT_INLINE Int8Sum NoWeights(float* s, Range all) {
+  const I32 none[kPieceVectors] = {};
+  int16_t* words = reinterpret_cast<int16_t*>(s);
+  for (size_t key = all.low; key < all.high; key += kPiece) StoreWords(none, words + key);
+  return {{-__builtin_inff(), 0.0f}, 0.0f};
 }
 
 // o[r * o_stride + c] = float(sum over keys [low, high) of weight * value) * factors[r].
 struct Int8ValueCall {
-  const float* p;               // rows of kKeyTile floats, where RoundWeights left words
-  const int8_t* const* blocks;  // [key / tokens]: [tokens / 2][width][2]
-  size_t tokens;
+  const float* p;               // rows of kKeyTile floats, where WeighInt8 left words
+  const int8_t* const* pieces;  // [key / kPiece]: [kPiece / 2][width][2]
   size_t width;
   const float* factors;
   float* o;
@@ -285,60 +304,47 @@ PLAIT_INLINE const int16_t* WordsOf(const Int8ValueCall& call, size_t row) {
 #if defined(__AVX2__)
 
 #if defined(__AVX512F__)
-using IntRow = __m512i;
-PLAIT_INLINE IntRow NoInts() { return _mm512_setzero_si512(); }
-PLAIT_INLINE IntRow LoadPairs(const int8_t* from) {
-  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+PLAIT_INLINE I32 LoadPairs(const int8_t* from) {
+  return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
 }
-PLAIT_INLINE IntRow TwoWords(const int16_t* from) {
-  int32_t two;
-  __builtin_memcpy(&two, from, sizeof(two));
-  return _mm512_set1_epi32(two);
-}
-PLAIT_INLINE IntRow AddProducts(IntRow sum, IntRow a, IntRow b) { return _mm512_dpwssd_epi32(sum, a, b); }
 #else
-using IntRow = __m256i;
-PLAIT_INLINE IntRow NoInts() { return _mm256_setzero_si256(); }
-PLAIT_INLINE IntRow LoadPairs(const int8_t* from) {
-  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-}
-PLAIT_INLINE IntRow TwoWords(const int16_t* from) {
-  int32_t two;
-  __builtin_memcpy(&two, from, sizeof(two));
-  return _mm256_set1_epi32(two);
-}
-PLAIT_INLINE IntRow AddProducts(IntRow sum, IntRow a, IntRow b) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+PLAIT_INLINE I32 LoadPairs(const int8_t* from) {
+  return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
 }
 #endif
+
+PLAIT_INLINE I32 TwoWords(const int16_t* from) {
+  int32_t two;
+  __builtin_memcpy(&two, from, sizeof(two));
+  return BroadcastInt(two);
+}
 
 // `low` is even.
 template <size_t kRows, size_t kPieces>
 void Int8ValueTile(const Int8ValueCall& call, size_t column, size_t low, size_t high) {
   constexpr size_t kVectors = kPieces * kPieceVectors;
-  IntRow sums[kRows][kVectors];
+  I32 sums[kRows][kVectors];
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-    for (size_t v = 0; v < kVectors; ++v) sums[r][v] = NoInts();
+    for (size_t v = 0; v < kVectors; ++v) sums[r][v] = BroadcastInt(0);
   }
   const int16_t* p = WordsOf(call, 0);
   for (size_t key = low; key < high;) {
-    const size_t block = key / call.tokens;
     const size_t piece = key / kPiece;
     const size_t end = high < (piece + 1) * kPiece ? high : (piece + 1) * kPiece;
-    const size_t at = (key - block * call.tokens) * call.width + 2 * column;
-    const int8_t* values = call.blocks[block] + at;
-    const uint8_t* ahead = call.ahead[piece] + (key - piece * kPiece) * call.width + 2 * column;
+    const size_t at = (key - piece * kPiece) * call.width + 2 * column;
+    const int8_t* values = call.pieces[piece] + at;
+    const uint8_t* ahead = call.ahead[piece] + at;
     for (; key < end; key += 2) {
-      IntRow loaded[kVectors];
+      I32 loaded[kVectors];
 #pragma GCC unroll 16
       for (size_t v = 0; v < kVectors; ++v) loaded[v] = LoadPairs(values + 2 * v * kLanes);
 #pragma GCC unroll 16
       for (size_t r = 0; r < kRows; ++r) {
-        const IntRow two = TwoWords(p + 2 * r * kKeyTile + key);
+        const I32 two = TwoWords(p + 2 * r * kKeyTile + key);
 #pragma GCC unroll 16
-        for (size_t v = 0; v < kVectors; ++v) sums[r][v] = AddProducts(sums[r][v], loaded[v], two);
+        for (size_t v = 0; v < kVectors; ++v) AddProducts(loaded[v], two, &sums[r][v]);
       }
       for (size_t line = 0; line < 2 * kPieces * kPiece; line += kLineBytes) AskFor(ahead + line);
       ahead += 2 * call.width;
@@ -350,7 +356,7 @@ void Int8ValueTile(const Int8ValueCall& call, size_t column, size_t low, size_t 
     const F32 factor = Broadcast(call.factors[r]);
     float* o = call.o + r * call.o_stride + column;
 #pragma GCC unroll 16
-    for (size_t v = 0; v < kVectors; ++v) Store(o + v * kLanes, Mul(FloatOfInt({sums[r][v]}), factor));
+    for (size_t v = 0; v < kVectors; ++v) Store(o + v * kLanes, Mul(FloatOfInt(sums[r][v]), factor));
   }
 }
 
@@ -361,8 +367,7 @@ void Int8ValueTile(const Int8ValueCall& call, size_t column, size_t low, size_t 
   static_assert(kPieces == 1);
   int32_t sums[kRows][kPiece] = {};
   for (size_t key = low; key < high; key += 2) {
-    const size_t block = key / call.tokens;
-    const int8_t* values = call.blocks[block] + (key - block * call.tokens) * call.width + 2 * column;
+    const int8_t* values = call.pieces[key / kPiece] + key % kPiece * call.width + 2 * column;
     for (size_t r = 0; r < kRows; ++r) {
       const int16_t* two = WordsOf(call, r) + key;
       for (size_t c = 0; c < kPiece; ++c) sums[r][c] += two[0] * values[2 * c] + two[1] * values[2 * c + 1];

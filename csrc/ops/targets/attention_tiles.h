@@ -155,9 +155,11 @@ struct TileSum {
   float sum;
 };
 
-// Turns the scores of keys [low, high) of a tile into weights, with zeros beside them up to whole pieces.
-template <bool kIsCapped>
-TileSum WeighKeys(float* s, size_t low, size_t high, float softcap) {
+// Turns the scores of keys [low, high) of a tile into weights, with zeros beside them up to whole pieces. What is left
+// in their place is kept(p, key, is_edge) of a vector of weights, its first key, and whether it holds others than
+// those.
+template <bool kIsCapped, typename Kept>
+PLAIT_INLINE TileSum WeighKeys(float* s, size_t low, size_t high, float softcap, const Kept& kept) {
   const size_t begin = low / kPiece * kPiece;
   const F32 nothing = Broadcast(-__builtin_inff());
   F32 max[kPieceVectors];
@@ -179,18 +181,23 @@ TileSum WeighKeys(float* s, size_t low, size_t high, float softcap) {
   const F32 base = Broadcast(largest == -__builtin_inff() ? 0.0f : largest);
   Eight sum = NoSum();
   for (size_t key = begin; key < high; key += kPiece) {
+    const bool is_edge = key < low || key + kPiece > high;
     F32 p[kPieceVectors];
     for (size_t v = 0; v < kPieceVectors; ++v) {
-      p[v] = ExpOfNegative(Sub(Load(s + key + v * kLanes), base));
-      Store(s + key + v * kLanes, p[v]);
+      const size_t first = key + v * kLanes;
+      p[v] = ExpOfNegative(Sub(Load(s + first), base));
+      Store(s + first, kept(p[v], first, is_edge));
     }
     AddSixteen(p, &sum);
   }
   return {largest, SumOfLanes(sum)};
 }
 
-PLAIT_INLINE TileSum Weigh(float* s, size_t low, size_t high, float softcap) {
-  return softcap == 0.0f ? WeighKeys<false>(s, low, high, softcap) : WeighKeys<true>(s, low, high, softcap);
+inline constexpr auto kKeptAsIs = [](F32 p, size_t, bool) __attribute__((always_inline)) { return p; };
+
+template <bool kIsCapped>
+TileSum Weigh(float* s, size_t low, size_t high, float softcap) {
+  return WeighKeys<kIsCapped>(s, low, high, softcap, kKeptAsIs);
 }
 
 // o[r * o_stride + c] goes on with the chain over keys [low, high) of p[r * kKeyTile + key] * values of key, column c.

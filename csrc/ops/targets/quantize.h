@@ -118,30 +118,36 @@ PLAIT_INLINE void QuantizeGroup(const float* x, QuantizedGroup& to) {
   to.sum = to.first_sum = 0;
 }
 
+// The first `count` lanes, which are in [-128, 127].
+PLAIT_INLINE void StoreFirstBytes(I32 from, size_t count, int8_t* to) {
+#if defined(__AVX512F__)
+  const __m128i bytes = _mm512_cvtepi32_epi8(from.raw);
+  if (count == kLanes) return _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+#endif
+  int32_t numbers[kLanes];
+  __builtin_memcpy(numbers, &from, sizeof(numbers));
+  for (size_t i = 0; i < count; ++i) to[i] = static_cast<int8_t>(numbers[i]);
+}
+
 // Quantises x[0 .. count) by the same rule, with one scale for all, and returns it.
 PLAIT_INLINE float RoundToInt8(const float* x, size_t count, int8_t* values) {
   F32 largest = Zero();
-  F32 faults = Zero();  // stays zero while numbers are finite
+  F32 faults[kSixteenVectors];  // stay zero while numbers are finite
+  for (size_t v = 0; v < kSixteenVectors; ++v) faults[v] = Zero();
   for (size_t i = 0; i < count; i += kLanes) {
     const F32 some = LoadFirst(x + i, count - i < kLanes ? count - i : kLanes);
     largest = Max(largest, Max(some, Sub(Zero(), some)));
-    faults = Fma(some, Zero(), faults);
+    F32& fault = faults[i / kLanes % kSixteenVectors];
+    fault = Fma(some, Zero(), fault);
   }
-  float max = LargestLane(largest);
-  float lanes[kLanes];
-  Store(lanes, faults);
-  bool is_finite = true;
-  for (size_t i = 0; i < kLanes; ++i) is_finite = is_finite && lanes[i] == 0.0f;
+  const float max = LargestLane(largest);
+  const bool is_finite = SumOfSixteen(faults) == 0.0f;
   const bool is_some = is_finite && max >= FloatOf(kLeastMaximumBits);
-  const float factor = is_some ? 127.0f / max : 0.0f;
+  const F32 factor = Broadcast(is_some ? 127.0f / max : 0.0f);
   for (size_t i = 0; i < count; i += kLanes) {
     const size_t left = count - i < kLanes ? count - i : kLanes;
-    int32_t rounded[kLanes] = {};
-    if (is_some) {
-      const I32 some = RoundToInt(Mul(LoadFirst(x + i, left), Broadcast(factor)));
-      __builtin_memcpy(rounded, &some, sizeof(rounded));
-    }
-    for (size_t lane = 0; lane < left; ++lane) values[i + lane] = static_cast<int8_t>(rounded[lane]);
+    const F32 some = is_some ? LoadFirst(x + i, left) : Zero();
+    StoreFirstBytes(RoundToInt(Mul(some, factor)), left, values + i);
   }
   return is_some ? max / 127.0f : is_finite ? 0.0f : __builtin_nanf("");
 }
