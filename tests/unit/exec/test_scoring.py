@@ -10,14 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.conformance.models import VOCAB_SIZE, tiny_model
+from tests.conformance.oracle import expect
 from tests.e2e.tiny_model import CONTEXT, NUM_TOKENS, write_tiny_model
 
 from plait.build import LoadedModel, load_executor, load_model
 from plait.config.engine_options import EngineOptions
 from plait.core.clock import RealClock
 from plait.core.errors import InvariantError, PlaitError
+from plait.core.step import STEP_PROGRAM
 from plait.exec.native import presence
+from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
 from plait.exec.scoring import LogitsTap, Scorer, Window, cut_windows, rows_per_step
+from plait.model.visibility import CAUSAL, window
 from plait.weights import formats
 from plait.weights.table import WeightTable
 from plait.weights.tensor import Tensor
@@ -73,21 +78,21 @@ def scorer_of(model: LoadedModel, executor: str, rows: int) -> Iterator[Scorer]:
         yield Scorer(ready.executor, ready.layout, tap, clock)
 
 
-def scores(scorer: Scorer, window: Window) -> list[float]:
-    return [one for rows in scorer.rows(window) for one in rows.logprobs]
+def scores(scorer: Scorer, one: Window) -> list[float]:
+    return [logprob for rows in scorer.rows(one) for logprob in rows.logprobs]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_rows_are_behind_the_tokens_whose_targets_are_scored(model: LoadedModel, executor: str) -> None:
-    (window,) = cut_windows(TEXT, CONTEXT, (3,))
+    (only,) = cut_windows(TEXT, CONTEXT, (3,))
     with scorer_of(model, executor, 16) as scorer:
-        found = list(scorer.rows(window))
+        found = list(scorer.rows(only))
     assert [len(rows.logprobs) for rows in found] == [15, 16, 16, 16, 16, 16, 4]
     logits = np.concatenate([rows.logits for rows in found]).astype(np.float64)
     assert logits.shape == (99, NUM_TOKENS)
     logprobs = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
     given = np.array([one for rows in found for one in rows.logprobs])
-    np.testing.assert_allclose(given, logprobs[np.arange(99), window.targets], atol=1e-6)
+    np.testing.assert_allclose(given, logprobs[np.arange(99), only.targets], atol=1e-6)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -106,13 +111,43 @@ def test_a_score_depends_on_the_tokens_before_and_not_on_steps_or_earlier_window
     assert min(abs(one - two) for one, two in zip(other, alone, strict=True)) > 0
 
 
+MIXED = tiny_model((CAUSAL, window(21), window(21), window(21)))
+"""Two cache groups, whose blocks have other sizes: a page holds three blocks of the one, or one of the other."""
+
+
+@contextmanager
+def mixed_scorer(num_pages: int) -> Iterator[Scorer]:
+    tap, clock = LogitsTap(), RealClock()
+    layout = MIXED.layout(num_pages)
+    executor = ReferenceExecutor(ReferenceConfig(max_step_tokens=19, observe_logits=tap), clock.now)
+    executor.load({STEP_PROGRAM: MIXED.program}, MIXED.table(), layout)
+    with closing(executor):
+        yield Scorer(executor, layout, tap, clock)
+
+
+def test_cache_groups_do_not_write_to_each_others_pages() -> None:
+    tokens = tuple(token % VOCAB_SIZE for token in TEXT[:61])
+    (only,) = cut_windows(tokens, CONTEXT, ())
+    # 60 tokens are 8 blocks: 3 pages of the first group and 8 of the other.
+    expected = expect(MIXED, only.tokens)
+    right = [float(expected.log_probabilities(row)[target]) for row, target in enumerate(only.targets)]
+    with mixed_scorer(11) as scorer:
+        assert scores(scorer, only) == pytest.approx(right, abs=1e-4)
+
+
+def test_memory_that_holds_no_window_is_our_mistake() -> None:
+    (only,) = cut_windows(tuple(token % VOCAB_SIZE for token in TEXT[:61]), CONTEXT, ())
+    with mixed_scorer(10) as scorer, pytest.raises(InvariantError, match="a window of 60 tokens takes 11 pages of 10"):
+        scores(scorer, only)
+
+
 @pytest.mark.skipif(len(EXECUTORS) == 1, reason="needs the native runtime, and that a C++ compiler")
 def test_the_native_executor_in_float32_scores_as_the_reference_does(model: LoadedModel) -> None:
-    (window,) = cut_windows(TEXT, CONTEXT, ())
+    (only,) = cut_windows(TEXT, CONTEXT, ())
     with scorer_of(model, "reference", 128) as scorer:
-        reference = scores(scorer, window)
+        reference = scores(scorer, only)
     with scorer_of(model, "native", 128) as scorer:
-        assert scores(scorer, window) == pytest.approx(reference, abs=1e-4)
+        assert scores(scorer, only) == pytest.approx(reference, abs=1e-4)
 
 
 def test_a_text_that_cannot_be_scored_is_one_line(model: LoadedModel, tmp_path: Path) -> None:
@@ -121,9 +156,9 @@ def test_a_text_that_cannot_be_scored_is_one_line(model: LoadedModel, tmp_path: 
     broken[TEXT[20]] = np.nan
     table["embed"] = Tensor("embed", broken.shape, formats.F32, broken.view(np.uint8))
     sick = replace(model, weights=WeightTable(table, tmp_path / "sick.gguf", "not needed"))
-    (window,) = cut_windows(TEXT, CONTEXT, ())
+    (only,) = cut_windows(TEXT, CONTEXT, ())
     with (
         scorer_of(sick, "reference", 128) as scorer,
         pytest.raises(PlaitError, match="cannot be scored: the model gave a logit"),
     ):
-        scores(scorer, window)
+        scores(scorer, only)
