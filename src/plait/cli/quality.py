@@ -72,15 +72,15 @@ class Quality:
     def is_within(self, limit: float) -> bool:
         return self.change <= limit
 
-    def sentence(self, limit: float) -> str:
-        """What the gate says."""
+    def sentence(self, limit: float | None) -> str:
+        """What the gate says; without a limit there is none."""
+        said = f"perplexity changes by {self.change_text()} against the same weights in float32"
+        if limit is None:
+            return f"{said}; a quick look is too little text for a verdict"
         verdict = "within the limit" if self.is_within(limit) else "OUTSIDE the limit"
-        said = (
-            f"perplexity changes by {self.change_text()} against the same weights in float32; at most {limit:+.2%} is "
-            f"allowed: {verdict}"
-        )
+        said += f"; at most {limit:+.2%} is allowed: {verdict}"
         if self.change_error is None or abs(self.change - limit) < CLEAR * self.change_error:
-            said += "; too near to be sure, score more text"
+            return f"{said}; too near to be sure, score more text"
         return said
 
     def change_text(self) -> str:
@@ -104,16 +104,17 @@ def run_quality(options: BenchOptions, engine_options: EngineOptions) -> int:
     if len(tokens) < asked and not options.quiet:
         say(f"the text has {len(tokens):,} tokens, not {asked:,}; all of them are scored")
     (quality,) = measure_quality(model, [engine_options], tokens[:asked], quiet=options.quiet)
-    limit = options.limit_percent / 100
+    limit = None if options.quick else options.limit_percent / 100
+    is_within = limit is None or quality.is_within(limit)
     if options.json:
         name = "built-in" if options.text is None else options.text.name
         window = min(WINDOW, model.config.max_positions)
-        verdict = {"limit": limit, "within": quality.is_within(limit)}
+        verdict = {"limit": limit, "within": None if limit is None else is_within}
         show_json({**asdict(quality), "text": name, "window_tokens": window, **verdict})
     else:
         for line in (heading(), row(quality), quality.sentence(limit)):
             show(line)
-    return 0 if quality.is_within(limit) else 1
+    return 0 if is_within else 1
 
 
 def read_text(path: Path | None) -> str:

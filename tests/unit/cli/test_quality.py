@@ -207,6 +207,15 @@ def test_outside_of_the_limit_the_exit_code_is_one_and_the_table_ends_with_a_cle
 
 
 @needs_native
+def test_a_quick_look_gives_no_verdict(tiny: str, capsys: Capture) -> None:
+    assert main(["bench", "quality", "--quick", "--quiet", "--model", tiny, "--limit-percent", "0"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("a quick look is too little text for a verdict")
+    code, found = run(capsys, "--quick", "--model", tiny, "--limit-percent", "0")
+    assert (code, found["limit"], found["within"]) == (0, None, None)
+    assert number(found, "change") > 0
+
+
+@needs_native
 def test_the_reference_executor_can_be_measured_too_and_is_as_exact(tiny: str, capsys: Capture) -> None:
     code, found = run(capsys, "--model", tiny, "--executor", "reference")
     assert (code, found["agreement"]) == (0, 1.0)
