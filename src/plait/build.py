@@ -39,7 +39,7 @@ from plait.engine.client import AsyncClient
 from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Inbox
 from plait.engine.thread import EngineThread
-from plait.exec.loading import LoadableExecutor
+from plait.exec.loading import LoadableExecutor, LogitsObserver
 from plait.exec.native import presence
 from plait.exec.native.checks import check_program as check_native
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
@@ -104,6 +104,17 @@ class LocalEngine:
         self.thread.close()
 
 
+@dataclass(frozen=True, slots=True)
+class ReadyExecutor:
+    """An executor with a model and memory, and what was chosen for it."""
+
+    executor: LoadableExecutor
+    layout: CacheLayout
+    sizes: Sizes
+    notes: tuple[str, ...]
+    """One line each, for the start-up report."""
+
+
 def load_model(options: EngineOptions, progress: Progress, now: Callable[[], datetime]) -> LoadedModel:
     """Find, map and understand a model file. `now` is what a chat template may ask for."""
     found = resolve_model(options.model, options.cache_dir, progress)
@@ -127,6 +138,37 @@ def start_engine(
     report_fault: Callable[[str], None],
 ) -> LocalEngine:
     """Put a loaded model behind a client and start its threads."""
+    clock = RealClock()
+    ready = load_executor(options, model, clock)
+    executor, sizes = ready.executor, ready.sizes
+    info = executor.info
+    vocab_size = model.program.vocab_size
+    inbox = Inbox()
+    client = AsyncClient(
+        ModelInfo(
+            model.name, vocab_size, sizes.max_model_tokens, info.fingerprint, info.bit_exact, model.weights.sha256
+        ),
+        inbox,
+    )
+    parts = assemble(
+        EngineConfig(vocab_size, sizes.max_model_tokens, options.seed),
+        ready.layout,
+        executor,
+        clock,
+        Ports(inbox, client, events, text_stream_factory(model.tokenizer)),
+        eos_token_ids=model.tokenizer.eos_ids,
+        enable_prefix=options.enable_prefix_caching,
+    )
+    thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
+    thread.start()
+    text = ModelText(model.tokenizer, model.template)
+    return LocalEngine(model, text, client, thread, info, sizes, clock, ready.notes)
+
+
+def load_executor(
+    options: EngineOptions, model: LoadedModel, clock: Clock, observe_logits: LogitsObserver | None = None
+) -> ReadyExecutor:
+    """The executor that a model is served with, before anything is submitted to it. Whoever calls this closes it."""
     # A runtime that cannot be used is no trouble for whoever does not want it.
     missing = None if options.executor == "reference" else presence.missing()
     choice = choose_executor(options, model.program, missing)
@@ -141,40 +183,18 @@ def start_engine(
         tokens_per_block=options.block_size,
         cache_type=choice.cache_type,
     )
-    clock = RealClock()
     try:
         if choice.is_native:
-            executor, notes = _native_executor(options, model, layout, sizes.max_model_tokens)
+            executor, notes = _native_executor(options, model, layout, sizes.max_model_tokens, observe_logits)
         else:
-            executor, notes = _reference_executor(options, model, layout, clock)
+            executor, notes = _reference_executor(options, model, layout, clock, observe_logits)
     except (MemoryError, OSError) as error:
         raise PlaitError(
             f"the system does not give what {model.name} with {layout.pool_bytes / MIB:,.0f} MiB of KV cache and "
             f"{options.max_num_batched_tokens:,} tokens a step takes ({error}); ask for less with --kv-cache-memory or "
             "--max-num-batched-tokens, or raise the limits of this process"
         ) from error
-    info = executor.info
-    vocab_size = model.program.vocab_size
-    inbox = Inbox()
-    client = AsyncClient(
-        ModelInfo(
-            model.name, vocab_size, sizes.max_model_tokens, info.fingerprint, info.bit_exact, model.weights.sha256
-        ),
-        inbox,
-    )
-    parts = assemble(
-        EngineConfig(vocab_size, sizes.max_model_tokens, options.seed),
-        layout,
-        executor,
-        clock,
-        Ports(inbox, client, events, text_stream_factory(model.tokenizer)),
-        eos_token_ids=model.tokenizer.eos_ids,
-        enable_prefix=options.enable_prefix_caching,
-    )
-    thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
-    thread.start()
-    text = ModelText(model.tokenizer, model.template)
-    return LocalEngine(model, text, client, thread, info, sizes, clock, (*choice.notes, *notes))
+    return ReadyExecutor(executor, layout, sizes, (*choice.notes, *notes))
 
 
 def choose_executor(options: EngineOptions, program: Program, missing: str | None) -> ExecutorChoice:
@@ -214,16 +234,26 @@ def _reference_choice(options: EngineOptions, *notes: str) -> ExecutorChoice:
 
 
 def _reference_executor(
-    options: EngineOptions, model: LoadedModel, layout: CacheLayout, clock: Clock
+    options: EngineOptions,
+    model: LoadedModel,
+    layout: CacheLayout,
+    clock: Clock,
+    observe_logits: LogitsObserver | None,
 ) -> tuple[LoadableExecutor, list[str]]:
-    config = ReferenceConfig(max_step_tokens=options.max_num_batched_tokens, max_rows=options.max_num_seqs)
+    config = ReferenceConfig(
+        max_step_tokens=options.max_num_batched_tokens, max_rows=options.max_num_seqs, observe_logits=observe_logits
+    )
     executor = ReferenceExecutor(config, clock.now)
     executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
     return executor, []
 
 
 def _native_executor(
-    options: EngineOptions, model: LoadedModel, layout: CacheLayout, max_positions: int
+    options: EngineOptions,
+    model: LoadedModel,
+    layout: CacheLayout,
+    max_positions: int,
+    observe_logits: LogitsObserver | None,
 ) -> tuple[LoadableExecutor, list[str]]:
     # Imports what may not be there; whoever comes here knows that it is.
     from plait.exec.native.executor import NativeConfig, NativeExecutor, usable_targets
@@ -239,6 +269,7 @@ def _native_executor(
         dtype=WeightDtype(options.dtype),
         max_positions=max_positions,
         target=resolve_instruction_set(options.instruction_set, usable_targets()),
+        observe_logits=observe_logits,
     )
     executor = NativeExecutor(config)
     executor.load({STEP_PROGRAM: model.program}, model.weights, layout)

@@ -13,6 +13,7 @@ from pathlib import Path
 _NUMBER = r"([0-9]{1,18}(?:\.[0-9]{1,18})?)"
 _BYTES = re.compile(_NUMBER + r"\s*([kKmMgGtT]i?)?[bB]?")
 _COUNT = re.compile(_NUMBER + r"\s*([kKmM])?")
+_PERCENT = re.compile(_NUMBER + r"\s*%?")
 _SEED = re.compile(r"[+-]?[0-9]{1,19}")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _TRUE = ("1", "true", "yes", "on")
@@ -70,6 +71,14 @@ def count_from(least: int) -> Callable[[str], int]:
 
 def parse_positive(text: str) -> int:
     return count_from(1)(text)
+
+
+def parse_percent(text: str) -> float:
+    """ "0.5" or "0.5%": a number of percent from 0 on."""
+    found = _PERCENT.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("a number of percent such as 0.5 is expected")
+    return float(found.group(1))
 
 
 def parse_seed(text: str) -> int:

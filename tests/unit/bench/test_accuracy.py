@@ -1,68 +1,101 @@
-"""Accuracy: differences that can be worked out by hand, and a whole run on a model whose scheme rounds nothing."""
+"""Accuracy: which matrices are rounded to which format, and a whole run on a tiny model."""
 
 from __future__ import annotations
 
 import json
-import math
 import sys
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 from bench import accuracy
-from bench.accuracy import Gap, Rows
+from bench.accuracy import rounded
 from tests.e2e.tiny_model import write_tiny_model
 
+from plait.build import LoadedModel, load_model
+from plait.config.engine_options import EngineOptions
 from plait.exec.native import presence
+from plait.weights import formats
+from plait.weights.table import WeightTable
+from plait.weights.tensor import Tensor
+
+Capture = pytest.CaptureFixture[str]
+
+needs_native = pytest.mark.skipif(
+    presence.missing() is not None, reason="needs the native runtime, and that a C++ compiler"
+)
 
 
-def rows(logits: list[list[float]], logprobs: list[float]) -> Rows:
-    return Rows(np.array(logits, np.float32), np.array(logprobs))
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    return write_tiny_model(tmp_path / "tiny.gguf")
 
 
-def test_errors_are_fractions_of_the_prompts_largest_logit_and_the_worst_prompt_counts() -> None:
-    gap = Gap()
-    gap.compare_logits([(rows([[8.0, 2.0]], []), rows([[8.0, 4.0]], [])), (rows([[1.0, -10.0]], []),) * 2])
-    gap.compare_logits([(rows([[1.0, 0.0]], []), rows([[0.9, 1.0]], []))])
-    assert gap.error == pytest.approx(1.0)
-    assert gap.typical == pytest.approx(math.sqrt((0.01 + 1.0) / 2))
-    assert (gap.num_rows, gap.num_equal) == (3, 2)
+def load(path: Path) -> LoadedModel:
+    return load_model(EngineOptions(model=str(path)), lambda done, total: None, datetime.now)
 
 
-def test_perplexity_changes_by_the_mean_of_lost_log_probabilities() -> None:
-    gap = Gap()
-    gap.compare_logprobs(rows([], [-1.0, -2.0]), rows([], [-1.1, -2.1]))
-    gap.compare_logprobs(rows([], [-3.0]), rows([], [-3.1]))
-    near = gap.nearness("file", "Q8_0", "f16")
-    assert near.perplexity == pytest.approx(math.exp(2.1))
-    assert near.change == pytest.approx(math.exp(0.1) - 1)
-    assert near.change_error == pytest.approx(0.0, abs=1e-12)
+def formats_of(model: LoadedModel) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, tensor in model.weights.items():
+        kind = "table" if name == "embed" else "matrix" if len(tensor.shape) == 2 else "vector"
+        found.setdefault(kind, set()).add(tensor.format.name)
+    return found
 
 
-@pytest.mark.skipif(presence.missing() is not None, reason="needs the native runtime, and that a C++ compiler")
-def test_weights_and_a_cache_of_float32_lose_nothing_and_a_cache_of_halves_little(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_matrices_are_rounded_and_vectors_stay(tiny: Path) -> None:
+    model = load(tiny)
+    coarse = rounded(model, formats.Q8_0)
+    assert formats_of(coarse) == {"table": {"F32"}, "matrix": {"Q8_0"}, "vector": {"F32"}}
+    for name, tensor in coarse.weights.items():
+        exact = model.weights[name].dequantize()
+        np.testing.assert_allclose(tensor.dequantize(), exact, atol=np.abs(exact).max() / 127)
+
+
+def test_a_table_keeps_a_format_that_is_finer(tiny: Path) -> None:
+    model = load(tiny)
+    table = model.weights["embed"]
+    stored = np.zeros((table.num_rows, formats.Q8_0.bytes_of(table.shape[1])), np.uint8)
+    tensors = {**model.weights, "embed": Tensor("embed", table.shape, formats.Q8_0, stored)}
+    mixed = replace(model, weights=WeightTable(tensors, tiny, "mixed"))
+    assert formats_of(rounded(mixed, formats.Q4_0)) == {"table": {"Q8_0"}, "matrix": {"Q4_0"}, "vector": {"F32"}}
+    assert formats_of(rounded(mixed, formats.F16)) == {"table": {"F16"}, "matrix": {"F16"}, "vector": {"F32"}}
+
+
+def test_other_weights_have_another_fingerprint(tiny: Path) -> None:
+    model = load(tiny)
+    names = [rounded(model, form).weights.sha256[:16] for form in (formats.Q4_0, formats.Q4_1)]
+    assert len({*names, model.weights.sha256[:16]}) == 3
+
+
+@needs_native
+def test_every_format_is_measured_with_both_caches(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    texts = tmp_path / "texts.jsonl"
-    prompts = ["a common beginning, then this", "a common beginning, and that", "a common beginning, then"]
-    texts.write_text("".join(json.dumps({"body": {"prompt": prompt}}) + "\n" for prompt in prompts))
-    model = write_tiny_model(tmp_path / "tiny.gguf")
-    monkeypatch.setattr(sys, "argv", ["accuracy", str(model), "--texts", str(texts)])
+    monkeypatch.setattr(sys, "argv", ["accuracy", str(tiny), "--tokens", "300", "--formats", "Q4_0", "F16"])
     assert accuracy.main() == 0
-    halves, floats = json.loads(capsys.readouterr().out.splitlines()[-1])["schemes"]
-    assert (floats["weights"], floats["cache"], halves["cache"]) == ("F32", "f32", "f16")
-    assert (floats["error"], floats["change"], floats["num_equal"]) == (0.0, 0.0, floats["num_rows"])
-    assert 0 < halves["typical"] < halves["error"] < 0.01
-    # Of 29, 28 and 24 bytes: the first has 28 that follow another, the second 8 behind what both begin with.
-    assert floats["num_tokens"] == 28 + 8
+    *table, last = capsys.readouterr().out.splitlines()
+    found = json.loads(last)["schemes"]
+    assert len(table) == 1 + len(found)
+    assert [(one["weights"], one["rows"], one["cache"]) for one in found] == [
+        ("f32", "f32", "f16"),
+        ("f32", "f32", "f32"),
+        ("f32+q4_0", "f32+int8", "f16"),
+        ("f32+q4_0", "f32+int8", "f32"),
+        ("f16+f32", "f32", "f16"),
+        ("f16+f32", "f32", "f32"),
+    ]
+    # Only where rows are rounded or keys and values are does anything change.
+    assert [one["change"] == 0.0 for one in found] == [False, True, False, False, False, True]
+    assert found[2]["divergence"] > 10 * found[0]["divergence"] > 0
 
 
-def test_texts_that_are_none_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_model_that_is_not_there_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    texts = tmp_path / "texts.jsonl"
-    texts.write_text('{"custom_id": "no body"}\n')
-    model = write_tiny_model(tmp_path / "tiny.gguf")
-    monkeypatch.setattr(sys, "argv", ["accuracy", str(model), "--texts", str(texts)])
-    assert accuracy.main() == 2
+    pytest.importorskip("plait._native")
+    monkeypatch.setattr(sys, "argv", ["accuracy", str(tmp_path / "none.gguf"), "--quick"])
+    assert accuracy.main() == 1
     assert len(capsys.readouterr().err.splitlines()) == 1

@@ -77,7 +77,9 @@ def test_without_the_native_module_one_line_says_what_to_do(monkeypatch: pytest.
 
 def test_another_subject_is_a_usage_error(capsys: Capture) -> None:
     assert main(["bench", "limit"]) == 2
-    assert capsys.readouterr().err == "plait: --subject is 'limit'; choose one of limits; did you mean limits?\n"
+    assert (
+        capsys.readouterr().err == "plait: --subject is 'limit'; choose one of limits, quality; did you mean limits?\n"
+    )
 
 
 # On the native module, where there is one

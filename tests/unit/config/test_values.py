@@ -17,6 +17,7 @@ from plait.config.values import (
     parse_count,
     parse_flag,
     parse_path,
+    parse_percent,
     parse_positive,
     parse_seed,
     parse_text,
@@ -103,6 +104,17 @@ def test_limits_of_counts_are_included_and_named() -> None:
         count_from(2)("1")
 
 
+@pytest.mark.parametrize(("text", "value"), [("0.5", 0.5), ("0.5%", 0.5), (" 12 % ", 12.0), ("0", 0.0)])
+def test_percent(text: str, value: float) -> None:
+    assert parse_percent(text) == value
+
+
+@pytest.mark.parametrize("text", ["-1", "half", "", "%", "1e3", "nan", "0,5"])
+def test_what_is_no_percent_is_answered_with_one(text: str) -> None:
+    with pytest.raises(ValueError, match=r"a number of percent such as 0\.5 is expected"):
+        parse_percent(text)
+
+
 @pytest.mark.parametrize("seed", [-5, 0, 2**63 - 1, -(2**63)])
 def test_seeds_have_64_bits_and_may_be_negative(seed: int) -> None:
     assert parse_seed(str(seed)) == seed
@@ -153,7 +165,7 @@ def test_a_path_that_cannot_be_is_refused_and_not_a_traceback() -> None:
 
 
 @pytest.mark.parametrize(
-    "parse", [parse_bytes, parse_count, parse_positive, parse_seed, parse_flag, parse_text, parse_path]
+    "parse", [parse_bytes, parse_count, parse_positive, parse_seed, parse_flag, parse_text, parse_path, parse_percent]
 )
 def test_no_text_breaks_a_parser(parse: Callable[[str], object]) -> None:
     @given(st.one_of(st.text(), st.from_regex(r"[0-9]{1,400}\.?[0-9]{0,400} ?[kKmMgGtT]?i?[bB]?", fullmatch=True)))

@@ -23,6 +23,7 @@ from plait.core.errors import InvariantError, ModelError
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.sampling import SamplingParams
 from plait.core.step import BlockGrant, Chunk, Join, OutputKind, Outputs, SeqResult, SeqStatus, StepPlan, StepResult
+from plait.exec.loading import Numbers
 from plait.exec.native import tape
 from plait.model.builder import ProgramBuilder
 from plait.model.cache_layout import CacheLayout, plan_layout
@@ -314,6 +315,25 @@ def test_fingerprints_differ_where_bits_do_and_nowhere_else() -> None:
     for target in _native.targets():
         same = fingerprint_of(formats.Q8_0, target=target, max_positions=17, max_step_tokens=3, blocking_seed=5)
         assert same == known
+
+
+@pytest.mark.parametrize(
+    ("form", "config", "expected"),
+    [
+        (formats.Q8_0, {}, Numbers(("q8_0",), ("int8",), ("f16",))),
+        (formats.F16, {}, Numbers(("f16",), ("f32",), ("f16",))),
+        (formats.Q8_0, {"dtype": WeightDtype.F32}, Numbers(("f32",), ("f32",), ("f16",))),
+    ],
+    ids=["eight bits", "halves", "dequantised"],
+)
+def test_it_says_which_numbers_it_computes_in(
+    form: WeightFormat, config: dict[str, WeightDtype], expected: Numbers
+) -> None:
+    program = decoder()
+    made = NativeExecutor(NativeConfig(WORKERS, **config))  # type: ignore[arg-type]
+    made.load({"step": program}, table_in(program, form), layout_of(program, CacheType.F16))
+    made.close()
+    assert made.numbers == expected
 
 
 def test_it_says_how_much_memory_it_keeps(executor: NativeExecutor) -> None:

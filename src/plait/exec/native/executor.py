@@ -8,7 +8,7 @@ Invariant: a plan that reaches the runtime passed `Intake` and `PlanLimits`; the
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,13 +21,14 @@ from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.step import STEP_PROGRAM, Join, StepPlan, StepResult
 from plait.exec.intake import Intake
+from plait.exec.loading import LogitsObserver, Numbers
 from plait.exec.native.checks import CACHE_CODES, check_layout, check_program
 from plait.exec.native.fingerprint import fingerprint
 from plait.exec.native.lowering import lower
 from plait.exec.native.packing import WeightDtype, pack, schemes_of, vectors
 from plait.exec.native.results import step_result
 from plait.exec.native.rope_table import tables
-from plait.exec.native.tape import Scheme, Tape
+from plait.exec.native.tape import CacheCode, Scheme, Tape
 from plait.exec.plan_limits import PlanLimits
 from plait.exec.roster import slots_of
 from plait.model.cache_layout import CacheLayout, GroupLayout
@@ -40,7 +41,6 @@ QUEUE_DEPTH = 2
 FORMATS = tuple(scheme.name.lower() for scheme in Scheme)
 
 Floats = npt.NDArray[np.float32]
-LogitsObserver = Callable[[StepPlan, Floats], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ class _Loaded:
     runtime: _native.Runtime
     intake: Intake
     footprint: Footprint
+    numbers: Numbers
     rows: dict[SeqId, _Row] = field(default_factory=dict)
     plans: dict[StepId, StepPlan] = field(default_factory=dict)
     """Of steps in flight."""
@@ -122,7 +123,8 @@ class NativeExecutor:
         panels = pack(tape, weights, schemes, len(self._config.cores))
         runtime = self._runtime(tape, panels, floats, layout, limits.num_positions)
         footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes)
-        self._state = _Loaded(runtime, Intake(self.info, slots_of(layout), limits.fault), footprint)
+        numbers = numbers_of(schemes.values(), codes)
+        self._state = _Loaded(runtime, Intake(self.info, slots_of(layout), limits.fault), footprint, numbers)
 
     @property
     def info(self) -> ExecutorInfo:
@@ -143,6 +145,10 @@ class NativeExecutor:
     @property
     def footprint(self) -> Footprint:
         return self._loaded().footprint
+
+    @property
+    def numbers(self) -> Numbers:
+        return self._loaded().numbers
 
     @property
     def target(self) -> str:
@@ -263,6 +269,15 @@ class NativeExecutor:
             config.poison,
             config.observe_logits is not None,
         )
+
+
+def numbers_of(schemes: Iterable[Scheme], cache: Iterable[CacheCode]) -> Numbers:
+    used = set(schemes)
+    return Numbers(
+        weights=tuple(sorted(scheme.name.lower() for scheme in used)),
+        rows=tuple(sorted({"int8" if scheme.is_integer else "f32" for scheme in used})),
+        cache=tuple(sorted({code.name.lower() for code in cache})),
+    )
 
 
 def usable_targets() -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.step import STEP_PROGRAM, Chunk, Join, Leave, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
 from plait.exec.intake import Intake
+from plait.exec.loading import LogitsObserver, Numbers
 from plait.exec.plan_limits import PlanLimits
 from plait.exec.reference.checks import check_program
 from plait.exec.reference.fingerprint import fingerprint
@@ -56,7 +57,7 @@ class ReferenceConfig:
     """False: nothing runs until `advance` is called, one op a call; tests use it."""
     poison: bool = False
     """Fill every slot with NaN before it is written, so that a result that reads it shows."""
-    observe_logits: Callable[[StepPlan, npt.NDArray[np.float32]], None] | None = None
+    observe_logits: LogitsObserver | None = None
     """Sees the logits [num_outputs, vocab_size] of every step: golden comparisons need all of them."""
 
 
@@ -147,6 +148,10 @@ class ReferenceExecutor:
             fingerprint=self._fingerprint,
             bit_exact=False,
         )
+
+    @property
+    def numbers(self) -> Numbers:
+        return Numbers(("f32",), ("f32",), ("f32",))
 
     def submit(self, plan: StepPlan) -> None:
         if self._loaded is None:
