@@ -24,10 +24,12 @@ from plait.exec.intake import Intake
 from plait.exec.native.checks import CACHE_CODES, check_layout, check_program
 from plait.exec.native.fingerprint import fingerprint
 from plait.exec.native.lowering import lower
+from plait.exec.native.op_names import op_names
 from plait.exec.native.packing import WeightDtype, pack, schemes_of, vectors
 from plait.exec.native.results import step_result
 from plait.exec.native.rope_table import tables
 from plait.exec.native.tape import Scheme, Tape
+from plait.exec.native.work_log import RECORD_EVENTS, NativeWorkLog
 from plait.exec.plan_limits import PlanLimits
 from plait.exec.roster import slots_of
 from plait.model.cache_layout import CacheLayout, GroupLayout
@@ -59,6 +61,8 @@ class NativeConfig:
     """Not 0: work is cut at random, drawn from this. Tests use it: answers must not change."""
     poison: bool = False
     """Fill every slot with NaN before it is written, so that a result that reads it shows."""
+    records_work: bool = False
+    """Workers record what they do, for `NativeExecutor.work_log`."""
     observe_logits: LogitsObserver | None = None
     """Sees the logits [num_outputs, vocab_size] of every step when it is collected: golden comparisons need them."""
 
@@ -90,6 +94,7 @@ class _Loaded:
     runtime: _native.Runtime
     intake: Intake
     footprint: Footprint
+    work_log: NativeWorkLog | None
     rows: dict[SeqId, _Row] = field(default_factory=dict)
     plans: dict[StepId, StepPlan] = field(default_factory=dict)
     """Of steps in flight."""
@@ -122,7 +127,9 @@ class NativeExecutor:
         panels = pack(tape, weights, schemes, len(self._config.cores))
         runtime = self._runtime(tape, panels, floats, layout, limits.num_positions)
         footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes)
-        self._state = _Loaded(runtime, Intake(self.info, slots_of(layout), limits.fault), footprint)
+        intake = Intake(self.info, slots_of(layout), limits.fault)
+        log = NativeWorkLog(op_names(program, tape, schemes), len(self._config.cores))
+        self._state = _Loaded(runtime, intake, footprint, log if self._config.records_work else None)
 
     @property
     def info(self) -> ExecutorInfo:
@@ -207,6 +214,8 @@ class NativeExecutor:
                 if self._config.observe_logits is not None and plan.chunks:
                     self._config.observe_logits(plan, state.runtime.take_logits(plan.step))
             state.intake.collect(results)
+            if state.work_log is not None and results:
+                state.work_log.add(state.runtime.take_work(), [result.step for result in results], state.plans)
         return results
 
     def ready(self) -> bool:
@@ -222,6 +231,11 @@ class NativeExecutor:
     def next_s(self) -> float | None:
         return None
 
+    @property
+    def work_log(self) -> NativeWorkLog | None:
+        """What the workers did, if that is recorded."""
+        return self._loaded().work_log
+
     def counters(self) -> dict[str, float]:
         """What the workers did since the start: units, steps, seconds in kernels, at work and parked."""
         return self._loaded().runtime.counters()
@@ -233,6 +247,8 @@ class NativeExecutor:
                 # The descriptor may go before the last worker does, and its number to somebody else.
                 self._state.runtime.notify(-1)
                 self._state.runtime.close()
+                if self._state.work_log is not None:
+                    self._state.work_log.add(self._state.runtime.take_work())
 
     def _loaded(self) -> _Loaded:
         if self._state is None:
@@ -262,6 +278,7 @@ class NativeExecutor:
             config.blocking_seed,
             config.poison,
             config.observe_logits is not None,
+            RECORD_EVENTS if config.records_work else 0,
         )
 
 
