@@ -74,7 +74,8 @@ class Trace:
     ) -> None:
         tracks = {ENGINE_TRACK: "engine (Python)"}
         events = self._events(tracks, phases, steps, work)
-        file.write(BEGINNING + b"," + orjson.dumps(self._facts)[1:] + b',"traceEvents":[\n')
+        head = orjson.dumps({"displayTimeUnit": "ns", "otherData": {"program": "plait", **self._facts}})
+        file.write(head.removesuffix(b"}") + b',"traceEvents":[\n')
         while piece := list(islice(events, PIECE)):
             self.num_slices += len(piece)
             file.write(b"".join(orjson.dumps(event) + b",\n" for event in piece))
