@@ -506,7 +506,7 @@ def test_a_runtime_has_workers_and_lanes_and_gives_a_lane_no_worker_that_there_i
             _native.Runtime(object(), _native.Panels([]), [], [], [], 0, workers, lanes, 1, "", 0, False, False, 0)
     for core in (-2, 1 << 16):
         with pytest.raises(ValueError, match=f"bound to processor {core}; -1"):
-            _native.Runtime(object(), _native.Panels([]), [], [], [], 0, [core], 2, 1, "", 0, False, False)
+            _native.Runtime(object(), _native.Panels([]), [], [], [], 0, [core], 2, 1, "", 0, False, False, 0)
     runtime = executor._loaded().runtime
     with pytest.raises(ValueError, match="1 shares for 2 lanes"):
         runtime.assign([[0]])
