@@ -130,8 +130,7 @@ class PyRuntime {
  public:
   PyRuntime(nb::handle tape, const Panels& panels, nb::sequence vectors, nb::sequence ropes, nb::sequence groups,
             size_t pool_bytes, const std::vector<int>& cores, size_t num_lanes, size_t max_step_tokens,
-            const std::string& target, uint64_t blocking_seed, bool poison, bool observes,
-            size_t record_events)
+            const std::string& target, uint64_t blocking_seed, bool poison, bool observes, size_t record_events)
       : groups_(ReadGroups(groups)),
         number_(NextRuntimeNumber()),
         reader_(groups_.size(), number_),
@@ -223,8 +222,8 @@ class PyRuntime {
       static_cast<void>(kept.release());  // The capsule has it now.
       auto* const bytes = reinterpret_cast<uint8_t*>(events->data());
       const size_t num_bytes = events->size() * sizeof(WorkEvent);
-      made.append(nb::make_tuple(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(bytes, {num_bytes}, owner),
-                                 taken.num_lost));
+      made.append(
+          nb::make_tuple(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(bytes, {num_bytes}, owner), taken.num_lost));
     }
     return made;
   }
@@ -307,8 +306,7 @@ void BindRuntime(nb::module_& module) {
            nb::arg("tape"), nb::arg("panels"), nb::arg("vectors"), nb::arg("ropes"), nb::arg("groups"),
            nb::arg("pool_bytes"), nb::arg("cores"), nb::arg("num_lanes"), nb::arg("max_step_tokens"), nb::arg("target"),
            nb::arg("blocking_seed"), nb::arg("poison"), nb::arg("observes_logits"), nb::arg("record_events"),
-           nb::keep_alive<1, 3>(),
-           "Take a tape over with what it refers to, and start one worker for each core.")
+           nb::keep_alive<1, 3>(), "Take a tape over with what it refers to, and start one worker for each core.")
       .def("join", &PyRuntime::Join, nb::arg("join"), "Return the seat of a core.step.Join.")
       .def("submit", &PyRuntime::Submit, nb::arg("plan"), nb::arg("seats"), nb::arg("grant_seats"),
            "Queue a core.step.StepPlan with the seats of its chunks and of its grants.")
@@ -322,9 +320,10 @@ void BindRuntime(nb::module_& module) {
       .def("wait_finished", &PyRuntime::WaitFinished, nb::arg("timeout_s"),
            "Wait for a finished step, without the interpreter; say whether there is one.")
       .def("take_logits", &PyRuntime::TakeLogits, nb::arg("step"), "Return the logits of a step's output rows, once.")
-      .def("take_work", &PyRuntime::TakeWork,
-           "Return by worker what it recorded since the last look, as bytes of WorkEvents, and how many events found no "
-           "room since the start; nothing without record_events.")
+      .def(
+          "take_work", &PyRuntime::TakeWork,
+          "Return by worker what it recorded since the last look, as bytes of WorkEvents, and how many events found no "
+          "room since the start; nothing without record_events.")
       .def("counters", &PyRuntime::Counters, "Return what the workers did since the start.")
       .def("close", &PyRuntime::Close, "Stop the workers; steps in flight are abandoned.")
       .def_prop_ro("arena_bytes", &PyRuntime::arena_bytes, "Bytes for activations and scratch by now.")

@@ -157,8 +157,8 @@ struct WorkTaken {
   uint64_t num_lost = 0;  // since the start: events that found no room
 };
 
-// Control verbs (Join, Submit, Assign, Suspend, Resume, Cancel, Collect, TakeWork, Close) come from one thread at a time;
-// HasFinished, WaitFinished and Counters from any.
+// Control verbs (Join, Submit, Assign, Suspend, Resume, Cancel, Collect, TakeWork, Close) come from one thread at a
+// time; HasFinished, WaitFinished and Counters from any.
 class Runtime {
  public:
   // Takes the tape over, which must be free of faults (TapeFault); `pool` is the cache memory that the groups describe

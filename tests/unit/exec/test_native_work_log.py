@@ -179,9 +179,9 @@ def test_units_lie_inside_their_step_and_workers_do_one_thing_at_a_time() -> Non
     assert sum(log.totals().kernel_s.values()) == pytest.approx(one.kernel_s)
     assert {"norm", "attention", "head", "sampler", "embed"} <= set(log.totals().kernel_s)
     slices = list(log.slices())
+    assert [one.name for one in slices].count("end step") == 1
     for worker in range(len(kit.WORKERS)):
         of_worker = [one for one in slices if one.worker == worker]
-        assert of_worker
         assert all(one.begin_s <= one.end_s for one in of_worker)
         assert all(one.end_s <= other.begin_s + 1e-8 for one, other in pairwise(of_worker))
     for one in slices:
