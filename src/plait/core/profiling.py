@@ -68,6 +68,8 @@ class WorkTotals:
     num_units: int
     num_stalls: int
     """Units longer than STALL_S."""
+    stalled_s: float
+    """In these units, all workers together."""
     longest_unit_s: float
     num_lost: int
     """Intervals that found no room: they are in no sum."""

@@ -64,6 +64,8 @@ class Units:
 
     num_units: int
     num_stalls: int
+    stalled_s: float
+    """In stalls, all workers together."""
     longest_s: float
     num_lost: int
     """Intervals that found no room and are in no row."""
@@ -141,8 +143,8 @@ def _unit_lines(units: Units | None) -> list[str]:
         return ["units     this executor does not tell what its operations took"]
     lost = f"; LOST {units.num_lost:,} intervals, which are in no row" if units.num_lost else ""
     return [
-        f"units     {units.num_units:,}, of them {units.num_stalls:,} stalls (longer than {STALL_S * 1e3:g} ms), the "
-        f"longest {units.longest_s * 1e3:.2f} ms{lost}"
+        f"units     {units.num_units:,}, of them {units.num_stalls:,} stalls (longer than {STALL_S * 1e3:g} ms): "
+        f"{units.stalled_s:.2f} s of the workers' time, the longest {units.longest_s * 1e3:.2f} ms{lost}"
     ]
 
 
@@ -164,6 +166,7 @@ def _units_object(units: Units | None) -> dict[str, object] | None:
     return {
         "units": units.num_units,
         "stalls": units.num_stalls,
+        "stalled_s": units.stalled_s,
         "longest_s": units.longest_s,
         "lost": units.num_lost,
     }

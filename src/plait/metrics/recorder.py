@@ -151,7 +151,7 @@ class Recorder:
         rows[RUNTIME] = totals.runtime_s / workers
         # Also the few nanoseconds that a claim takes. Never below 0 by more than two clocks' roundings.
         rows[WAITING] = max(self._ran_s - sum(rows.values()), 0.0)
-        units = Units(totals.num_units, totals.num_stalls, totals.longest_unit_s, totals.num_lost)
+        units = Units(totals.num_units, totals.num_stalls, totals.stalled_s, totals.longest_unit_s, totals.num_lost)
         return {**rows, **self._between_s}, workers, units
 
     def _collected(self, result: StepResult) -> None:

@@ -102,7 +102,7 @@ def test_a_unit_of_more_than_a_millisecond_is_a_stall() -> None:
     log = log_of((unit(0, 10, 1), unit(10, 21, 1)), ended=[1])
     log.settle()
     totals = log.totals()
-    assert (totals.num_stalls, totals.longest_unit_s) == (1, pytest.approx(1.1e-3))
+    assert (totals.num_stalls, totals.stalled_s, totals.longest_unit_s) == pytest.approx((1, 1.1e-3, 1.1e-3))
     assert [one.category for one in log.slices()] == ["kernel", "kernel,stall"]
 
 

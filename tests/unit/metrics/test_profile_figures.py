@@ -18,7 +18,7 @@ FIGURES = Figures(
     idle_s=1.0,
     rows={"gemm q,k,v": 1.5, "Python, no step running": 0.5},
     phases={"plan": (0.25, 0.125)},
-    units=Units(1234, 2, 0.0031, 0),
+    units=Units(1234, 2, 0.0051, 0.0031, 0),
     overhead=Overhead.of([StepCost(0.0004, 2)] * 4),
     trace="t.json",
     num_slices=5000,
@@ -63,6 +63,6 @@ def test_nothing_is_divided_by_a_run_without_steps() -> None:
 
 def test_lost_intervals_and_a_full_trace_are_said() -> None:
     assert not any("LOST" in line or "full" in line for line in FIGURES.lines())
-    short = replace(FIGURES, units=Units(10, 0, 0.0, 7), trace_ends_s=12.25)
+    short = replace(FIGURES, units=Units(10, 0, 0.0, 0.0, 7), trace_ends_s=12.25)
     assert any("LOST 7 intervals" in line for line in short.lines())
     assert any("it was full after 12.2 s" in line for line in short.lines())

@@ -84,6 +84,7 @@ class NativeWorkLog:
         self._runtime_s = 0.0
         self._num_units = 0
         self._num_stalls = 0
+        self._stalled_s = 0.0
         self._longest_s = 0.0
 
     @property
@@ -126,7 +127,9 @@ class NativeWorkLog:
         seconds = _seconds(units)
         self._kernel_s += np.bincount(units["op"], seconds, len(self._names))
         self._num_units += len(units)
-        self._num_stalls += int(np.count_nonzero(seconds > STALL_S))
+        is_stall = seconds > STALL_S
+        self._num_stalls += int(np.count_nonzero(is_stall))
+        self._stalled_s += float(np.sum(seconds, where=is_stall))
         self._longest_s = max(self._longest_s, float(np.max(seconds, initial=0.0)))
         return _work_of(units, ended)
 
@@ -135,7 +138,13 @@ class NativeWorkLog:
         for name, seconds in zip(self._names, self._kernel_s.tolist(), strict=True):
             kernel_s[name.kind] = kernel_s.get(name.kind, 0.0) + seconds
         return WorkTotals(
-            kernel_s, self._runtime_s, self._num_units, self._num_stalls, self._longest_s, sum(self._lost)
+            kernel_s=kernel_s,
+            runtime_s=self._runtime_s,
+            num_units=self._num_units,
+            num_stalls=self._num_stalls,
+            stalled_s=self._stalled_s,
+            longest_unit_s=self._longest_s,
+            num_lost=sum(self._lost),
         )
 
     def slices(self) -> Iterator[WorkSlice]:
