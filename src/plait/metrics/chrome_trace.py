@@ -35,6 +35,10 @@ def check_trace(path: Path) -> None:
         raise UsageError(f"--profile {path}: {path.parent} is no directory; make it first, or choose another file")
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"--profile {path}: {path.parent} cannot be written to; choose a file in another folder")
+    _check_replaced(path)
+
+
+def _check_replaced(path: Path) -> None:
     if not os.path.lexists(path):
         return
     if not path.is_file():
@@ -59,15 +63,17 @@ class Trace:
     def write(
         self, path: Path, phases: Iterable[PhaseSpan], steps: Iterable[StepSpan], work: Iterable[WorkSlice]
     ) -> None:
-        """`PlaitError` if the disk does not take it."""
-        unfinished = path.with_name(path.name + ".partial")
+        """`PlaitError` if the disk does not take it, or if the run made another file of that name."""
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}.partial")
         try:
-            with unfinished.open("wb") as file:
+            with unfinished.open("xb") as file:
                 self._write(file, phases, steps, work)
+            _check_replaced(path)
             os.replace(unfinished, path)
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
             raise PlaitError(f"the trace {path} cannot be written: {error.strerror}; choose another file") from None
+        finally:
+            unfinished.unlink(missing_ok=True)
 
     def _write(
         self, file: BinaryIO, phases: Iterable[PhaseSpan], steps: Iterable[StepSpan], work: Iterable[WorkSlice]

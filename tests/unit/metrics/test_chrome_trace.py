@@ -90,8 +90,23 @@ def test_what_could_not_be_written_is_said_before_any_work(name: str, trouble: s
         check_trace(tmp_path / name)
 
 
+def test_what_the_run_itself_wrote_under_the_name_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    check_trace(path)
+    path.write_text("answers")
+    with pytest.raises(UsageError, match="exists and is no trace of Plait"):
+        Trace(0.0, {}).write(path, PHASES, STEPS, WORK)
+    assert path.read_text() == "answers"
+    assert [one.name for one in tmp_path.iterdir()] == ["t.json"]
+
+
 def test_a_trace_that_cannot_be_written_leaves_no_half_of_one(tmp_path: Path) -> None:
     (tmp_path / "t.json").mkdir()
-    with pytest.raises(PlaitError, match="cannot be written"):
+    with pytest.raises(PlaitError, match="is no regular file"):
         Trace(0.0, {}).write(tmp_path / "t.json", PHASES, STEPS, WORK)
     assert [one.name for one in tmp_path.iterdir()] == ["t.json"]
+
+
+def test_a_folder_that_is_gone_is_trouble_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(PlaitError, match=r"cannot be written: No such file or directory; choose another file$"):
+        Trace(0.0, {}).write(tmp_path / "gone" / "t.json", PHASES, STEPS, WORK)
