@@ -44,4 +44,5 @@ class Profile:
             trace.write(self._path, recorder.phases, recorder.steps, slices)
         except PlaitError as error:
             report(f"plait: {error}")
+            return recorder.figures(info.name, None, 0)
         return recorder.figures(info.name, str(self._path), trace.num_slices)

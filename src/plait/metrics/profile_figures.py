@@ -89,7 +89,8 @@ class Figures:
     """Of the engine's thread: seconds, and those of them in which no step ran."""
     units: Units | None
     overhead: Overhead | None
-    trace: str
+    trace: str | None
+    """Its file; None: it could not be written."""
     num_slices: int
     trace_ends_s: float | None
     """Seconds after the start at which the trace was full; None: it has everything."""
@@ -131,7 +132,8 @@ class Figures:
         found.append(f"python    us a step, beside running steps or not: {spent}")
         found += _unit_lines(self.units) + _overhead_lines(self.overhead)
         ends = "" if self.trace_ends_s is None else f"; it was full after {self.trace_ends_s:.1f} s, the table was not"
-        found.append(f"trace     {self.trace}: {self.num_slices:,} slices{ends}")
+        if self.trace is not None:
+            found.append(f"trace     {self.trace}: {self.num_slices:,} slices{ends}")
         return found
 
     def _share(self, seconds: float) -> float:

@@ -116,7 +116,7 @@ class Recorder:
             case _:
                 pass
 
-    def figures(self, executor: str, trace: str, num_slices: int) -> Figures:
+    def figures(self, executor: str, trace: str | None, num_slices: int) -> Figures:
         """When the engine's thread has ended: what it all comes to."""
         self._settle()
         self.phase(self._phase)
