@@ -38,6 +38,7 @@ namespace {
 constexpr size_t kMaxWorkers = 1024;
 constexpr size_t kMaxLanes = 64;
 constexpr size_t kMaxStepTokens = size_t{1} << 20;
+constexpr size_t kMaxRecordEvents = size_t{1} << 28;
 constexpr int kMaxProcessor = (1 << 16) - 1;
 
 const Kernels& KernelsOf(Target target) {
@@ -129,14 +130,14 @@ class PyRuntime {
  public:
   PyRuntime(nb::handle tape, const Panels& panels, nb::sequence vectors, nb::sequence ropes, nb::sequence groups,
             size_t pool_bytes, const std::vector<int>& cores, size_t num_lanes, size_t max_step_tokens,
-            const std::string& target, uint64_t blocking_seed, bool poison, bool observes)
+            const std::string& target, uint64_t blocking_seed, bool poison, bool observes, size_t record_events)
       : groups_(ReadGroups(groups)),
         number_(NextRuntimeNumber()),
         reader_(groups_.size(), number_),
         pool_(pool_bytes),
         num_workers_(cores.size()),
         num_lanes_(num_lanes) {
-    CheckSizes(cores, max_step_tokens);
+    CheckSizes(cores, max_step_tokens, record_events);
     Tape made = ReadTape(tape);
     made.matrices = panels.Packed();
     made.vectors = ReadVectors(vectors);
@@ -151,6 +152,7 @@ class PyRuntime {
     config.max_step_tokens = max_step_tokens;
     config.blocking_seed = blocking_seed;
     config.poison = poison;
+    config.record_events = record_events;
     const Kernels& kernels = KernelsNamed(target);
     target_ = kernels.target;
     try {
@@ -211,6 +213,21 @@ class PyRuntime {
     return nb::ndarray<nb::numpy, float, nb::ndim<2>>(rows->data(), {num_rows, vocab_size_}, owner);
   }
 
+  nb::list TakeWork() {
+    nb::list made;
+    for (WorkTaken& taken : Alive().TakeWork()) {
+      auto kept = std::make_unique<std::vector<WorkEvent>>(std::move(taken.events));
+      std::vector<WorkEvent>* const events = kept.get();
+      nb::capsule owner(events, [](void* memory) noexcept { delete static_cast<std::vector<WorkEvent>*>(memory); });
+      static_cast<void>(kept.release());  // The capsule has it now.
+      auto* const bytes = reinterpret_cast<uint8_t*>(events->data());
+      const size_t num_bytes = events->size() * sizeof(WorkEvent);
+      made.append(
+          nb::make_tuple(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(bytes, {num_bytes}, owner), taken.num_lost));
+    }
+    return made;
+  }
+
   nb::dict Counters() {
     const RuntimeCounters counters = Alive().Counters();
     nb::dict made;
@@ -232,7 +249,7 @@ class PyRuntime {
   }
 
  private:
-  void CheckSizes(const std::vector<int>& cores, size_t max_step_tokens) const {
+  void CheckSizes(const std::vector<int>& cores, size_t max_step_tokens, size_t record_events) const {
     if (num_workers_ < 1 || num_workers_ > kMaxWorkers) {
       ThrowValueError(std::to_string(num_workers_) + " workers; 1 to " + std::to_string(kMaxWorkers) + " are possible");
     }
@@ -248,6 +265,10 @@ class PyRuntime {
     if (max_step_tokens < 1 || max_step_tokens > kMaxStepTokens) {
       ThrowValueError("max_step_tokens is " + std::to_string(max_step_tokens) + " but must be between 1 and " +
                       std::to_string(kMaxStepTokens));
+    }
+    if (record_events > kMaxRecordEvents) {
+      ThrowValueError("record_events is " + std::to_string(record_events) + " but may be " +
+                      std::to_string(kMaxRecordEvents) + " at most");
     }
     for (const GroupSpec& group : groups_) {
       if (group.block_bytes != 0 && group.num_blocks > pool_.size() / group.block_bytes) {
@@ -281,11 +302,11 @@ void BindRuntime(nb::module_& module) {
   nb::class_<SeatHandle>(module, "Seat", "A joined sequence, as the runtime keeps it.");
   nb::class_<PyRuntime>(module, "Runtime", "Lanes of steps, carried out by workers of this process.")
       .def(nb::init<nb::handle, const Panels&, nb::sequence, nb::sequence, nb::sequence, size_t,
-                    const std::vector<int>&, size_t, size_t, const std::string&, uint64_t, bool, bool>(),
+                    const std::vector<int>&, size_t, size_t, const std::string&, uint64_t, bool, bool, size_t>(),
            nb::arg("tape"), nb::arg("panels"), nb::arg("vectors"), nb::arg("ropes"), nb::arg("groups"),
            nb::arg("pool_bytes"), nb::arg("cores"), nb::arg("num_lanes"), nb::arg("max_step_tokens"), nb::arg("target"),
-           nb::arg("blocking_seed"), nb::arg("poison"), nb::arg("observes_logits"), nb::keep_alive<1, 3>(),
-           "Take a tape over with what it refers to, and start one worker for each core.")
+           nb::arg("blocking_seed"), nb::arg("poison"), nb::arg("observes_logits"), nb::arg("record_events"),
+           nb::keep_alive<1, 3>(), "Take a tape over with what it refers to, and start one worker for each core.")
       .def("join", &PyRuntime::Join, nb::arg("join"), "Return the seat of a core.step.Join.")
       .def("submit", &PyRuntime::Submit, nb::arg("plan"), nb::arg("seats"), nb::arg("grant_seats"),
            "Queue a core.step.StepPlan with the seats of its chunks and of its grants.")
@@ -299,6 +320,10 @@ void BindRuntime(nb::module_& module) {
       .def("wait_finished", &PyRuntime::WaitFinished, nb::arg("timeout_s"),
            "Wait for a finished step, without the interpreter; say whether there is one.")
       .def("take_logits", &PyRuntime::TakeLogits, nb::arg("step"), "Return the logits of a step's output rows, once.")
+      .def(
+          "take_work", &PyRuntime::TakeWork,
+          "Return by worker what it recorded since the last look, as bytes of WorkEvents, and how many events found no "
+          "room since the start; nothing without record_events.")
       .def("counters", &PyRuntime::Counters, "Return what the workers did since the start.")
       .def("close", &PyRuntime::Close, "Stop the workers; steps in flight are abandoned.")
       .def_prop_ro("arena_bytes", &PyRuntime::arena_bytes, "Bytes for activations and scratch by now.")

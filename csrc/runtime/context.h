@@ -95,6 +95,7 @@ class Context {
   // Goes to the next op that has work and cuts it; false at the end of the step. Only whoever completed the op before.
   bool NextOp();
   const OpSpec& op() const { return machine_.tape.ops[op_]; }
+  uint32_t op_index() const { return static_cast<uint32_t>(op_); }
   const OpSplit& split() const { return split_; }
   bool is_first_op() const { return op_ == 0; }
   size_t num_rows() const;  // of the op's space; in the space of outputs, of the tile under way

@@ -79,6 +79,7 @@ struct Runtime::Impl {
       worker.lane = 0;
       worker.scratch = std::make_unique<Scratch>(machine);
       arena_bytes += worker.scratch->num_bytes();
+      if (config.record_events > 0) worker.record = std::make_unique<WorkRecord>(config.record_events);
     }
     try {
       for (size_t i = 0; i < workers.size(); ++i) {
@@ -102,8 +103,15 @@ struct Runtime::Impl {
         StartNext(lock, *lane, &worker);
         continue;
       }
-      if (lane != nullptr && AwaitUnits(worker, *lane)) continue;
+      if (lane != nullptr) {
+        const WorkInterval spin(worker.record.get());
+        const bool has_come = AwaitUnits(worker, *lane);
+        spin.EndWait(WorkKind::kSpin, IndexOf(*lane));
+        if (has_come) continue;
+      }
+      const WorkInterval park(worker.record.get());
       worker.Park([&] { return HasReason(worker); }, num_parked);
+      park.EndWait(WorkKind::kPark, 0);
     }
   }
 
@@ -111,6 +119,10 @@ struct Runtime::Impl {
     const uint32_t lane = worker.lane.load(std::memory_order_seq_cst);
     return lane == kNoLane || lanes[lane].suspended.load(std::memory_order_seq_cst) ? nullptr : &lanes[lane];
   }
+
+  uint32_t IndexOf(const Lane& lane) const { return static_cast<uint32_t>(&lane - lanes.data()); }
+
+  static WorkRecord* RecordOf(Worker* worker) { return worker == nullptr ? nullptr : worker->record.get(); }
 
   static bool MayStart(const Lane& lane) {
     return lane.running.load(std::memory_order_seq_cst) == nullptr &&
@@ -128,9 +140,12 @@ struct Runtime::Impl {
     if (!claim) return false;
     Context& context = *lane.running.load(std::memory_order_relaxed);
     context.NoteWorkers(lane.progress.NumAtWork(claim));
+    const WorkInterval interval(worker.record.get());
     const uint64_t start = Ticks();
     CarryOut(machine, lane.arena, context, claim.unit, *worker.scratch);
     worker.kernel_ticks.fetch_add(Ticks() - start, std::memory_order_relaxed);
+    // Before the unit counts as finished: behind that the step may be gone, and whoever collects it wants to see this.
+    if (interval.is_noted()) interval.End(WorkKind::kUnit, IndexOf(lane), context.step(), context.op_index());
     worker.num_units.fetch_add(1, std::memory_order_relaxed);
     if (lane.progress.Finish(claim)) Complete(lane, &worker);
     return true;
@@ -161,8 +176,11 @@ struct Runtime::Impl {
       Observe(lane, context);
     }
     if (Publish(lane, worker)) return;
+    const WorkInterval interval(RecordOf(worker));
+    const int64_t step = context.step();
     std::unique_lock lock(mutex);
     End(lock, lane);
+    interval.End(WorkKind::kEnd, IndexOf(lane), step);
     StartNext(lock, lane, worker);
   }
 
@@ -170,11 +188,15 @@ struct Runtime::Impl {
   // be gone.
   bool Publish(Lane& lane, Worker* worker) {
     Context& context = *lane.running.load(std::memory_order_relaxed);
+    const WorkInterval interval(RecordOf(worker));
     if (lane.dead.load(std::memory_order_seq_cst) || !context.NextOp()) return false;
+    const int64_t step = context.step();
+    const uint32_t op = context.op_index();
     // At the start of a step everybody comes, so that nobody has to be called in the middle of it.
     const uint32_t num_wanted = context.is_first_op() ? UINT32_MAX : context.split().num_units;
     lane.progress.Publish(context.split().num_units);
     WakeWorkers(lane, worker, num_wanted);
+    interval.End(WorkKind::kAdvance, IndexOf(lane), step, op);
     // Whoever cancels says so first and closes the op then; it may have found the op before this one, complete already.
     if (lane.dead.load(std::memory_order_seq_cst)) EndDead(lane, worker);
     return true;
@@ -202,7 +224,9 @@ struct Runtime::Impl {
       if (!is_dead) lane.current->NoteStart(NowSeconds());
       Context& context = *lane.current;
       lock.unlock();
+      const WorkInterval interval(RecordOf(worker));
       context.Begin();
+      interval.End(WorkKind::kBegin, IndexOf(lane), context.step());
       if (Publish(lane, worker)) return;
       lock.lock();
       End(lock, lane);
@@ -256,7 +280,7 @@ struct Runtime::Impl {
   // Wakes workers of a lane, one for each of `num_units`; the caller, if it is one of them, counts as one.
   void WakeWorkers(const Lane& lane, const Worker* caller, uint32_t num_units) {
     if (num_parked.load(std::memory_order_seq_cst) == 0) return;
-    const auto index = static_cast<uint32_t>(&lane - lanes.data());
+    const uint32_t index = IndexOf(lane);
     if (caller != nullptr && LaneOf(*caller) == &lane) --num_units;
     for (Worker& worker : workers) {
       if (num_units == 0) return;
@@ -378,6 +402,14 @@ struct Runtime::Impl {
     return !finished.empty();
   }
 
+  std::vector<WorkTaken> TakeWork() {
+    std::vector<WorkTaken> taken;
+    for (Worker& worker : workers) {
+      if (worker.record != nullptr) taken.push_back({worker.record->Take(), worker.record->num_lost()});
+    }
+    return taken;
+  }
+
   void Close() {
     {
       const std::lock_guard lock(mutex);
@@ -454,6 +486,8 @@ void Runtime::ObserveLogits(LogitsObserver observer, void* context) {
   impl_->observer = observer;
   impl_->observer_context = context;
 }
+
+std::vector<WorkTaken> Runtime::TakeWork() { return impl_->TakeWork(); }
 
 RuntimeCounters Runtime::Counters() const { return impl_->Counters(); }
 

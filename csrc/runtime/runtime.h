@@ -17,6 +17,7 @@
 
 #include "ops/kernels.h"
 #include "runtime/tape.h"
+#include "runtime/work_record.h"
 
 namespace plait {
 
@@ -29,6 +30,7 @@ struct RuntimeConfig {
   int spin_us = 50;              // before a worker parks
   uint64_t blocking_seed = 0;    // not 0: every op's row and panel blocks and key-tile splits are drawn at random from
                                  // it instead of by cost; answers must not change by a bit (tests)
+  size_t record_events = 0;      // not 0: each worker records what it does, so many events until TakeWork
   bool poison = false;           // fill the pool, and the slots a chunk will write, with NaN first: for tests
 };
 
@@ -149,8 +151,14 @@ struct RuntimeCounters {
   uint64_t parks = 0;
 };
 
-// Control verbs (Join, Submit, Assign, Suspend, Resume, Cancel, Collect, Close) come from one thread at a time;
-// HasFinished, WaitFinished and Counters from any.
+// What one worker recorded since the last look.
+struct WorkTaken {
+  std::vector<WorkEvent> events;
+  uint64_t num_lost = 0;  // since the start: events that found no room
+};
+
+// Control verbs (Join, Submit, Assign, Suspend, Resume, Cancel, Collect, TakeWork, Close) come from one thread at a
+// time; HasFinished, WaitFinished and Counters from any.
 class Runtime {
  public:
   // Takes the tape over, which must be free of faults (TapeFault); `pool` is the cache memory that the groups describe
@@ -187,6 +195,10 @@ class Runtime {
   using LogitsObserver = void (*)(void* context, int64_t step, size_t first_row, size_t num_rows, const float* logits,
                                   size_t stride, size_t vocab_size);
   void ObserveLogits(LogitsObserver observer, void* context);
+
+  // By worker; empty without record_events. Behind Collect it has every unit of the steps that were collected, behind
+  // Close everything.
+  std::vector<WorkTaken> TakeWork();
 
   RuntimeCounters Counters() const;
   size_t ArenaBytes() const;  // activation arenas of lanes and scratch of workers together

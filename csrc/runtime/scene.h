@@ -26,6 +26,7 @@ struct SceneOptions {
   size_t output_tile_rows = 16;
   uint64_t blocking_seed = 0;
   bool poison = true;
+  size_t record_events = 0;
 };
 
 inline std::vector<int32_t> Prompt(size_t length, uint64_t seed) {
@@ -131,6 +132,7 @@ class Scene {
     config.output_tile_rows = options.output_tile_rows;
     config.blocking_seed = options.blocking_seed;
     config.poison = options.poison;
+    config.record_events = options.record_events;
     config.nice = 0;
     return config;
   }

@@ -33,6 +33,11 @@ double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+int64_t NowNanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 double Stopwatch::SecondsPerTick() const {
   const uint64_t ticks = Ticks() - start_ticks_;
   return ticks == 0 ? 0.0 : (NowSeconds() - start_s_) / static_cast<double>(ticks);

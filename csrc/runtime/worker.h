@@ -14,6 +14,7 @@
 
 #include "base/aligned.h"
 #include "runtime/carry_out.h"
+#include "runtime/work_record.h"
 
 namespace plait {
 
@@ -77,6 +78,7 @@ struct alignas(kCacheLine) Worker {
   std::atomic<uint64_t> parked_since = 0;  // 0: awake
 
   std::unique_ptr<Scratch> scratch;
+  std::unique_ptr<WorkRecord> record;  // null: nobody profiles
   std::thread thread;
 };
 

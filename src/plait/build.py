@@ -32,8 +32,9 @@ from plait.config.resolve import (
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
-from plait.core.events import EventSink
+from plait.core.events import Event, EventSink
 from plait.core.executor import ExecutorInfo
+from plait.core.profiling import WorkLog
 from plait.core.step import STEP_PROGRAM
 from plait.engine.client import AsyncClient
 from plait.engine.engine import EngineConfig, Ports
@@ -43,6 +44,9 @@ from plait.exec.loading import LoadableExecutor, LogitsObserver
 from plait.exec.native import presence
 from plait.exec.native.checks import check_program as check_native
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
+from plait.metrics.chrome_trace import check_trace
+from plait.metrics.profile import Profile
+from plait.metrics.profile_figures import Figures
 from plait.model.cache_layout import CacheLayout, plan_layout, token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.config import ModelConfig, config_from_gguf
@@ -99,9 +103,29 @@ class LocalEngine:
     clock: Clock
     notes: tuple[str, ...]
     """One line each about the executor, for the start-up report."""
+    report: Callable[[str], None]
+    profile: Profile | None = None
 
     def close(self) -> None:
+        """End everything; what was profiled is written and reported. Again: nothing more happens."""
         self.thread.close()
+        self.profile_figures()
+
+    def profile_figures(self) -> Figures | None:
+        """What the profile came to, if there is one. Closes the engine, because nothing may be measured any more."""
+        if self.profile is None:
+            return None
+        self.thread.close()
+        return self.profile.finish(self.report)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """An executor with its model. `work`: what its workers do, if it was asked to record that and can."""
+
+    executor: LoadableExecutor
+    notes: tuple[str, ...]
+    work: WorkLog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +137,7 @@ class ReadyExecutor:
     sizes: Sizes
     notes: tuple[str, ...]
     """One line each, for the start-up report."""
+    work: WorkLog | None = None
 
 
 def load_model(options: EngineOptions, progress: Progress, now: Callable[[], datetime]) -> LoadedModel:
@@ -137,11 +162,14 @@ def start_engine(
     events: EventSink,
     report_fault: Callable[[str], None],
 ) -> LocalEngine:
-    """Put a loaded model behind a client and start its threads."""
+    """Put a loaded model behind a client and start its threads. `report_fault` also gets the words of a profile."""
+    if options.profile is not None:
+        check_trace(options.profile)
     clock = RealClock()
     ready = load_executor(options, model, clock)
     executor, sizes = ready.executor, ready.sizes
     info = executor.info
+    profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
     vocab_size = model.program.vocab_size
     inbox = Inbox()
     client = AsyncClient(
@@ -155,14 +183,14 @@ def start_engine(
         ready.layout,
         executor,
         clock,
-        Ports(inbox, client, events, text_stream_factory(model.tokenizer)),
+        _ports(inbox, client, events, model, profile),
         eos_token_ids=model.tokenizer.eos_ids,
         enable_prefix=options.enable_prefix_caching,
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
     text = ModelText(model.tokenizer, model.template)
-    return LocalEngine(model, text, client, thread, info, sizes, clock, ready.notes)
+    return LocalEngine(model, text, client, thread, info, sizes, clock, ready.notes, report_fault, profile)
 
 
 def load_executor(
@@ -185,16 +213,29 @@ def load_executor(
     )
     try:
         if choice.is_native:
-            executor, notes = _native_executor(options, model, layout, sizes.max_model_tokens, observe_logits)
+            loaded = _native_executor(options, model, layout, sizes.max_model_tokens, observe_logits)
         else:
-            executor, notes = _reference_executor(options, model, layout, clock, observe_logits)
+            loaded = _reference_executor(options, model, layout, clock, observe_logits)
     except (MemoryError, OSError) as error:
         raise PlaitError(
             f"the system does not give what {model.name} with {layout.pool_bytes / MIB:,.0f} MiB of KV cache and "
             f"{options.max_num_batched_tokens:,} tokens a step takes ({error}); ask for less with --kv-cache-memory or "
             "--max-num-batched-tokens, or raise the limits of this process"
         ) from error
-    return ReadyExecutor(executor, layout, sizes, (*choice.notes, *notes))
+    return ReadyExecutor(loaded.executor, layout, sizes, (*choice.notes, *loaded.notes), loaded.work)
+
+
+def _ports(inbox: Inbox, client: AsyncClient, events: EventSink, model: LoadedModel, profile: Profile | None) -> Ports:
+    streams = text_stream_factory(model.tokenizer)
+    if profile is None:
+        return Ports(inbox, client, events, streams)
+    recorder = profile.recorder
+
+    def tell_both(event: Event) -> None:
+        recorder.event(event)
+        events(event)
+
+    return Ports(inbox, client, tell_both, streams, recorder.phase)
 
 
 def choose_executor(options: EngineOptions, program: Program, missing: str | None) -> ExecutorChoice:
@@ -239,13 +280,13 @@ def _reference_executor(
     layout: CacheLayout,
     clock: Clock,
     observe_logits: LogitsObserver | None,
-) -> tuple[LoadableExecutor, list[str]]:
+) -> _Loaded:
     config = ReferenceConfig(
         max_step_tokens=options.max_num_batched_tokens, max_rows=options.max_num_seqs, observe_logits=observe_logits
     )
     executor = ReferenceExecutor(config, clock.now)
     executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
-    return executor, []
+    return _Loaded(executor, ())
 
 
 def _native_executor(
@@ -254,7 +295,7 @@ def _native_executor(
     layout: CacheLayout,
     max_positions: int,
     observe_logits: LogitsObserver | None,
-) -> tuple[LoadableExecutor, list[str]]:
+) -> _Loaded:
     # Imports what may not be there; whoever comes here knows that it is.
     from plait.exec.native.executor import NativeConfig, NativeExecutor, usable_targets
     from plait.exec.native.packing import WeightDtype
@@ -270,14 +311,16 @@ def _native_executor(
         max_positions=max_positions,
         target=resolve_instruction_set(options.instruction_set, usable_targets()),
         observe_logits=observe_logits,
+        records_work=options.profile is not None,
     )
     executor = NativeExecutor(config)
     executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
     held = executor.footprint
-    return executor, [
+    notes = (
         f"{executor.target} instructions, {_workers_text(workers)}",
         *memory_texts(resident_bytes(), held.weights, held.arena, layout),
-    ]
+    )
+    return _Loaded(executor, notes, executor.work_log)
 
 
 def memory_texts(now: int | None, weights: int, arena: int, layout: CacheLayout) -> list[str]:

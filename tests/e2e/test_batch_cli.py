@@ -50,9 +50,9 @@ def batch(folder: Path, model: Path, *extra: str) -> subprocess.CompletedProcess
 
 
 @contextmanager
-def running_batch(folder: Path, model: Path) -> Iterator[subprocess.Popen[str]]:
+def running_batch(folder: Path, model: Path, *extra: str) -> Iterator[subprocess.Popen[str]]:
     """A run that has at least one line on the disk and is not over."""
-    process = subprocess.Popen(command(folder, model, "--max-in-flight", "4"), stdout=-1, stderr=-1, text=True)
+    process = subprocess.Popen(command(folder, model, "--max-in-flight", "4", *extra), stdout=-1, stderr=-1, text=True)
     with process:
         try:
             partial = folder / "out.jsonl.partial"

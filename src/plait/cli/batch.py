@@ -18,7 +18,7 @@ from plait.batch.runner import BatchPorts, run_batch
 from plait.batch.source import check_input
 from plait.build import LocalEngine, load_model, start_engine
 from plait.cli.streams import say, show, show_json
-from plait.cli.terminal import download_progress, start_report
+from plait.cli.terminal import download_progress, start_report, with_profile
 from plait.config.batch_options import BatchOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
@@ -81,8 +81,9 @@ def _run(config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals
     finally:
         bar.close()
     summary = replace(summary, limited_by=totals.limit())
+    figures = engine.profile_figures()
     if options.json:
-        show_json(summary.json_object())
+        show_json(with_profile(summary.json_object(), figures))
     else:
         show(summary.text())
     return summary.exit_code

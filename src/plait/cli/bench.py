@@ -12,8 +12,8 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -124,6 +124,7 @@ class ServingSpread:
     max_ratio: float
     spread_fraction: float
     """Slowest less fastest run, by the median run."""
+    profile: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +282,11 @@ def _measure_serving(options: EngineOptions, model: LoadedModel, effort: Effort)
     engine = start_engine(options, model, Totals(), say)
     try:
         seconds = asyncio.run(_serve_in_turn(engine, effort))
+        figures = engine.profile_figures()
     finally:
         engine.close()
-    return serving_spread(model.name, engine.executor.name, effort, seconds)
+    spread = serving_spread(model.name, engine.executor.name, effort, seconds)
+    return spread if figures is None else replace(spread, profile=figures.json_object())
 
 
 def serving_spread(model: str, executor: str, effort: Effort, seconds: Sequence[float]) -> ServingSpread:

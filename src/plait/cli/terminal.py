@@ -5,12 +5,13 @@ Owns the start-up report and the download bar. Knows no command, and leaves prin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tqdm import tqdm
 
 from plait.build import LocalEngine
+from plait.metrics.profile_figures import Figures
 
 MIB = 1024 * 1024
 LOGPROB_TOLERANCE = 1e-4
@@ -62,3 +63,8 @@ def start_report(engine: LocalEngine) -> list[str]:
         f"numerics  {executor.fingerprint}",
         *(f"warning   {warning}" for warning in model.tokenizer.warnings),
     ]
+
+
+def with_profile(summary: Mapping[str, object], figures: Figures | None) -> Mapping[str, object]:
+    """A closing summary for programs, with what was profiled where that was asked for."""
+    return summary if figures is None else {**summary, "profile": figures.json_object()}

@@ -23,7 +23,7 @@ from plait.api.bodies import JsonObject, JsonValue
 from plait.api.messages import parse_messages
 from plait.build import LocalEngine, load_model, start_engine
 from plait.cli.streams import say, show, show_json
-from plait.cli.terminal import LOGPROB_TOLERANCE, download_progress, start_report
+from plait.cli.terminal import LOGPROB_TOLERANCE, download_progress, start_report, with_profile
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.config.verify_options import VerifyOptions
@@ -107,7 +107,7 @@ def run_verify(sources: OptionSources) -> int:
     finally:
         engine.close()
     if verify.json:
-        show_json(verdict.json_object())
+        show_json(with_profile(verdict.json_object(), engine.profile_figures()))
     else:
         show(verdict.sentence())
         for name in verdict.different:

@@ -81,4 +81,7 @@ class EngineOptions:
         32, count_between(1, KEY_TILE), "tokens of a cache block, a divisor of 256", metavar="TOKENS"
     )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings")
+    profile: Path | None = option(
+        None, parse_path, "measure where the time goes: a table at the end, and a Chrome trace in FILE", metavar="FILE"
+    )
     seed: int = option(0, parse_seed, "where the seeds of requests without one come from", metavar="N")

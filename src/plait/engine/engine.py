@@ -27,6 +27,7 @@ from plait.core.events import (
 )
 from plait.core.executor import Executor
 from plait.core.ids import RequestId, SeqId
+from plait.core.profiling import Phase, PhaseSink, unheard
 from plait.core.request import FinishReason, Request, Sequence
 from plait.core.text_stream import TextStreamFactory
 from plait.engine.answering import Answering, LiveRequest
@@ -60,6 +61,8 @@ class Ports:
     events: EventSink
     text_streams: TextStreamFactory | None = None
     """None: answers carry tokens and no text."""
+    phases: PhaseSink = unheard
+    """Told what the loop is at."""
 
 
 class Engine:
@@ -75,6 +78,7 @@ class Engine:
         self._inbox = ports.inbox
         self._outbox = ports.outbox
         self._events = ports.events
+        self._phase = ports.phases
         self._answering = Answering(ports.text_streams)
         self._live: dict[RequestId, LiveRequest] = {}
         self._sequences: dict[SeqId, Sequence] = {}
@@ -91,16 +95,16 @@ class Engine:
 
     def tick(self) -> None:
         now = self._clock.now()
+        self._phase(Phase.ARRIVALS)
         self._drain(now)
-        for result in self._executor.collect():
-            self._watchdog.collected(result.step, now)
-            self._events(Collected(now, result))
-            self._answer(self._scheduler.commit(result, now), now)
-        self._answer(self._scheduler.expire(now), now)
+        self._collect(now)
+        self._phase(Phase.PLAN)
         while decisions := self._scheduler.plan(now):
             for decision in decisions:
                 self._apply(decision, now)
+        self._phase(Phase.FLUSH)
         self._outbox.flush()
+        self._phase(Phase.WAIT)
         if not self._closed:
             self._clock.wait(self._inbox, self._executor, until=self._wake_at(now))
 
@@ -177,6 +181,17 @@ class Engine:
                 self._scheduler.abort(seq.id, now)
                 self._answer([SeqUpdate(seq.id, finish_reason=FinishReason.ABORT)], now)
 
+    def _collect(self, now: float) -> None:
+        self._phase(Phase.COLLECT)
+        for result in self._executor.collect():
+            self._watchdog.collected(result.step, now)
+            self._events(Collected(now, result))
+            self._phase(Phase.COMMIT)
+            updates = self._scheduler.commit(result, now)
+            self._phase(Phase.ANSWER)
+            self._answer(updates, now)
+        self._answer(self._scheduler.expire(now), now)
+
     def _answer(self, updates: list[SeqUpdate], now: float) -> None:
         for update in updates:
             seq = self._sequences[update.seq]
@@ -219,10 +234,12 @@ class Engine:
     def _apply(self, decision: Decision, now: float) -> None:
         match decision:
             case Submit(plan):
+                self._phase(Phase.SUBMIT)
                 self._executor.submit(plan)
                 scheduler = self._scheduler
                 self._events(Submitted(now, plan, scheduler.num_waiting, scheduler.num_running, scheduler.blocked))
                 self._watchdog.submitted(plan, now)
+                self._phase(Phase.PLAN)
                 return
             case Cancel(step, seqs):
                 self._executor.cancel(step, seqs)

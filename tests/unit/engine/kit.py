@@ -20,6 +20,7 @@ from plait.core.errors import RequestError
 from plait.core.events import Event, EventSink
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
+from plait.core.profiling import PhaseSink, unheard
 from plait.core.request import Request, ServiceClass
 from plait.core.sampling import SamplingParams
 from plait.core.step import Chunk, SeqResult, SeqStatus, StepPlan, StepResult, StepShape, TokenLogprob
@@ -260,6 +261,7 @@ class Stage:
         seed: int = 0,
         has_text: bool = True,
         listener: EventSink | None = None,
+        phases: PhaseSink = unheard,
     ) -> None:
         self.sim_clock = SimClock()
         self.events: list[Event] = []
@@ -276,7 +278,7 @@ class Stage:
             make_layout(num_blocks, full_groups(1), 1, BLOCK_TOKENS),
             EditedExecutor(self.device, edit),
             self,
-            Ports(self.inbox, self.answers, self._tell, streams),
+            Ports(self.inbox, self.answers, self._tell, streams, phases),
             eos_token_ids=(EOS,),
             enable_prefix=enable_prefix,
         )

@@ -526,13 +526,18 @@ def test_panels_take_what_belongs_to_them_and_nothing_else() -> None:
         _native.Panels([(11, 4, 32)])
 
 
+def test_a_record_of_more_events_than_memory_could_hold_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"record_events is 268435457 but may be 268435456 at most"):
+        _native.Runtime(object(), _native.Panels([]), [], [], [], 0, [-1], 1, 1, "", 0, False, False, (1 << 28) + 1)
+
+
 def test_a_runtime_has_workers_and_lanes_and_gives_a_lane_no_worker_that_there_is_not(executor: NativeExecutor) -> None:
     for workers, lanes, said in (([], 2, "0 workers; 1 to"), ([-1], 0, "0 lanes; 1 to"), ([-1], 65, "65 lanes; 1 to")):
         with pytest.raises(ValueError, match=said):
-            _native.Runtime(object(), _native.Panels([]), [], [], [], 0, workers, lanes, 1, "", 0, False, False)
+            _native.Runtime(object(), _native.Panels([]), [], [], [], 0, workers, lanes, 1, "", 0, False, False, 0)
     for core in (-2, 1 << 16):
         with pytest.raises(ValueError, match=f"bound to processor {core}; -1"):
-            _native.Runtime(object(), _native.Panels([]), [], [], [], 0, [core], 2, 1, "", 0, False, False)
+            _native.Runtime(object(), _native.Panels([]), [], [], [], 0, [core], 2, 1, "", 0, False, False, 0)
     runtime = executor._loaded().runtime
     with pytest.raises(ValueError, match="1 shares for 2 lanes"):
         runtime.assign([[0]])

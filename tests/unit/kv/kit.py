@@ -9,6 +9,7 @@ from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Drafts, Move, StepPlan
 from plait.kv.cache import Grants, Hit, KVCache, Root
 from plait.model.cache_layout import CacheLayout, GroupLayout
+from plait.model.cache_type import CacheType
 from plait.model.program import CacheGroup, GroupKind
 
 ROOT = Root("fingerprint")
@@ -28,10 +29,11 @@ def full_groups(*blocks_per_page: int) -> list[CacheGroup]:
 
 def make_layout(num_pages: int, groups: Sequence[CacheGroup], page_layers: int, tokens_per_block: int) -> CacheLayout:
     """Pages of `page_layers` layers of `tokens_per_block` tokens each."""
-    sized = [GroupLayout(group, tokens_per_block, 4, 0) for group in groups]
+    sized = [GroupLayout(group, tokens_per_block, CacheType.F32, 0) for group in groups]
     page_bytes = page_layers * sized[0].layer_bytes
     placed = [
-        GroupLayout(size.group, tokens_per_block, 4, num_pages * (page_bytes // size.block_bytes)) for size in sized
+        GroupLayout(size.group, tokens_per_block, CacheType.F32, num_pages * (page_bytes // size.block_bytes))
+        for size in sized
     ]
     return CacheLayout(page_bytes, num_pages, tuple(placed))
 

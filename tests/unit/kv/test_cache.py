@@ -13,6 +13,7 @@ from plait.core.ids import GroupId, SeqId
 from plait.core.step import BlockGrant
 from plait.kv.cache import KVCache, Root, Tail
 from plait.model.cache_layout import CacheLayout, GroupLayout
+from plait.model.cache_type import CacheType
 from plait.model.program import GroupKind
 
 SECOND = GroupId(1)
@@ -437,7 +438,7 @@ def test_explain_reads_as_one_line() -> None:
 @pytest.mark.parametrize("kind", [kind for kind in GroupKind if kind is not GroupKind.FULL])
 def test_other_kinds_of_groups_are_refused_by_name(kind: GroupKind) -> None:
     groups = [make_group(0), make_group(1, kind=kind)]
-    layouts = tuple(GroupLayout(group, 4, 4, 2) for group in groups)
+    layouts = tuple(GroupLayout(group, 4, CacheType.F32, 2) for group in groups)
     layout = CacheLayout(layouts[0].block_bytes, 2, layouts)
     with pytest.raises(ModelError, match=f"cache group '{kind.value}1' is of kind '{kind.value}'.*choose a model"):
         KVCache(layout, groups)
@@ -450,7 +451,7 @@ def test_a_model_without_cache_is_refused() -> None:
 
 def test_groups_with_different_blocks_are_refused() -> None:
     groups = full_groups(1, 1)
-    layouts = (GroupLayout(groups[0], 4, 4, 4), GroupLayout(groups[1], 8, 4, 2))
+    layouts = (GroupLayout(groups[0], 4, CacheType.F32, 4), GroupLayout(groups[1], 8, CacheType.F32, 2))
     layout = CacheLayout(layouts[1].block_bytes, 2, layouts)
     with pytest.raises(ModelError, match=r"\[4, 8\] tokens per block"):
         KVCache(layout, groups)

@@ -25,10 +25,12 @@ from plait.exec.loading import LogitsObserver, Numbers
 from plait.exec.native.checks import CACHE_CODES, check_layout, check_program
 from plait.exec.native.fingerprint import fingerprint
 from plait.exec.native.lowering import lower
+from plait.exec.native.op_names import op_names
 from plait.exec.native.packing import WeightDtype, pack, schemes_of, vectors
 from plait.exec.native.results import step_result
 from plait.exec.native.rope_table import tables
 from plait.exec.native.tape import CacheCode, Scheme, Tape
+from plait.exec.native.work_log import RECORD_EVENTS, NativeWorkLog
 from plait.exec.plan_limits import PlanLimits
 from plait.exec.roster import slots_of
 from plait.model.cache_layout import CacheLayout, GroupLayout
@@ -59,6 +61,8 @@ class NativeConfig:
     """Not 0: work is cut at random, drawn from this. Tests use it: answers must not change."""
     poison: bool = False
     """Fill every slot with NaN before it is written, so that a result that reads it shows."""
+    records_work: bool = False
+    """Workers record what they do, for `NativeExecutor.work_log`."""
     observe_logits: LogitsObserver | None = None
     """Sees the logits [num_outputs, vocab_size] of every step when it is collected: golden comparisons need them."""
 
@@ -91,6 +95,7 @@ class _Loaded:
     intake: Intake
     footprint: Footprint
     numbers: Numbers
+    work_log: NativeWorkLog | None
     rows: dict[SeqId, _Row] = field(default_factory=dict)
     plans: dict[StepId, StepPlan] = field(default_factory=dict)
     """Of steps in flight."""
@@ -123,8 +128,10 @@ class NativeExecutor:
         panels = pack(tape, weights, schemes, len(self._config.cores))
         runtime = self._runtime(tape, panels, floats, layout, limits.num_positions)
         footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes)
+        intake = Intake(self.info, slots_of(layout), limits.fault)
         numbers = numbers_of(schemes.values(), codes)
-        self._state = _Loaded(runtime, Intake(self.info, slots_of(layout), limits.fault), footprint, numbers)
+        log = NativeWorkLog(op_names(program, tape, schemes), len(self._config.cores))
+        self._state = _Loaded(runtime, intake, footprint, numbers, log if self._config.records_work else None)
 
     @property
     def info(self) -> ExecutorInfo:
@@ -213,6 +220,8 @@ class NativeExecutor:
                 if self._config.observe_logits is not None and plan.chunks:
                     self._config.observe_logits(plan, state.runtime.take_logits(plan.step))
             state.intake.collect(results)
+            if state.work_log is not None and results:
+                state.work_log.add(state.runtime.take_work(), [result.step for result in results], state.plans)
         return results
 
     def ready(self) -> bool:
@@ -228,6 +237,11 @@ class NativeExecutor:
     def next_s(self) -> float | None:
         return None
 
+    @property
+    def work_log(self) -> NativeWorkLog | None:
+        """What the workers did, if that is recorded."""
+        return self._loaded().work_log
+
     def counters(self) -> dict[str, float]:
         """What the workers did since the start: units, steps, seconds in kernels, at work and parked."""
         return self._loaded().runtime.counters()
@@ -239,6 +253,8 @@ class NativeExecutor:
                 # The descriptor may go before the last worker does, and its number to somebody else.
                 self._state.runtime.notify(-1)
                 self._state.runtime.close()
+                if self._state.work_log is not None:
+                    self._state.work_log.add(self._state.runtime.take_work())
 
     def _loaded(self) -> _Loaded:
         if self._state is None:
@@ -268,6 +284,7 @@ class NativeExecutor:
             config.blocking_seed,
             config.poison,
             config.observe_logits is not None,
+            RECORD_EVENTS if config.records_work else 0,
         )
 
 
