@@ -179,9 +179,11 @@ struct Runtime::Impl {
     const WorkInterval interval(RecordOf(worker));
     const int64_t step = context.step();
     std::unique_lock lock(mutex);
-    End(lock, lane);
+    End(lane);
     interval.End(WorkKind::kEnd, IndexOf(lane), step);
+    // Whoever is told of the end is likely to take this worker's core; the next step should run by then.
     StartNext(lock, lane, worker);
+    Notify();
   }
 
   // Publishes the next op; false if the step has ended. Behind a publication the step belongs to its workers, and may
@@ -210,12 +212,17 @@ struct Runtime::Impl {
     Complete(lane, worker);
   }
 
-  // Takes up the lane's next step, if it may run; and as many dead ones as stand at the front of the queue.
+  // Takes up the lane's next step, if it may run; and as many dead ones as stand at the front of the queue. Lets go of
+  // the lock.
   void StartNext(std::unique_lock<std::mutex>& lock, Lane& lane, Worker* worker) {
+    bool has_ended = false;
     while (lane.current == nullptr && !lane.waiting.empty() && !closing.load(std::memory_order_relaxed)) {
       const bool is_dead = lane.waiting.front()->IsDead();
-      if (!is_dead && !lane.may_run()) return;
-      if (!is_dead && worker == nullptr) return WakeWorkers(lane, nullptr, 1);
+      if (!is_dead && !lane.may_run()) break;
+      if (!is_dead && worker == nullptr) {
+        WakeWorkers(lane, nullptr, 1);
+        break;
+      }
       lane.current = std::move(lane.waiting.front());
       lane.waiting.pop_front();
       lane.dead.store(is_dead, std::memory_order_seq_cst);
@@ -227,14 +234,17 @@ struct Runtime::Impl {
       const WorkInterval interval(RecordOf(worker));
       context.Begin();
       interval.End(WorkKind::kBegin, IndexOf(lane), context.step());
-      if (Publish(lane, worker)) return;
+      if (Publish(lane, worker)) break;
       lock.lock();
-      End(lock, lane);
+      End(lane);
+      has_ended = true;
     }
+    if (lock.owns_lock()) lock.unlock();
+    if (has_ended) Notify();
   }
 
-  // Ends the running step, which the caller owns. Lets go of the lock to tell whoever waits.
-  void End(std::unique_lock<std::mutex>& lock, Lane& lane) {
+  // Ends the running step, which the caller owns, under the lock. Whoever waits for it is to be told afterwards.
+  void End(Lane& lane) {
     Finished ended;
     ended.report = lane.current->Finish(NowSeconds());
     for (const ChunkRun& chunk : lane.current->chunks()) ended.seats.push_back(chunk.spec.seat);
@@ -245,9 +255,6 @@ struct Runtime::Impl {
     finished.push_back(std::move(ended));
     num_finished.store(finished.size(), std::memory_order_seq_cst);
     num_steps.fetch_add(1, std::memory_order_relaxed);
-    lock.unlock();
-    Notify();
-    lock.lock();
   }
 
   // What is queued behind a chunk that was cancelled or failed has nothing to start from.
