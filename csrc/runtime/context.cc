@@ -124,7 +124,7 @@ void Context::LayOutAttention() {
   if (num_chunks_ == 0) return;
   Draws draws(machine_.config.blocking_seed ^ static_cast<uint64_t>(spec_.step) << 20);
   const SplitPolicy policy = {static_cast<uint32_t>(machine_.config.cores.size()),
-                              machine_.config.blocking_seed == 0 ? nullptr : &draws};
+                              machine_.config.blocking_seed == 0 ? nullptr : &draws, machine_.blocking.sizes()};
   for (const AttendShape& shape : machine_.attend_shapes) {
     std::vector<ChunkExtent> extents;
     for (const ChunkRun& chunk : chunks()) {
@@ -189,11 +189,13 @@ bool Context::NextOp() {
 void Context::Cut() {
   const uint64_t seed = machine_.config.blocking_seed;
   Draws draws(seed ^ static_cast<uint64_t>(spec_.step) << 20 ^ static_cast<uint64_t>(op_ + 1) << 8 ^ first_output_);
-  const SplitPolicy policy = {static_cast<uint32_t>(machine_.config.cores.size()), seed == 0 ? nullptr : &draws};
+  SplitPolicy policy = {static_cast<uint32_t>(machine_.config.cores.size()), seed == 0 ? nullptr : &draws,
+                        machine_.blocking.sizes()};
   split_.attend = nullptr;
   switch (op().kind) {
     case OpKind::kGemm:
     case OpKind::kGemmGlu:
+      policy.gemm = machine_.blocking.OfGemm(static_cast<size_t>(op_), num_rows());
       split_.gemm = SplitGemm(GemmShapeOf(machine_.tape, op(), num_rows()), policy);
       split_.num_units = split_.gemm.num_units();
       return;

@@ -31,6 +31,7 @@ struct Machine {
   uint8_t* pool = nullptr;
   std::vector<AttendShape> attend_shapes;  // each once
   std::vector<uint32_t> shape_of_op;       // index into attend_shapes, for attention ops
+  BlockingTable blocking;                  // changes only while no step is under way
 
   Machine(const RuntimeConfig& config, const Tape& tape, const Kernels& kernels, uint8_t* pool);
 };

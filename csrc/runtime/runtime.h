@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ops/kernels.h"
+#include "runtime/blocking.h"
 #include "runtime/tape.h"
 
 namespace plait {
@@ -149,7 +150,7 @@ struct RuntimeCounters {
   uint64_t parks = 0;
 };
 
-// Control verbs (Join, Submit, Assign, Suspend, Resume, Cancel, Collect, Close) come from one thread at a time;
+// Control verbs (Join, Submit, Retune, Assign, Suspend, Resume, Cancel, Collect, Close) come from one thread at a time;
 // HasFinished, WaitFinished and Counters from any.
 class Runtime {
  public:
@@ -166,6 +167,9 @@ class Runtime {
   // Never blocks on running work. Depth, order and contents were checked; a step of more than max_step_tokens, the one
   // fault that would spoil other steps' memory, is refused here too: std::length_error, and nothing has changed.
   void Submit(StepSpec step);
+  // Steps from now on are cut so. std::invalid_argument, and nothing has changed: a number is out of its limits, or a
+  // step is under way.
+  void Retune(const Blocking& blocking);
   // shares[lane]: workers of that lane, disjoint. A worker in no share rests.
   void Assign(const std::vector<std::vector<uint32_t>>& shares);
   void Suspend(uint32_t lane);

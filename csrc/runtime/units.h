@@ -1,6 +1,6 @@
 // Units: how an op is cut into pieces that one worker carries out without looking up.
 //
-// Owns sizes of blocks, by rough cost, or at random where a test asks for it. Pure functions: they know neither threads
+// Owns sizes of blocks, by rough cost, by what was measured, or at random where a test asks for it. Pure functions: they know neither threads
 // nor memory. Invariant: units cover an op's rows and columns exactly once; how they are cut decides when something
 // happens, never what comes out.
 
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ops/kernels.h"
+#include "runtime/blocking.h"
 #include "runtime/tape.h"
 
 namespace plait {
@@ -32,6 +33,8 @@ class Draws {
 struct SplitPolicy {
   uint32_t num_workers = 1;
   Draws* draws = nullptr;
+  UnitSizes sizes = {};
+  GemmBlocks gemm = {};  // of the op, where that was measured
 };
 
 // Rows in blocks, in order.
