@@ -28,6 +28,7 @@ using limits::Now;
 
 // The default model's attention: three KV heads, three query heads each, and its layers.
 constexpr uint32_t kKvHeads = 3;
+constexpr uint32_t kManyHeads = 32;  // as large models have
 constexpr uint32_t kGroup = 3;
 constexpr uint32_t kDim = 64;
 constexpr uint32_t kLayers = 30;
@@ -185,7 +186,8 @@ double Quantile(std::vector<double> of, double part) {
 
 class Replay {
  public:
-  Replay(UnitTimes& times, uint32_t num_cores) : times_(times), num_cores_(num_cores) {}
+  Replay(UnitTimes& times, uint32_t num_heads, uint32_t num_cores)
+      : times_(times), num_heads_(num_heads), num_cores_(num_cores) {}
 
   void Add(const Mix& mix) {
     const std::vector<TaskTile> tiles = CutTiles(mix.rows);
@@ -201,7 +203,7 @@ class Replay {
     const double total = std::accumulate(units.begin(), units.end(), 0.0);
     const double bound = std::max(total / num_cores_, Heaviest(units));
     double snake = 0.0;
-    for (const std::vector<CoreTask>& core : DealSnake(order, kKvHeads, num_cores_)) {
+    for (const std::vector<CoreTask>& core : DealSnake(order, num_heads_, num_cores_)) {
       double end = 0.0;
       for (const CoreTask& task : core) end += seconds[task.tile];
       snake = std::max(snake, end);
@@ -227,7 +229,7 @@ class Replay {
 
   void Print(const char* name) const {
     for (const Policy& policy : policies_) {
-      std::printf("%-22s %5u  %-38s %6.3f %6.3f\n", name, num_cores_, policy.name, Mean(policy.over),
+      std::printf("%-20s %5u %5u  %-38s %6.3f %6.3f\n", name, num_heads_, num_cores_, policy.name, Mean(policy.over),
                   Quantile(policy.over, 0.95));
     }
   }
@@ -235,7 +237,7 @@ class Replay {
  private:
   std::vector<double> InOrder(const std::vector<double>& seconds, const std::vector<uint32_t>& order) const {
     std::vector<double> units;
-    for (const uint32_t tile : order) units.insert(units.end(), kKvHeads, seconds[tile]);
+    for (const uint32_t tile : order) units.insert(units.end(), num_heads_, seconds[tile]);
     return units;
   }
 
@@ -254,6 +256,7 @@ class Replay {
     std::vector<ChunkExtent> chunks;
     for (const TokenRow& row : mix.rows) chunks.push_back({row.start, row.num_tokens, row.kv_len - row.num_tokens, {}});
     AttendShape shape = Shape();
+    shape.kv_heads = num_heads_;
     const AttendTasks tasks = SplitAttend(shape, chunks, {num_cores_});
     std::vector<double> units;
     for (uint32_t unit = 0; unit < tasks.num_units(); ++unit) {
@@ -273,6 +276,7 @@ class Replay {
   void Note(size_t policy, double over) { policies_[policy].over.push_back(over); }
 
   UnitTimes& times_;
+  const uint32_t num_heads_;
   const uint32_t num_cores_;
   Policy policies_[7] = {{"table, dealt as a snake", {}},
                          {"greedy (longest measured time first)", {}},
@@ -404,13 +408,15 @@ int main(int count, char** arguments) {
     Draws draws(1);
     std::vector<Mix> mixes;
     for (int i = 0; i < num_mixes; ++i) mixes.push_back(DrawMix(lengths, draws));
-    std::printf("\n%s, %d mixes: makespan by lower bound\n%-22s %5s  %-38s %6s %6s\n", path.c_str(), num_mixes, "file",
-                "cores", "policy", "mean", "p95");
+    std::printf("\n%s, %d mixes: makespan by lower bound\n%-20s %5s %5s  %-38s %6s %6s\n", path.c_str(), num_mixes,
+                "file", "heads", "cores", "policy", "mean", "p95");
     const std::string name = path.substr(path.find_last_of('/') + 1);
-    for (const uint32_t num_cores : {2u, 8u, 24u}) {
-      Replay replay(times, num_cores);
-      for (const Mix& mix : mixes) replay.Add(mix);
-      replay.Print(name.c_str());
+    for (const uint32_t num_heads : {kKvHeads, kManyHeads}) {
+      for (const uint32_t num_cores : {2u, 8u, 24u}) {
+        Replay replay(times, num_heads, num_cores);
+        for (const Mix& mix : mixes) replay.Add(mix);
+        replay.Print(name.c_str());
+      }
     }
     TimeOrders(times, mixes);
   }

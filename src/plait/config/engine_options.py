@@ -81,4 +81,10 @@ class EngineOptions:
         32, count_between(1, KEY_TILE), "tokens of a cache block, a divisor of 256", metavar="TOKENS"
     )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings")
+    tune_table: str = option(
+        "auto",
+        parse_text,
+        "how operations are cut: auto: as plait tune measured it here, if it did; none; or a file. Answers stay equal",
+        metavar="FILE",
+    )
     seed: int = option(0, parse_seed, "where the seeds of requests without one come from", metavar="N")

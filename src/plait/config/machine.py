@@ -46,6 +46,15 @@ def num_cores() -> int:
     return len(usable_processors())
 
 
+def processor_model(root: Path = Path("/")) -> str:
+    """The processor's name for itself; `unknown` where the system does not tell."""
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return " ".join(value.split())
+    return "unknown"
+
+
 def usable_processors() -> list[int]:
     """Numbers of the logical processors that this process may run on, ascending."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]

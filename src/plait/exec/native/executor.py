@@ -16,11 +16,12 @@ import numpy.typing as npt
 
 from plait import _native
 from plait.core.clock import Wake
-from plait.core.errors import InvariantError
+from plait.core.errors import InvariantError, UsageError
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.step import STEP_PROGRAM, Join, StepPlan, StepResult
 from plait.exec.intake import Intake
+from plait.exec.native.blocking import Blocking, gemm_entries, product_names
 from plait.exec.native.checks import CACHE_CODES, check_layout, check_program
 from plait.exec.native.fingerprint import fingerprint
 from plait.exec.native.lowering import lower
@@ -90,6 +91,8 @@ class _Loaded:
     runtime: _native.Runtime
     intake: Intake
     footprint: Footprint
+    products: Mapping[int, str]
+    """Names of the tape's products, by operation."""
     rows: dict[SeqId, _Row] = field(default_factory=dict)
     plans: dict[StepId, StepPlan] = field(default_factory=dict)
     """Of steps in flight."""
@@ -122,7 +125,8 @@ class NativeExecutor:
         panels = pack(tape, weights, schemes, len(self._config.cores))
         runtime = self._runtime(tape, panels, floats, layout, limits.num_positions)
         footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes)
-        self._state = _Loaded(runtime, Intake(self.info, slots_of(layout), limits.fault), footprint)
+        intake = Intake(self.info, slots_of(layout), limits.fault)
+        self._state = _Loaded(runtime, intake, footprint, product_names(tape, schemes, weights))
 
     @property
     def info(self) -> ExecutorInfo:
@@ -148,6 +152,20 @@ class NativeExecutor:
     def target(self) -> str:
         """The instruction set that it computes with."""
         return self._loaded().runtime.target
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """Names of its products, each once."""
+        return tuple(sorted(set(self._loaded().products.values())))
+
+    def retune(self, blocking: Blocking) -> None:
+        """Cut steps so from now on. `UsageError`: a number is out of its limits. Only while nothing is under way."""
+        state = self._loaded()
+        with self._lock:
+            try:
+                state.runtime.retune(blocking.sizes, gemm_entries(blocking, state.products))
+            except ValueError as error:
+                raise UsageError(f"the tune table cannot be used: {error}") from None
 
     def submit(self, plan: StepPlan) -> None:
         state = self._loaded()
@@ -211,6 +229,10 @@ class NativeExecutor:
 
     def ready(self) -> bool:
         return self._state is not None and not self._closed and self._state.runtime.has_finished()
+
+    def wait_finished(self, timeout_s: float) -> bool:
+        """Whether there is something to collect, at the latest after `timeout_s`; for who has nothing else to do."""
+        return self._loaded().runtime.wait_finished(timeout_s)
 
     def subscribe(self, wake: Wake) -> None:
         """One clock waits for this executor: native threads write to its descriptor and call nothing."""
