@@ -111,6 +111,7 @@ NB_MODULE(_native, module) {
   module.def("usable_cpus", &plait::UsableCpus, "Return the logical processors that this process may run on.");
   module.def("tape_enumerations", &plait::TapeEnumerations,
              "Return the enumerations of a tape, each as its members in order of their values.");
+  module.def("unit_sizes", &plait::UnitSizeDefaults, "Return the built-in sizes of units.");
   plait::BindPanels(module);
   plait::BindRuntime(module);
   plait::BindSampler(module);

@@ -170,6 +170,18 @@ Blocking ReadBlocking(nb::handle sizes, nb::handle gemms) {
   return made;
 }
 
+nb::dict UnitSizeDefaults() {
+  const UnitSizes sizes;
+  nb::dict defaults;
+  defaults["smallest_us"] = sizes.smallest_us;
+  defaults["largest_us"] = sizes.largest_us;
+  defaults["per_worker"] = sizes.per_worker;
+  defaults["largest_attend_us"] = sizes.largest_attend_us;
+  defaults["least_attend_rows"] = sizes.least_attend_rows;
+  defaults["stack_tasks_per_worker"] = sizes.stack_tasks_per_worker;
+  return defaults;
+}
+
 nb::dict TapeEnumerations() {
   nb::dict names;
   names["Scheme"] = Members("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K");

@@ -28,6 +28,9 @@ std::vector<RopeTable> ReadRopes(nanobind::sequence ropes);
 
 std::vector<std::vector<float>> ReadVectors(nanobind::sequence vectors);
 
+// The built-in UnitSizes by name: the Python twin is tested with them.
+nanobind::dict UnitSizeDefaults();
+
 // The enumerations of a tape by name, each as its members in order of their values: the Python twin is tested with it.
 nanobind::dict TapeEnumerations();
 

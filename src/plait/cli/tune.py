@@ -18,7 +18,7 @@ from plait.build import CACHE_DTYPE_BYTES, LoadedModel, load_model, native_confi
 from plait.cli.streams import say, show
 from plait.cli.terminal import download_progress
 from plait.config.engine_options import EngineOptions
-from plait.config.machine import processor_model
+from plait.config.machine import num_cores, processor_model, processor_seconds
 from plait.config.option import OptionSources
 from plait.config.tune_options import TuneOptions
 from plait.core.errors import PlaitError
@@ -39,6 +39,8 @@ LIMIT_S = 170.0
 PRODUCTS_SHARE = 0.6
 MAX_OUTPUT_ROWS = 64
 """More rows than this the head never sees at once."""
+QUIET_SHARE = 0.05
+"""What other programs may use before a warning says so."""
 TILE_ROWS = 48
 """Fewer rows are one block whatever happens."""
 STEP_PAIRS = 7
@@ -75,14 +77,29 @@ def run_tune(sources: OptionSources) -> int:
     options, engine_options = sources.read(TuneOptions), sources.read(EngineOptions)
     if (reason := presence.missing()) is not None:
         raise PlaitError(f"plait tune needs the native runtime: {reason}; install Plait where a C++ compiler is")
-    began = time.monotonic()
+    began, before = time.monotonic(), processor_seconds()
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
         model = load_model(engine_options, progress, datetime.now)
     check_program(model.program)
     found = Found()
     _tune_products(options, engine_options, model, found, began + LIMIT_S * PRODUCTS_SHARE)
-    _tune_steps(options, engine_options, model, found, began)
+    table = _tune_steps(options, engine_options, model, found, began)
+    path = options.output or table.key.path(engine_options.cache_dir)
+    write_table(table, path)
+    took_s = time.monotonic() - began
+    left = f"; {found.num_left} not tried for want of time" if found.num_left else ""
+    entries = f"{table.num_entries} of {found.num_tried} tried are entries"
+    show(f"{entries} of {path} ({path.stat().st_size:,} bytes, {took_s:.0f} s{left})")
+    if (others := others_share(before, processor_seconds(), took_s)) > QUIET_SHARE:
+        say(f"warning: other programs used {others:.0%} of this machine, so little of this is true")
     return 0
+
+
+def others_share(before: tuple[float, float] | None, after: tuple[float, float] | None, took_s: float) -> float:
+    """Of all processors, what other programs used between two readings."""
+    if before is None or after is None:
+        return 0.0
+    return max(0.0, (after[0] - before[0]) - (after[1] - before[1])) / (took_s * num_cores())
 
 
 def candidates(op: OpSpec, num_panels: int, num_rows: int, workers: int) -> list[GemmBlocks]:
@@ -161,7 +178,7 @@ def _note_product(found: Found, name: str, num_rows: int, choice: Choice[GemmBlo
 
 def _tune_steps(
     options: TuneOptions, engine_options: EngineOptions, model: LoadedModel, found: Found, began_s: float
-) -> None:
+) -> TuneTable:
     """Sizes of units, on steps of the whole model, and what all entries together are worth there."""
     from plait.exec.native.executor import NativeExecutor
     from plait.exec.native.trials import StepTrials, memory_for, mixes_for
@@ -187,20 +204,18 @@ def _tune_steps(
             _tune_sizes(options, trials, found, began_s + LIMIT_S)
         show("")
         show(f"{'whole steps':<48}{'now us':>9}{'tuned us':>9}  times as fast (quartiles)")
+        slower = False
         for mix in mixes:
             choice = compare(Blocking(), found.blocking, partial(trials.seconds_of, mix), STEP_PAIRS)
             show(f"{mix.name:<48}{choice.present_s * 1e6:>9.0f}{choice.setting_s * 1e6:>9.0f}  {choice.gain}")
-        table = TuneTable(tune_key(executor, processor_model()), found.blocking)
+            slower |= choice.gain.is_loss
+        if slower:
+            show("whole steps became slower, so there will be no entries")
+            found.sizes, found.products = UnitSizes(), {}
+        show("")
+        return TuneTable(tune_key(executor, processor_model()), found.blocking)
     finally:
         executor.close()
-    path = options.output or table.key.path(engine_options.cache_dir)
-    write_table(table, path)
-    left = f"; {found.num_left} not tried in {LIMIT_S:.0f} s" if found.num_left else ""
-    show("")
-    show(
-        f"{table.num_entries} of {found.num_tried} tried are entries of {path} ({path.stat().st_size:,} bytes, "
-        f"{time.monotonic() - began_s:.0f} s{left})"
-    )
 
 
 def _tune_sizes(options: TuneOptions, trials: StepTrials, found: Found, until_s: float) -> None:

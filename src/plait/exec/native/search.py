@@ -7,6 +7,7 @@ present one so that a machine that becomes slower harms both alike.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,15 +34,22 @@ FULL = Effort(num_rough=4, num_finalists=2, num_pairs=11)
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How many times as fast: the median of turns, and a quarter of them below the first, above the last."""
+    """How many times as fast: the median of turns, and a quarter of them below the first, above the last. `noise`: by
+    how many times two samples of one and the same setting usually differ.
+    """
 
     low: float
     median: float
     high: float
+    noise: float
 
     @property
     def is_real(self) -> bool:
-        return self.median >= LEAST_GAIN and self.low > 1.0
+        return self.median >= max(LEAST_GAIN, self.noise) and self.low > 1.0
+
+    @property
+    def is_loss(self) -> bool:
+        return self.median <= 1.0 / max(LEAST_GAIN, self.noise) and self.high < 1.0
 
     def __str__(self) -> str:
         return f"{self.median:.3f} ({self.low:.3f} to {self.high:.3f})"
@@ -71,6 +79,7 @@ def best_of(present: T, others: Sequence[T], seconds: Callable[[T], float], effo
 def compare(present: T, setting: T, seconds: Callable[[T], float], num_pairs: int) -> Choice[T]:
     """How many times as fast `setting` is, in turns with `present`."""
     ratios: list[float] = []
+    noises: list[float] = []
     presents: list[float] = []
     settings: list[float] = []
     for _ in range(num_pairs):
@@ -79,5 +88,7 @@ def compare(present: T, setting: T, seconds: Callable[[T], float], num_pairs: in
         settings += (turn[1], turn[2])
         # The shorter of two: what others take of the machine only lengthens a sample.
         ratios.append(min(turn[0], turn[3]) / min(turn[1], turn[2]))
+        noises += [abs(math.log(turn[0] / turn[3])), abs(math.log(turn[1] / turn[2]))]
     low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    return Choice(setting, Gain(low, median, high), statistics.median(presents), statistics.median(settings))
+    noise = math.exp(statistics.median(noises))
+    return Choice(setting, Gain(low, median, high, noise), statistics.median(presents), statistics.median(settings))

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -75,7 +76,8 @@ def write_table(table: TuneTable, path: Path) -> None:
             os.fsync(file.fileno())
         fresh.replace(path)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):
+            fresh.unlink()
         raise PlaitError(
             f"the table cannot be written to {path}: {error.strerror}; give a place with --output"
         ) from None
