@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 LEAST_GAIN = 1.02
 """Less is not worth an entry, and is within what two builds of one program differ by."""
+LEAST_BEST = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,12 @@ class Gain:
     median: float
     high: float
     noise: float
+    best: float
+    """Of the shortest samples of both, which other programs disturbed least."""
 
     @property
     def is_real(self) -> bool:
-        return self.median >= max(LEAST_GAIN, self.noise) and self.low > 1.0
+        return self.median >= max(LEAST_GAIN, self.noise) and self.low > 1.0 and self.best >= LEAST_BEST
 
     @property
     def is_loss(self) -> bool:
@@ -61,6 +64,7 @@ class Choice(Generic[T]):
     gain: Gain
     present_s: float
     setting_s: float
+    """The shortest samples."""
 
 
 def best_of(present: T, others: Sequence[T], seconds: Callable[[T], float], effort: Effort) -> Choice[T] | None:
@@ -91,4 +95,5 @@ def compare(present: T, setting: T, seconds: Callable[[T], float], num_pairs: in
         noises += [abs(math.log(turn[0] / turn[3])), abs(math.log(turn[1] / turn[2]))]
     low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
     noise = math.exp(statistics.median(noises))
-    return Choice(setting, Gain(low, median, high, noise), statistics.median(presents), statistics.median(settings))
+    present_s, setting_s = min(presents), min(settings)
+    return Choice(setting, Gain(low, median, high, noise, present_s / setting_s), present_s, setting_s)
