@@ -42,8 +42,7 @@ std::string BlockingFault(const Blocking& blocking, const Tape& tape) {
   std::string fault = SizesFault(blocking.sizes);
   for (const GemmEntry& entry : blocking.gemms) {
     if (!fault.empty()) break;
-    if (entry.op >= tape.ops.size() ||
-        (tape.ops[entry.op].kind != OpKind::kGemm && tape.ops[entry.op].kind != OpKind::kGemmGlu)) {
+    if (entry.op >= tape.ops.size() || !IsProduct(tape.ops[entry.op].kind)) {
       return "op " + std::to_string(entry.op) + " is no product of the tape";
     }
     fault = RangeFault("bucket", entry.bucket, 0, kNumRowBuckets - 1);

@@ -37,6 +37,7 @@ struct GemmBlocks {
   uint32_t panels_per_block = 0;
 
   explicit operator bool() const { return most_rows != 0; }
+  bool operator==(const GemmBlocks&) const = default;
 };
 
 // Numbers of rows that share an entry: 1, 2, 3 to 4, 5 to 8, and so on.

@@ -25,8 +25,6 @@ constexpr size_t kTokens = 300;
 constexpr size_t kSteps = 3;
 constexpr size_t kOutputs = 2;  // of a step: its last rows
 
-bool IsProduct(const OpSpec& op) { return op.kind == OpKind::kGemm || op.kind == OpKind::kGemmGlu; }
-
 // Any numbers within the limits, small ones more often: these cut more.
 Blocking DrawnBlocking(const Tape& tape, Draws& draws) {
   Blocking blocking;
@@ -38,7 +36,7 @@ Blocking DrawnBlocking(const Tape& tape, Draws& draws) {
   blocking.sizes.least_attend_rows = any(kMaxAttendRows);
   blocking.sizes.stack_tasks_per_worker = any(100);
   for (uint32_t op = 0; op < tape.ops.size(); ++op) {
-    if (!IsProduct(tape.ops[op])) continue;
+    if (!IsProduct(tape.ops[op].kind)) continue;
     for (uint32_t bucket = 0; bucket < kNumRowBuckets; ++bucket) {
       if (draws.Between(0, 9) > 0) blocking.gemms.push_back({op, bucket, {any(200), any(12)}});
     }
@@ -130,7 +128,7 @@ TEST(AnEntryCutsProductsOfItsRowsEvenlyAndNoOthers) {
 TEST(NumbersOutOfTheirLimitsAreRefused) {
   const TinyModel model(TinyKind::kFloats);
   uint32_t product = 0;
-  while (!IsProduct(model.tape().ops[product])) ++product;
+  while (!IsProduct(model.tape().ops[product].kind)) ++product;
   Blocking blocking;
   CHECK_EQ(RefusalOf(model, blocking), std::string());
   blocking.gemms = {{product, 3, {0, 1}}};

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/aligned.h"
@@ -27,6 +28,15 @@ constexpr uint32_t kLeastRowBlock = 48;
 constexpr uint32_t kMostRowBlock = 192;
 constexpr uint32_t kRowMultiple = 12;  // of every kernel's tile of rows
 
+// Numbers of panels that are looked at around what the cost says.
+constexpr uint32_t kMostSteps = 16;
+// Kernels multiply two panels at a time where registers allow it; one that is left over takes longer than half of two.
+constexpr double kSinglePanelCost = 0.3;
+// What a unit takes beside its work: a claim, and weights that nobody has fetched yet.
+constexpr double kClaimUs = 0.5;
+// Other sizes than the cost says are taken for a gain of one per cent.
+constexpr double kWorthAnotherSize = 0.99;
+
 // A chunk of more rows fills the kernel's tiles by itself.
 constexpr uint32_t kMostStackedRows = 16;
 // Tiles that a stack must save to be worth its merging.
@@ -43,7 +53,48 @@ uint32_t EvenBlock(uint32_t num_rows, uint32_t most_rows) {
   return std::min(num_rows, tiles <= most_rows ? tiles : even);
 }
 
-double MultiplyAddsPerUs(Scheme scheme) {
+// Of a unit, in panels; `claim`: what it costs to begin one.
+double UnitCost(uint32_t panels, double claim) { return claim + panels + (panels % 2 == 1 ? kSinglePanelCost : 0.0); }
+
+// How long the worker who is busy longest is, in panels times rows of a block, if units of so many panels are claimed
+// by workers who are equally fast. Many units are taken to be equal.
+double LongestClaims(const GemmSplit& split, uint32_t panels, double claim, uint32_t num_workers) {
+  constexpr uint32_t kMostWorkers = 16;
+  const uint32_t row_blocks = DivideUp(split.num_rows, split.rows_per_block);
+  uint32_t num_blocks = 0;
+  for (const uint32_t of : split.num_panels) num_blocks += DivideUp(of, panels);
+  const uint32_t num_units = num_blocks * row_blocks;
+  if (num_units > 4 * num_workers || num_workers > kMostWorkers) {
+    return DivideUp(num_units, num_workers) * UnitCost(panels, claim);
+  }
+  double ends[kMostWorkers] = {};
+  for (const uint32_t of : split.num_panels) {
+    for (uint32_t first = 0; first < of; first += panels) {
+      const double cost = UnitCost(std::min(panels, of - first), claim);
+      for (uint32_t block = 0; block < row_blocks; ++block) *std::min_element(ends, ends + num_workers) += cost;
+    }
+  }
+  return *std::max_element(ends, ends + num_workers);
+}
+
+// Panels of a block, about so many, so that all workers end together: nine blocks keep one of two waiting for a tenth
+// of the time, six or twelve nobody.
+uint32_t EvenPanels(const GemmSplit& split, uint32_t about, uint32_t multiple, double claim, uint32_t num_workers) {
+  about = DivideUp(about, multiple) * multiple;
+  const uint32_t step = DivideUp(std::max(1u, about / kMostSteps), multiple) * multiple;
+  uint32_t best = about;
+  double least = std::numeric_limits<double>::max();
+  for (uint32_t distance = 0; distance <= about - DivideUp(about, 3); distance += step) {
+    for (const uint32_t panels : {about - distance, std::min(about + distance, about + about / 2)}) {
+      const double longest = LongestClaims(split, panels, claim, num_workers);
+      if (longest < least * kWorthAnotherSize) best = panels, least = longest;
+    }
+  }
+  return best;
+}
+
+double MultiplyAddsPerUs(Scheme scheme, bool is_wide) {
+  if (is_wide) return IsInteger(scheme) ? 300'000.0 : 100'000.0;
   switch (scheme) {
     case Scheme::kQ8_0:
     case Scheme::kQ5_0:
@@ -358,15 +409,19 @@ GemmSplit SplitGemm(const GemmShape& shape, const SplitPolicy& policy) {
   } else {
     const double columns = static_cast<double>(num_panels) * kPanelColumns;
     const double multiplying_us = static_cast<double>(shape.num_rows) * columns * static_cast<double>(shape.depth) /
-                                  MultiplyAddsPerUs(shape.scheme);
-    const uint32_t units = WantedUnits(std::max(multiplying_us, num_panels * shape.panel_bytes / kBytesPerUs), policy);
+                                  MultiplyAddsPerUs(shape.scheme, policy.is_wide);
+    const double cost_us = std::max(multiplying_us, num_panels * shape.panel_bytes / kBytesPerUs);
+    const uint32_t units = WantedUnits(cost_us, policy);
     const double number_bytes = IsInteger(shape.scheme) ? double{sizeof(QuantizedGroup)} / kGroupSize : sizeof(float);
     const double row_bytes = static_cast<double>(shape.depth) * number_bytes;
     const uint32_t most_rows =
         static_cast<uint32_t>(std::clamp<double>(kRowBlockBytes / row_bytes, kLeastRowBlock, kMostRowBlock));
     split.rows_per_block = EvenBlock(split.num_rows, most_rows / kRowMultiple * kRowMultiple);
     const uint32_t row_blocks = DivideUp(split.num_rows, split.rows_per_block);
-    split.panels_per_block = DivideUp(num_panels, std::clamp<uint32_t>(DivideUp(units, row_blocks), 1, num_panels));
+    const uint32_t about = DivideUp(num_panels, std::clamp<uint32_t>(DivideUp(units, row_blocks), 1, num_panels));
+    const double claim = kClaimUs * num_panels * row_blocks / std::max(cost_us, kClaimUs);
+    split.panels_per_block =
+        units == 1 ? num_panels : EvenPanels(split, about, shape.panel_multiple, claim, policy.num_workers);
   }
   split.panels_per_block = DivideUp(split.panels_per_block, shape.panel_multiple) * shape.panel_multiple;
   while (split.num_units() > kMaxUnits) {
