@@ -32,7 +32,7 @@ from plait.exec.native.tune_table import TuneTable, write_table
 from plait.model.cache_layout import plan_layout
 
 if TYPE_CHECKING:
-    from plait.exec.native.trials import ProductTrial, StepTrials
+    from plait.exec.native.trials import Mix, ProductTrial, StepTrials
 
 LIMIT_S = 170.0
 """Of looking; what is not measured by then keeps its estimate."""
@@ -202,20 +202,26 @@ def _tune_steps(
         trials = StepTrials(executor, layout, mixes)
         if not options.quick:
             _tune_sizes(options, trials, found, began_s + LIMIT_S)
-        show("")
-        show(f"{'whole steps':<48}{'now us':>9}{'tuned us':>9}  times as fast (quartiles)")
-        slower = False
-        for mix in mixes:
-            choice = compare(Blocking(), found.blocking, partial(trials.seconds_of, mix), STEP_PAIRS)
-            show(f"{mix.name:<48}{choice.present_s * 1e6:>9.0f}{choice.setting_s * 1e6:>9.0f}  {choice.gain}")
-            slower |= choice.gain.is_loss
-        if slower:
-            show("whole steps became slower, so there will be no entries")
-            found.sizes, found.products = UnitSizes(), {}
+        if found.blocking != Blocking():
+            _compare_steps(trials, mixes, found)
         show("")
         return TuneTable(tune_key(executor, processor_model()), found.blocking)
     finally:
         executor.close()
+
+
+def _compare_steps(trials: StepTrials, mixes: Sequence[Mix], found: Found) -> None:
+    """With and without all entries. Nothing is left of them if that makes a step slower."""
+    show("")
+    show(f"{'whole steps':<48}{'now us':>9}{'tuned us':>9}  times as fast (quartiles)")
+    slower = False
+    for mix in mixes:
+        choice = compare(Blocking(), found.blocking, partial(trials.seconds_of, mix), STEP_PAIRS)
+        show(f"{mix.name:<48}{choice.present_s * 1e6:>9.0f}{choice.setting_s * 1e6:>9.0f}  {choice.gain}")
+        slower |= choice.gain.is_loss
+    if slower:
+        show("whole steps became slower, so there will be no entries")
+        found.sizes, found.products = UnitSizes(), {}
 
 
 def _tune_sizes(options: TuneOptions, trials: StepTrials, found: Found, until_s: float) -> None:
