@@ -30,10 +30,8 @@ TEST(TheTableOfTheXyServePaperIsReproduced) {
   CHECK_EQ(tiles[0].num_keys, 1318u - 362 + 128);
   // [tile, head], counted from 1 as printed there.
   using Printed = std::vector<std::vector<CoreTask>>;
-  const Printed printed = {{{3, 1}, {5, 2}, {6, 1}},
-                           {{3, 2}, {5, 1}, {6, 2}},
-                           {{2, 1}, {1, 2}, {4, 1}},
-                           {{2, 2}, {1, 1}, {4, 2}}};
+  const Printed printed = {
+      {{3, 1}, {5, 2}, {6, 1}}, {{3, 2}, {5, 1}, {6, 2}}, {{2, 1}, {1, 2}, {4, 1}}, {{2, 2}, {1, 1}, {4, 2}}};
   Printed dealt = Deal(rows, 2, 4);
   double most = 0.0, sum = 0.0;
   for (std::vector<CoreTask>& core : dealt) {
