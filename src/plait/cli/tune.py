@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 LIMIT_S = 170.0
 """Of looking; what is not measured by then keeps its estimate."""
 PRODUCTS_SHARE = 0.6
+CELL_S = 15.0
+"""Of looking for one product and number of rows."""
 MAX_OUTPUT_ROWS = 64
 """More rows than this the head never sees at once."""
 QUIET_SHARE = 0.05
@@ -143,10 +145,12 @@ def _tune_products(
         trial = ProductTrial(trials, ops)
         try:
             for num_rows in rows_to_try(ops[0], config.max_step_tokens, quick=options.quick):
-                if time.monotonic() >= until_s:
+                blocks = candidates(ops[0], trial.num_panels, num_rows, len(workers.cores))
+                left_s = until_s - time.monotonic()
+                # Of a large model one product of many rows takes a second.
+                if left_s <= 0 or trial.seconds(num_rows, None) * effort.num_samples(len(blocks)) > min(CELL_S, left_s):
                     found.num_left += 1
                     continue
-                blocks = candidates(ops[0], trial.num_panels, num_rows, len(workers.cores))
                 choice = _best_blocks(trial, num_rows, blocks, effort)
                 _note_product(found, name, num_rows, choice)
         finally:
@@ -229,7 +233,7 @@ def _tune_sizes(options: TuneOptions, trials: StepTrials, found: Found, until_s:
     show("")
     show(f"{'size of units':<42}{'now':>6}{'best':>9}  times as fast (quartiles)")
     for name, values in SIZES.items():
-        if time.monotonic() >= until_s:
+        if time.monotonic() + trials.sample_s * effort.num_samples(len(values)) >= until_s:
             found.num_left += 1
             continue
         if not options.quiet:

@@ -36,6 +36,18 @@ def test_a_gain_that_is_not_worth_an_entry_is_none() -> None:
     assert not choice.gain.is_real
 
 
+@pytest.mark.parametrize("num_others", [1, 2, 7])
+def test_the_number_of_samples_is_known_in_advance(num_others: int) -> None:
+    taken: list[str] = []
+
+    def seconds(setting: str) -> float:
+        taken.append(setting)
+        return 1.0
+
+    best_of("now", [str(place) for place in range(num_others)], seconds, EFFORT)
+    assert len(taken) == EFFORT.num_samples(num_others)
+
+
 def test_without_others_there_is_nothing_to_choose() -> None:
     assert best_of("now", [], times({"now": 1.0}), EFFORT) is None
 

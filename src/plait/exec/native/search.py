@@ -28,6 +28,10 @@ class Effort:
     num_pairs: int
     """Turns present, setting, setting, present, each of which gives one ratio."""
 
+    def num_samples(self, num_others: int) -> int:
+        """That `best_of` takes for so many settings."""
+        return 1 + num_others * (1 + self.num_rough) + min(self.num_finalists, num_others) * 4 * self.num_pairs
+
 
 QUICK = Effort(num_rough=2, num_finalists=1, num_pairs=5)
 FULL = Effort(num_rough=4, num_finalists=2, num_pairs=11)

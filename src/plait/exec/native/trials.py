@@ -269,6 +269,11 @@ class StepTrials:
         # Twice, because the first one takes memory from the system.
         self._usual_s = [min(self._run(mix), self._run(mix)) for mix in mixes]
 
+    @property
+    def sample_s(self) -> float:
+        """How long one sample of `seconds` takes."""
+        return sum(self._usual_s)
+
     def seconds(self, blocking: Blocking) -> float:
         """One step of every mix, each by how long it usually takes."""
         return statistics.fmean(
