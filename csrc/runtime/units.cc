@@ -33,7 +33,7 @@ constexpr uint32_t kMostSteps = 16;
 // Kernels multiply two panels at a time where registers allow it; one that is left over takes longer than half of two.
 constexpr double kSinglePanelCost = 0.3;
 // What a unit takes beside its work: a claim, and weights that nobody has fetched yet.
-constexpr double kClaimUs = 0.5;
+constexpr double kClaimUs = 1.5;
 // Other sizes than the cost says are taken for a gain of one per cent.
 constexpr double kWorthAnotherSize = 0.99;
 
@@ -77,19 +77,20 @@ double LongestClaims(const GemmSplit& split, uint32_t panels, double claim, uint
   return *std::max_element(ends, ends + num_workers);
 }
 
-// Panels of a block, about so many, so that all workers end together: nine blocks keep one of two waiting for a tenth
-// of the time, six or twelve nobody.
-uint32_t EvenPanels(const GemmSplit& split, uint32_t about, uint32_t multiple, double claim, uint32_t num_workers) {
+// Panels of a block, about so many and at most `most`, so that all workers end together: nine blocks keep one of two
+// waiting for a tenth of the time, six or twelve nobody.
+uint32_t EvenPanels(const GemmSplit& split, uint32_t about, uint32_t most, uint32_t multiple, double claim,
+                    uint32_t num_workers) {
   about = DivideUp(about, multiple) * multiple;
   const uint32_t step = DivideUp(std::max(1u, about / kMostSteps), multiple) * multiple;
   uint32_t best = about;
   double least = std::numeric_limits<double>::max();
-  for (uint32_t distance = 0; distance <= about - DivideUp(about, 3); distance += step) {
-    for (const uint32_t panels : {about - distance, std::min(about + distance, about + about / 2)}) {
-      const double longest = LongestClaims(split, panels, claim, num_workers);
-      if (longest < least * kWorthAnotherSize) best = panels, least = longest;
-    }
-  }
+  const auto look_at = [&](uint32_t panels) {
+    const double longest = LongestClaims(split, panels, claim, num_workers);
+    if (longest < least * kWorthAnotherSize) best = panels, least = longest;
+  };
+  for (uint32_t panels = about; panels >= DivideUp(about, 3) && panels >= multiple; panels -= step) look_at(panels);
+  for (uint32_t panels = about + step; panels <= most; panels += step) look_at(panels);
   return best;
 }
 
@@ -419,9 +420,11 @@ GemmSplit SplitGemm(const GemmShape& shape, const SplitPolicy& policy) {
     split.rows_per_block = EvenBlock(split.num_rows, most_rows / kRowMultiple * kRowMultiple);
     const uint32_t row_blocks = DivideUp(split.num_rows, split.rows_per_block);
     const uint32_t about = DivideUp(num_panels, std::clamp<uint32_t>(DivideUp(units, row_blocks), 1, num_panels));
-    const double claim = kClaimUs * num_panels * row_blocks / std::max(cost_us, kClaimUs);
-    split.panels_per_block =
-        units == 1 ? num_panels : EvenPanels(split, about, shape.panel_multiple, claim, policy.num_workers);
+    const double panel_us = std::max(cost_us, kClaimUs) / num_panels / row_blocks;
+    const auto most = static_cast<uint32_t>(std::min(3.0 * about, policy.sizes.largest_us / panel_us));
+    split.panels_per_block = units == 1 ? num_panels
+                                        : EvenPanels(split, about, std::min(most, num_panels), shape.panel_multiple,
+                                                     kClaimUs / panel_us, policy.num_workers);
   }
   split.panels_per_block = DivideUp(split.panels_per_block, shape.panel_multiple) * shape.panel_multiple;
   while (split.num_units() > kMaxUnits) {
