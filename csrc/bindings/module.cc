@@ -38,7 +38,7 @@ namespace {
 constexpr uint64_t kMaxDraws = uint64_t{1} << 24;
 
 // Revision of everything below and of what the bindings read, the same number as in exec/native/presence.py.
-constexpr int kInterface = 5;
+constexpr int kInterface = 6;
 
 #if defined(__clang__)
 constexpr const char* kCompiler = "clang " __clang_version__;
@@ -111,6 +111,7 @@ NB_MODULE(_native, module) {
   module.def("usable_cpus", &plait::UsableCpus, "Return the logical processors that this process may run on.");
   module.def("tape_enumerations", &plait::TapeEnumerations,
              "Return the enumerations of a tape, each as its members in order of their values.");
+  module.def("unit_sizes", &plait::UnitSizeDefaults, "Return the built-in sizes of units.");
   plait::BindPanels(module);
   plait::BindRuntime(module);
   plait::BindSampler(module);

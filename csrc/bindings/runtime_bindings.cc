@@ -173,6 +173,8 @@ class PyRuntime {
     Alive().Submit(std::move(step));
   }
 
+  void Retune(nb::handle sizes, nb::handle gemms) { Alive().Retune(ReadBlocking(sizes, gemms)); }
+
   void Assign(const std::vector<std::vector<uint32_t>>& shares) {
     if (shares.size() != num_lanes_) {
       ThrowValueError(std::to_string(shares.size()) + " shares for " + std::to_string(num_lanes_) + " lanes");
@@ -310,6 +312,8 @@ void BindRuntime(nb::module_& module) {
       .def("join", &PyRuntime::Join, nb::arg("join"), "Return the seat of a core.step.Join.")
       .def("submit", &PyRuntime::Submit, nb::arg("plan"), nb::arg("seats"), nb::arg("grant_seats"),
            "Queue a core.step.StepPlan with the seats of its chunks and of its grants.")
+      .def("retune", &PyRuntime::Retune, nb::arg("sizes"), nb::arg("gemms"),
+           "Cut ops so from now on: UnitSizes, and (op, bucket, most rows, panels per block) of products.")
       .def("assign", &PyRuntime::Assign, nb::arg("shares"), "Give each lane its workers.")
       .def("suspend", &PyRuntime::Suspend, nb::arg("lane"), "Stop a lane within one unit of work.")
       .def("resume", &PyRuntime::Resume, nb::arg("lane"), "Let a lane go on.")

@@ -151,6 +151,37 @@ std::vector<std::vector<float>> ReadVectors(nb::sequence vectors) {
   return made;
 }
 
+Blocking ReadBlocking(nb::handle sizes, nb::handle gemms) {
+  Blocking made;
+  const auto number = [&](const char* name) { return nb::cast<double>(nb::getattr(sizes, name)); };
+  made.sizes = {number("smallest_us"),
+                number("largest_us"),
+                number("per_worker"),
+                number("largest_attend_us"),
+                Count(sizes, "least_attend_rows"),
+                Count(sizes, "stack_tasks_per_worker")};
+  for (nb::handle gemm : nb::cast<nb::list>(gemms)) {
+    const nb::tuple parts = nb::cast<nb::tuple>(gemm);
+    if (parts.size() != 4) ThrowValueError("a product's blocks are four numbers");
+    uint32_t numbers[4];
+    for (size_t i = 0; i < 4; ++i) numbers[i] = CheckedNumber<uint32_t>(parts[i], "a number of a product's blocks");
+    made.gemms.push_back({numbers[0], numbers[1], {numbers[2], numbers[3]}});
+  }
+  return made;
+}
+
+nb::dict UnitSizeDefaults() {
+  const UnitSizes sizes;
+  nb::dict defaults;
+  defaults["smallest_us"] = sizes.smallest_us;
+  defaults["largest_us"] = sizes.largest_us;
+  defaults["per_worker"] = sizes.per_worker;
+  defaults["largest_attend_us"] = sizes.largest_attend_us;
+  defaults["least_attend_rows"] = sizes.least_attend_rows;
+  defaults["stack_tasks_per_worker"] = sizes.stack_tasks_per_worker;
+  return defaults;
+}
+
 nb::dict TapeEnumerations() {
   nb::dict names;
   names["Scheme"] = Members("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K");

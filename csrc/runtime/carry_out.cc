@@ -68,7 +68,7 @@ class Unit {
 
   void CarryOut(uint32_t unit) {
     if (op_.kind == OpKind::kAttend) return Attend(unit);
-    if (op_.kind == OpKind::kGemm || op_.kind == OpKind::kGemmGlu) {
+    if (IsProduct(op_.kind)) {
       const GemmSplit::Unit block = context_.split().gemm.unit(unit);
       if (!context_.IsAnyLive(block.first_row, block.num_rows)) return;
       return op_.kind == OpKind::kGemm ? Gemm(block) : GemmGlu(block);

@@ -6,7 +6,9 @@
 #include "runtime/context.h"
 
 #include <algorithm>
+#include <string_view>
 
+#include "base/cpu.h"
 #include "runtime/cache_slots.h"
 
 namespace plait {
@@ -28,9 +30,8 @@ double RowUs(const Tape& tape, const OpSpec& op) {
   return bytes / kBytesPerUs;
 }
 
-GemmShape GemmShapeOf(const Tape& tape, const OpSpec& op, size_t num_rows) {
+GemmShape GemmShapeOf(const Tape& tape, const OpSpec& op) {
   GemmShape shape;
-  shape.num_rows = num_rows;
   const WeightPanels& first = tape.matrices[static_cast<size_t>(op.matrix[0])];
   shape.depth = first.depth;
   shape.scheme = first.scheme;
@@ -55,16 +56,24 @@ GemmShape GemmShapeOf(const Tape& tape, const OpSpec& op, size_t num_rows) {
   return shape;
 }
 
+// Of a shape among those that there are; it is added if it is new.
+template <typename Shape>
+uint32_t IndexOf(const Shape& shape, std::vector<Shape>& shapes) {
+  const auto found = std::find(shapes.begin(), shapes.end(), shape);
+  const auto index = static_cast<uint32_t>(found - shapes.begin());
+  if (found == shapes.end()) shapes.push_back(shape);
+  return index;
+}
+
 }  // namespace
 
 Machine::Machine(const RuntimeConfig& config, const Tape& tape, const Kernels& kernels, uint8_t* pool)
     : config(config), tape(tape), kernels(kernels), pool(pool), shape_of_op(tape.ops.size(), 0) {
+  is_wide = std::string_view(kernels.target) == TargetName(Target::kAvx512);
   for (size_t i = 0; i < tape.ops.size(); ++i) {
-    if (tape.ops[i].kind != OpKind::kAttend) continue;
-    const AttendShape shape = AttendShapeOf(tape, tape.ops[i]);
-    const auto found = std::find(attend_shapes.begin(), attend_shapes.end(), shape);
-    shape_of_op[i] = static_cast<uint32_t>(found - attend_shapes.begin());
-    if (found == attend_shapes.end()) attend_shapes.push_back(shape);
+    const OpSpec& op = tape.ops[i];
+    if (op.kind == OpKind::kAttend) shape_of_op[i] = IndexOf(AttendShapeOf(tape, op), attend_shapes);
+    if (IsProduct(op.kind)) shape_of_op[i] = IndexOf(GemmShapeOf(tape, op), gemm_shapes);
   }
 }
 
@@ -73,7 +82,8 @@ Context::Context(const Machine& machine, StepSpec step)
       spec_(std::move(step)),
       chunks_(std::make_unique<ChunkRun[]>(spec_.chunks.size())),
       num_chunks_(spec_.chunks.size()),
-      num_live_(spec_.chunks.size()) {
+      num_live_(spec_.chunks.size()),
+      gemm_cuts_(machine.gemm_shapes.size()) {
   LayOutChunks();
   for (uint32_t index = 0; index < num_chunks_; ++index) LayOutOutputs(index);
   LayOutAttention();
@@ -124,7 +134,7 @@ void Context::LayOutAttention() {
   if (num_chunks_ == 0) return;
   Draws draws(machine_.config.blocking_seed ^ static_cast<uint64_t>(spec_.step) << 20);
   const SplitPolicy policy = {static_cast<uint32_t>(machine_.config.cores.size()),
-                              machine_.config.blocking_seed == 0 ? nullptr : &draws};
+                              machine_.config.blocking_seed == 0 ? nullptr : &draws, machine_.blocking.sizes()};
   for (const AttendShape& shape : machine_.attend_shapes) {
     std::vector<ChunkExtent> extents;
     for (const ChunkRun& chunk : chunks()) {
@@ -189,12 +199,15 @@ bool Context::NextOp() {
 void Context::Cut() {
   const uint64_t seed = machine_.config.blocking_seed;
   Draws draws(seed ^ static_cast<uint64_t>(spec_.step) << 20 ^ static_cast<uint64_t>(op_ + 1) << 8 ^ first_output_);
-  const SplitPolicy policy = {static_cast<uint32_t>(machine_.config.cores.size()), seed == 0 ? nullptr : &draws};
+  SplitPolicy policy = {static_cast<uint32_t>(machine_.config.cores.size()), seed == 0 ? nullptr : &draws,
+                        machine_.blocking.sizes()};
+  policy.is_wide = machine_.is_wide;
   split_.attend = nullptr;
   switch (op().kind) {
     case OpKind::kGemm:
     case OpKind::kGemmGlu:
-      split_.gemm = SplitGemm(GemmShapeOf(machine_.tape, op(), num_rows()), policy);
+      policy.gemm = machine_.blocking.OfGemm(static_cast<size_t>(op_), num_rows());
+      split_.gemm = CutGemm(policy);
       split_.num_units = split_.gemm.num_units();
       return;
     case OpKind::kAttend:
@@ -208,6 +221,16 @@ void Context::Cut() {
       split_.rows = SplitRows(num_rows(), RowUs(machine_.tape, op()), policy);
   }
   split_.num_units = split_.rows.num_units();
+}
+
+const GemmSplit& Context::CutGemm(const SplitPolicy& policy) {
+  const uint32_t index = machine_.shape_of_op[static_cast<size_t>(op_)];
+  GemmCut& cut = gemm_cuts_[index];
+  if (policy.draws == nullptr && cut.num_rows == num_rows() && cut.blocks == policy.gemm) return cut.split;
+  GemmShape shape = machine_.gemm_shapes[index];
+  shape.num_rows = num_rows();
+  cut = {shape.num_rows, policy.gemm, SplitGemm(shape, policy)};
+  return cut.split;
 }
 
 bool Context::IsAnyLive(size_t first_row, size_t num_rows) const {

@@ -30,7 +30,10 @@ struct Machine {
   const Kernels& kernels;
   uint8_t* pool = nullptr;
   std::vector<AttendShape> attend_shapes;  // each once
-  std::vector<uint32_t> shape_of_op;       // index into attend_shapes, for attention ops
+  std::vector<GemmShape> gemm_shapes;      // each once, without rows
+  std::vector<uint32_t> shape_of_op;       // index into attend_shapes or gemm_shapes, for attention and products
+  bool is_wide = false;                    // see SplitPolicy
+  BlockingTable blocking;                  // changes only while no step is under way
 
   Machine(const RuntimeConfig& config, const Tape& tape, const Kernels& kernels, uint8_t* pool);
 };
@@ -72,6 +75,13 @@ struct OpSplit {
   RowSplit rows;
   GemmSplit gemm;
   const AttendTasks* attend = nullptr;
+};
+
+// How a product was cut the last time in a step; most of a step's products are of a few shapes.
+struct GemmCut {
+  size_t num_rows = 0;
+  GemmBlocks blocks;
+  GemmSplit split;
 };
 
 class Context {
@@ -128,6 +138,7 @@ class Context {
   void LayOutOutputs(uint32_t index);
   void LayOutAttention();
   void Cut();
+  const GemmSplit& CutGemm(const SplitPolicy& policy);
   ChunkResult ResultOf(const ChunkRun& chunk) const;
 
   const Machine& machine_;
@@ -147,6 +158,7 @@ class Context {
   int64_t op_ = -1;
   uint32_t first_output_ = 0;
   OpSplit split_;
+  std::vector<GemmCut> gemm_cuts_;  // per shape
 
   std::atomic<uint32_t> num_workers_ = 0;
   bool has_started_ = false;

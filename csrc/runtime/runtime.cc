@@ -335,6 +335,16 @@ struct Runtime::Impl {
                             " tokens; a lane has room for " + std::to_string(config.max_step_tokens));
   }
 
+  void Retune(const Blocking& blocking) {
+    if (const std::string fault = BlockingFault(blocking, tape); !fault.empty()) throw std::invalid_argument(fault);
+    const std::lock_guard lock(mutex);
+    for (const Lane& lane : lanes) {
+      if (lane.current == nullptr && lane.waiting.empty()) continue;
+      throw std::invalid_argument("the blocking cannot change while a step is under way; collect it first");
+    }
+    machine.blocking = BlockingTable(blocking, tape.ops.size());
+  }
+
   void Assign(const std::vector<std::vector<uint32_t>>& shares) {
     std::vector<uint32_t> lane_of(workers.size(), kNoLane);
     for (uint32_t lane = 0; lane < shares.size(); ++lane) {
@@ -452,7 +462,7 @@ struct Runtime::Impl {
 
   const RuntimeConfig config;
   const Tape tape;
-  const Machine machine;
+  Machine machine;
   const Stopwatch stopwatch;
   std::atomic<bool> closing = false;
   std::atomic<uint32_t> num_parked = 0;
@@ -480,6 +490,7 @@ Runtime::~Runtime() { Close(); }
 SeatRef Runtime::Join(const JoinSpec& join) { return std::make_shared<Seat>(join, impl_->tape.groups.size()); }
 
 void Runtime::Submit(StepSpec step) { impl_->Submit(std::move(step)); }
+void Runtime::Retune(const Blocking& blocking) { impl_->Retune(blocking); }
 void Runtime::Assign(const std::vector<std::vector<uint32_t>>& shares) { impl_->Assign(shares); }
 void Runtime::Suspend(uint32_t lane) { impl_->Suspend(lane); }
 void Runtime::Resume(uint32_t lane) { impl_->Resume(lane); }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ops/kernels.h"
+#include "runtime/blocking.h"
 #include "runtime/tape.h"
 #include "runtime/work_record.h"
 
@@ -157,8 +158,8 @@ struct WorkTaken {
   uint64_t num_lost = 0;  // since the start: events that found no room
 };
 
-// Control verbs (Join, Submit, Assign, Suspend, Resume, Cancel, Collect, TakeWork, Close) come from one thread at a
-// time; HasFinished, WaitFinished and Counters from any.
+// Control verbs (Join, Submit, Retune, Assign, Suspend, Resume, Cancel, Collect, TakeWork, Close) come from one thread
+// at a time; HasFinished, WaitFinished and Counters from any.
 class Runtime {
  public:
   // Takes the tape over, which must be free of faults (TapeFault); `pool` is the cache memory that the groups describe
@@ -174,6 +175,9 @@ class Runtime {
   // Never blocks on running work. Depth, order and contents were checked; a step of more than max_step_tokens, the one
   // fault that would spoil other steps' memory, is refused here too: std::length_error, and nothing has changed.
   void Submit(StepSpec step);
+  // Steps from now on are cut so. std::invalid_argument, and nothing has changed: a number is out of its limits, or a
+  // step is under way.
+  void Retune(const Blocking& blocking);
   // shares[lane]: workers of that lane, disjoint. A worker in no share rests.
   void Assign(const std::vector<std::vector<uint32_t>>& shares);
   void Suspend(uint32_t lane);

@@ -6,11 +6,22 @@
 #include "runtime/stacks.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
 namespace plait {
 namespace {
+
+// Sixteen blocks at a time: tables that share a long beginning are compared with one another most.
+size_t FirstDifference(std::span<const int32_t> left, std::span<const int32_t> right) {
+  constexpr size_t kAtOnce = 16;
+  const size_t end = std::min(left.size(), right.size());
+  size_t at = 0;
+  while (at + kAtOnce <= end && std::memcmp(&left[at], &right[at], kAtOnce * sizeof(int32_t)) == 0) at += kAtOnce;
+  while (at < end && left[at] == right[at]) ++at;
+  return at;
+}
 
 class StackFinder {
  public:
@@ -18,7 +29,9 @@ class StackFinder {
       : candidates_(candidates), blocks_per_tile_(blocks_per_tile), order_(candidates.size()) {
     std::iota(order_.begin(), order_.end(), 0u);
     std::stable_sort(order_.begin(), order_.end(), [&](uint32_t left, uint32_t right) {
-      return std::ranges::lexicographical_compare(Blocks(left), Blocks(right));
+      const std::span<const int32_t> one = Blocks(left), other = Blocks(right);
+      const size_t at = FirstDifference(one, other);
+      return at < other.size() && (at == one.size() || one[at] < other[at]);
     });
     for (size_t i = 0; i + 1 < order_.size(); ++i) shared_.push_back(SharedTiles(order_[i], order_[i + 1]));
   }
@@ -37,10 +50,10 @@ class StackFinder {
   }
 
   uint32_t SharedTiles(uint32_t left, uint32_t right) const {
-    const auto [end, other] = std::ranges::mismatch(Blocks(left), Blocks(right));
+    const std::span<const int32_t> shared = Blocks(left).first(FirstDifference(Blocks(left), Blocks(right)));
     // Behind a window there are no blocks, and nothing to share.
-    const auto first_hole = std::find_if(Blocks(left).begin(), end, [](int32_t block) { return block < 0; });
-    return static_cast<uint32_t>(static_cast<size_t>(first_hole - Blocks(left).begin()) / blocks_per_tile_);
+    const auto first_hole = std::find_if(shared.begin(), shared.end(), [](int32_t block) { return block < 0; });
+    return static_cast<uint32_t>(static_cast<size_t>(first_hole - shared.begin()) / blocks_per_tile_);
   }
 
   // Candidates [begin, end) of the order.

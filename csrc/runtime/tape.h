@@ -56,6 +56,8 @@ enum class OpKind : uint8_t {
   kSample,      // logits in0: tokens and log-probabilities of the output rows
 };
 
+constexpr bool IsProduct(OpKind kind) { return kind == OpKind::kGemm || kind == OpKind::kGemmGlu; }
+
 // One operation. Fields that a kind does not name are ignored.
 struct OpSpec {
   OpKind kind = OpKind::kArithmetic;

@@ -7,19 +7,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "base/aligned.h"
 #include "runtime/progress.h"
 #include "runtime/stacks.h"
+#include "runtime/task_table.h"
 
 namespace plait {
 namespace {
-
-// Below this a unit is not worth being claimed by another worker. Above that a worker that finds no unit left waits for
-// the others so long, half a unit on average, that it goes to sleep.
-constexpr double kSmallestUnitUs = 8.0;
-constexpr double kLargestUnitUs = 80.0;
-constexpr double kUnitsPerWorker = 4.0;
 
 // Of one worker, from memory and from caches.
 constexpr double kBytesPerUs = 10'000.0;
@@ -31,21 +28,74 @@ constexpr uint32_t kLeastRowBlock = 48;
 constexpr uint32_t kMostRowBlock = 192;
 constexpr uint32_t kRowMultiple = 12;  // of every kernel's tile of rows
 
-// Keys are read once for all rows of a unit, so these may take longer.
-constexpr uint32_t kLeastAttendRows = 8;
-constexpr double kLargestAttendUs = 250.0;
+// Numbers of panels that are looked at around what the cost says.
+constexpr uint32_t kMostSteps = 16;
+// Kernels multiply two panels at a time where registers allow it; one that is left over takes longer than half of two.
+constexpr double kSinglePanelCost = 0.3;
+// What a unit takes beside its work: a claim, and weights that nobody has fetched yet.
+constexpr double kClaimUs = 1.5;
+// Other sizes than the cost says are taken for a gain of one per cent.
+constexpr double kWorthAnotherSize = 0.99;
 
 // A chunk of more rows fills the kernel's tiles by itself.
 constexpr uint32_t kMostStackedRows = 16;
 // Tiles that a stack must save to be worth its merging.
 constexpr uint32_t kLeastSavedTiles = 2;
-// Small tasks leave nobody waiting at the end, and cost nothing where keys are read as they lie.
-constexpr uint32_t kStackTasksPerWorker = 9;
 constexpr double kMergeUs = 0.5;
 
 uint32_t DivideUp(uint32_t count, uint32_t by) { return (count + by - 1) / by; }
 
-double MultiplyAddsPerUs(Scheme scheme) {
+// Rows of a block, so that there are as few blocks as possible, about equally large, and of whole tiles where that
+// leaves them within the most.
+uint32_t EvenBlock(uint32_t num_rows, uint32_t most_rows) {
+  const uint32_t even = DivideUp(num_rows, DivideUp(num_rows, most_rows));
+  const uint32_t tiles = DivideUp(even, kRowMultiple) * kRowMultiple;
+  return std::min(num_rows, tiles <= most_rows ? tiles : even);
+}
+
+// Of a unit, in panels; `claim`: what it costs to begin one.
+double UnitCost(uint32_t panels, double claim) { return claim + panels + (panels % 2 == 1 ? kSinglePanelCost : 0.0); }
+
+// How long the worker who is busy longest is, in panels times rows of a block, if units of so many panels are claimed
+// by workers who are equally fast. Many units are taken to be equal.
+double LongestClaims(const GemmSplit& split, uint32_t panels, double claim, uint32_t num_workers) {
+  constexpr uint32_t kMostWorkers = 16;
+  const uint32_t row_blocks = DivideUp(split.num_rows, split.rows_per_block);
+  uint32_t num_blocks = 0;
+  for (const uint32_t of : split.num_panels) num_blocks += DivideUp(of, panels);
+  const uint32_t num_units = num_blocks * row_blocks;
+  if (num_units > 4 * num_workers || num_workers > kMostWorkers) {
+    return DivideUp(num_units, num_workers) * UnitCost(panels, claim);
+  }
+  double ends[kMostWorkers] = {};
+  for (const uint32_t of : split.num_panels) {
+    for (uint32_t first = 0; first < of; first += panels) {
+      const double cost = UnitCost(std::min(panels, of - first), claim);
+      for (uint32_t block = 0; block < row_blocks; ++block) *std::min_element(ends, ends + num_workers) += cost;
+    }
+  }
+  return *std::max_element(ends, ends + num_workers);
+}
+
+// Panels of a block, about so many and at most `most`, so that all workers end together: nine blocks keep one of two
+// waiting for a tenth of the time, six or twelve nobody.
+uint32_t EvenPanels(const GemmSplit& split, uint32_t about, uint32_t most, uint32_t multiple, double claim,
+                    uint32_t num_workers) {
+  about = DivideUp(about, multiple) * multiple;
+  const uint32_t step = DivideUp(std::max(1u, about / kMostSteps), multiple) * multiple;
+  uint32_t best = about;
+  double least = std::numeric_limits<double>::max();
+  const auto look_at = [&](uint32_t panels) {
+    const double longest = LongestClaims(split, panels, claim, num_workers);
+    if (longest < least * kWorthAnotherSize) best = panels, least = longest;
+  };
+  for (uint32_t panels = about; panels >= DivideUp(about, 3) && panels >= multiple; panels -= step) look_at(panels);
+  for (uint32_t panels = about + step; panels <= most; panels += step) look_at(panels);
+  return best;
+}
+
+double MultiplyAddsPerUs(Scheme scheme, bool is_wide) {
+  if (is_wide) return IsInteger(scheme) ? 300'000.0 : 100'000.0;
   switch (scheme) {
     case Scheme::kQ8_0:
     case Scheme::kQ5_0:
@@ -62,9 +112,9 @@ double MultiplyAddsPerUs(Scheme scheme) {
   }
 }
 
-uint32_t WantedUnits(double cost_us, uint32_t num_workers) {
-  const double most = cost_us / kSmallestUnitUs;
-  const double wanted = std::max(kUnitsPerWorker * num_workers, cost_us / kLargestUnitUs);
+uint32_t WantedUnits(double cost_us, const SplitPolicy& policy) {
+  const double most = cost_us / policy.sizes.smallest_us;
+  const double wanted = std::max(policy.sizes.per_worker * policy.num_workers, cost_us / policy.sizes.largest_us);
   return static_cast<uint32_t>(std::clamp(std::min(most, wanted), 1.0, 65536.0));
 }
 
@@ -113,18 +163,17 @@ class AttendPlanner {
   AttendTasks Plan() {
     CutRows();
     if (shape_.reach == Reach::kCausal) StackPieces();
-    std::stable_sort(pieces_.begin(), pieces_.end(),
-                     [](const Piece& left, const Piece& right) { return left.cost_us > right.cost_us; });
-    double total_us = 0.0;
-    for (const Piece& piece : pieces_) total_us += piece.cost_us * shape_.kv_heads;
+    std::vector<double> costs_us;
+    for (const Piece& piece : pieces_) costs_us.push_back(piece.cost_us);
+    double total_us = std::accumulate(costs_us.begin(), costs_us.end(), 0.0) * shape_.kv_heads;
     for (const AttendStack& stack : result_.stacks) total_us += StackUs(stack, stack.rows.size()) * shape_.kv_heads;
-    unit_us_ = total_us / WantedUnits(total_us, policy_.num_workers);
+    unit_us_ = total_us / WantedUnits(total_us, policy_);
     result_.unit_begins.push_back(0);
     for (size_t stack = 0; stack < result_.stacks.size(); ++stack) {
       for (uint32_t head = 0; head < shape_.kv_heads; ++head) AddStack(static_cast<int32_t>(stack), head);
     }
-    for (const Piece& piece : pieces_) {
-      for (uint32_t head = 0; head < shape_.kv_heads; ++head) Add(piece, head);
+    for (const uint32_t piece : HeaviestFirst(costs_us)) {
+      for (uint32_t head = 0; head < shape_.kv_heads; ++head) Add(pieces_[piece], head);
     }
     if (result_.unit_begins.back() != result_.tasks.size()) EndUnit();
     return std::move(result_);
@@ -149,9 +198,9 @@ class AttendPlanner {
     if (policy_.draws != nullptr) return policy_.draws->Between(1, kMaxAttendRows);
     const uint64_t slot = chunks_[chunk].start + row;
     uint32_t rows = kMaxAttendRows;
-    while (rows > kLeastAttendRows) {
+    while (rows > policy_.sizes.least_attend_rows) {
       const auto keys = static_cast<double>(slot + rows - FirstSeen(shape_, slot));
-      if (AttendUs(shape_, rows, keys) <= kLargestAttendUs) break;
+      if (AttendUs(shape_, rows, keys) <= policy_.sizes.largest_attend_us) break;
       rows /= 2;
     }
     return rows;
@@ -234,9 +283,9 @@ class AttendPlanner {
   void AddStack(int32_t index, uint32_t head) {
     const AttendStack& stack = result_.stacks[static_cast<size_t>(index)];
     const auto num_rows = static_cast<uint32_t>(stack.rows.size());
-    const uint32_t wanted = DivideUp(kStackTasksPerWorker * policy_.num_workers, shape_.kv_heads);
+    const uint32_t wanted = DivideUp(policy_.sizes.stack_tasks_per_worker * policy_.num_workers, shape_.kv_heads);
     const uint32_t num_tasks = std::clamp(wanted, DivideUp(num_rows, static_cast<uint32_t>(kMaxAttendRows)),
-                                          DivideUp(num_rows, kLeastAttendRows));
+                                          DivideUp(num_rows, policy_.sizes.least_attend_rows));
     for (uint32_t first = 0, next; first < num_rows; first = next) {
       const uint32_t most = policy_.draws != nullptr
                                 ? policy_.draws->Between(1, kMaxAttendRows)
@@ -276,7 +325,7 @@ class AttendPlanner {
 
   uint32_t PartsOf(const Piece& piece) {
     if (policy_.draws != nullptr) return policy_.draws->Between(1, piece.tiles.count);
-    if (piece.cost_us < 2 * kSmallestUnitUs || piece.cost_us < 1.5 * unit_us_) return 1;
+    if (piece.cost_us < 2 * policy_.sizes.smallest_us || piece.cost_us < 1.5 * unit_us_) return 1;
     return std::min<uint32_t>(piece.tiles.count, static_cast<uint32_t>(std::ceil(piece.cost_us / unit_us_)));
   }
 
@@ -285,7 +334,7 @@ class AttendPlanner {
     in_unit_us_ += cost_us;
     // Three quarters, so that parts that were cut to be a unit each stay one.
     const bool is_full = policy_.draws != nullptr ? policy_.draws->Between(0, 2) == 0
-                                                  : in_unit_us_ >= 0.75 * std::min(unit_us_, kLargestUnitUs);
+                                                  : in_unit_us_ >= 0.75 * std::min(unit_us_, policy_.sizes.largest_us);
     if (is_full && result_.unit_begins.size() < kMaxUnits) EndUnit();
   }
 
@@ -327,7 +376,7 @@ RowSplit SplitRows(size_t num_rows, double row_us, const SplitPolicy& policy) {
   if (policy.draws != nullptr) {
     split.rows_per_block = policy.draws->Between(1, split.num_rows);
   } else {
-    const uint32_t units = WantedUnits(row_us * static_cast<double>(num_rows), policy.num_workers);
+    const uint32_t units = WantedUnits(row_us * static_cast<double>(num_rows), policy);
     split.rows_per_block = DivideUp(split.num_rows, std::min(units, split.num_rows));
   }
   return split;
@@ -355,20 +404,27 @@ GemmSplit SplitGemm(const GemmShape& shape, const SplitPolicy& policy) {
   if (policy.draws != nullptr) {
     split.rows_per_block = policy.draws->Between(1, split.num_rows);
     split.panels_per_block = policy.draws->Between(1, num_panels);
+  } else if (policy.gemm) {
+    split.rows_per_block = EvenBlock(split.num_rows, policy.gemm.most_rows);
+    split.panels_per_block = std::min(policy.gemm.panels_per_block, num_panels);
   } else {
     const double columns = static_cast<double>(num_panels) * kPanelColumns;
     const double multiplying_us = static_cast<double>(shape.num_rows) * columns * static_cast<double>(shape.depth) /
-                                  MultiplyAddsPerUs(shape.scheme);
-    const uint32_t units =
-        WantedUnits(std::max(multiplying_us, num_panels * shape.panel_bytes / kBytesPerUs), policy.num_workers);
+                                  MultiplyAddsPerUs(shape.scheme, policy.is_wide);
+    const double cost_us = std::max(multiplying_us, num_panels * shape.panel_bytes / kBytesPerUs);
+    const uint32_t units = WantedUnits(cost_us, policy);
     const double number_bytes = IsInteger(shape.scheme) ? double{sizeof(QuantizedGroup)} / kGroupSize : sizeof(float);
     const double row_bytes = static_cast<double>(shape.depth) * number_bytes;
     const uint32_t most_rows =
         static_cast<uint32_t>(std::clamp<double>(kRowBlockBytes / row_bytes, kLeastRowBlock, kMostRowBlock));
-    const uint32_t row_blocks = DivideUp(split.num_rows, most_rows);
-    split.rows_per_block =
-        std::min(split.num_rows, DivideUp(DivideUp(split.num_rows, row_blocks), kRowMultiple) * kRowMultiple);
-    split.panels_per_block = DivideUp(num_panels, std::clamp<uint32_t>(DivideUp(units, row_blocks), 1, num_panels));
+    split.rows_per_block = EvenBlock(split.num_rows, most_rows / kRowMultiple * kRowMultiple);
+    const uint32_t row_blocks = DivideUp(split.num_rows, split.rows_per_block);
+    const uint32_t about = DivideUp(num_panels, std::clamp<uint32_t>(DivideUp(units, row_blocks), 1, num_panels));
+    const double panel_us = std::max(cost_us, kClaimUs) / num_panels / row_blocks;
+    const auto most = static_cast<uint32_t>(std::min(3.0 * about, policy.sizes.largest_us / panel_us));
+    split.panels_per_block = units == 1 ? num_panels
+                                        : EvenPanels(split, about, std::min(most, num_panels), shape.panel_multiple,
+                                                     kClaimUs / panel_us, policy.num_workers);
   }
   split.panels_per_block = DivideUp(split.panels_per_block, shape.panel_multiple) * shape.panel_multiple;
   while (split.num_units() > kMaxUnits) {

@@ -1,8 +1,8 @@
 // Units: how an op is cut into pieces that one worker carries out without looking up.
 //
-// Owns sizes of blocks, by rough cost, or at random where a test asks for it. Pure functions: they know neither threads
-// nor memory. Invariant: units cover an op's rows and columns exactly once; how they are cut decides when something
-// happens, never what comes out.
+// Owns sizes of blocks, by rough cost, by what was measured, or at random where a test asks for it. Pure functions:
+// they know neither threads nor memory. Invariant: units cover an op's rows and columns exactly once; how they are cut
+// decides when something happens, never what comes out.
 
 #ifndef PLAIT_CSRC_RUNTIME_UNITS_H_
 #define PLAIT_CSRC_RUNTIME_UNITS_H_
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ops/kernels.h"
+#include "runtime/blocking.h"
 #include "runtime/tape.h"
 
 namespace plait {
@@ -32,6 +33,9 @@ class Draws {
 struct SplitPolicy {
   uint32_t num_workers = 1;
   Draws* draws = nullptr;
+  UnitSizes sizes = {};
+  GemmBlocks gemm = {};  // of the op, where that was measured
+  bool is_wide = false;  // kernels are those of AVX-512, which multiply several times as fast
 };
 
 // Rows in blocks, in order.
@@ -53,6 +57,8 @@ struct GemmShape {
   size_t depth = 0;
   Scheme scheme = Scheme::kF32;
   uint32_t panel_multiple = 1;  // blocks of panels are multiples of this, but for the last
+
+  bool operator==(const GemmShape&) const = default;
 };
 
 // (row block, block of panels of one matrix); units of the same panels follow one another.

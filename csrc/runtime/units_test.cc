@@ -1,5 +1,6 @@
 #include "runtime/units.h"
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <tuple>
@@ -157,6 +158,42 @@ TEST(ALargeProductIsCutForEveryWorkerAndATinyOneNotAtAll) {
   CHECK(SplitGemm(ShapeOf(1, 576, {3072}), {2}).num_units() >= 8);
   CHECK(SplitGemm(ShapeOf(512, 576, {96, 96}), {16}).num_units() >= 64);
   CHECK_EQ(SplitGemm(ShapeOf(0, 576, {96}), {2}).num_rows, 0u);
+}
+
+// The time of the worker who is busy longest, by the time that all would be if none waited.
+double Imbalance(const GemmSplit& split, uint32_t num_workers) {
+  std::vector<double> ends(num_workers, 0.0);
+  double total = 0.0;
+  for (uint32_t index = 0; index < split.num_units(); ++index) {
+    const GemmSplit::Unit unit = split.unit(index);
+    const double work = static_cast<double>(unit.num_rows) * unit.num_panels;
+    *std::min_element(ends.begin(), ends.end()) += work;
+    total += work;
+  }
+  return *std::max_element(ends.begin(), ends.end()) / (total / num_workers);
+}
+
+TEST(WorkersOfAProductEndTogether) {
+  // A small model's: queries with keys and values, what attention gives, up and down.
+  const std::vector<std::pair<size_t, std::vector<size_t>>> products = {
+      {576, {36, 12, 12}}, {576, {36}}, {1152, {96}}, {1536, {36}}};
+  for (const auto& [num_workers, is_wide] : {std::pair(2u, false), {2u, true}, {8u, false}, {8u, true}}) {
+    double sum = 0.0;
+    int count = 0;
+    for (const auto& [depth, panels] : products) {
+      for (const size_t rows : {8, 24, 56, 64, 130, 256, 448}) {
+        GemmShape shape = ShapeOf(rows, depth, panels);
+        shape.scheme = Scheme::kQ4_1;
+        shape.panel_bytes = static_cast<double>(depth) * kPanelColumns * 0.6;
+        SplitPolicy policy{num_workers};
+        policy.is_wide = is_wide;
+        const double imbalance = Imbalance(SplitGemm(shape, policy), num_workers);
+        CHECK(imbalance < (num_workers == 2 ? 1.03 : 1.35));
+        sum += imbalance, ++count;
+      }
+    }
+    CHECK(sum / count < (num_workers == 2 ? 1.01 : 1.16));
+  }
 }
 
 // Rows and panels of a block, as SplitGemm draws them.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
 from plait.assembly import assemble
@@ -16,6 +17,7 @@ from plait.config.engine_options import EngineOptions
 from plait.config.machine import (
     available_memory_bytes,
     one_of_each_core,
+    processor_model,
     processor_quota,
     resident_bytes,
     usable_processors,
@@ -61,6 +63,9 @@ from plait.weights.gguf import read_gguf
 from plait.weights.names import load_gguf_weights, rope_factors
 from plait.weights.sources import resolve_model
 from plait.weights.table import WeightTable
+
+if TYPE_CHECKING:
+    from plait.exec.native.executor import NativeConfig
 
 KIB, MIB = 1024, 1024 * 1024
 NO_NATIVE = (
@@ -271,6 +276,8 @@ def _reference_choice(options: EngineOptions, *notes: str) -> ExecutorChoice:
         raise UsageError(
             f"--instruction-set is {options.instruction_set} but the reference executor is NumPy's; leave it out"
         )
+    if options.tune_table not in ("auto", "none"):
+        raise UsageError(f"--tune-table is {options.tune_table} but the reference executor cuts nothing; leave it out")
     return ExecutorChoice(False, CacheType.F32, notes)
 
 
@@ -297,7 +304,27 @@ def _native_executor(
     observe_logits: LogitsObserver | None,
 ) -> _Loaded:
     # Imports what may not be there; whoever comes here knows that it is.
-    from plait.exec.native.executor import NativeConfig, NativeExecutor, usable_targets
+    from plait.exec.native.executor import NativeExecutor
+    from plait.exec.native.tuned import use_table
+
+    config, workers = native_config(options, max_positions, observe_logits)
+    executor = NativeExecutor(config)
+    executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
+    units = use_table(executor, options.tune_table, options.cache_dir, processor_model())
+    held = executor.footprint
+    notes = (
+        f"{executor.target} instructions, {_workers_text(workers)}",
+        units,
+        *memory_texts(resident_bytes(), held.weights, held.arena, layout),
+    )
+    return _Loaded(executor, notes, executor.work_log)
+
+
+def native_config(
+    options: EngineOptions, max_positions: int, observe_logits: LogitsObserver | None = None
+) -> tuple[NativeConfig, Workers]:
+    """What the native executor is told, with every automatic choice made. Only where the native runtime is."""
+    from plait.exec.native.executor import NativeConfig, usable_targets
     from plait.exec.native.packing import WeightDtype
 
     usable = usable_processors()
@@ -313,14 +340,7 @@ def _native_executor(
         observe_logits=observe_logits,
         records_work=options.profile is not None,
     )
-    executor = NativeExecutor(config)
-    executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
-    held = executor.footprint
-    notes = (
-        f"{executor.target} instructions, {_workers_text(workers)}",
-        *memory_texts(resident_bytes(), held.weights, held.arena, layout),
-    )
-    return _Loaded(executor, notes, executor.work_log)
+    return config, workers
 
 
 def memory_texts(now: int | None, weights: int, arena: int, layout: CacheLayout) -> list[str]:

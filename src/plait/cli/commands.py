@@ -14,12 +14,14 @@ from plait.config.batch_options import BatchOptions
 from plait.config.bench_options import BenchOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
+from plait.config.tune_options import TuneOptions
 from plait.config.verify_options import VerifyOptions
 
 COMMANDS = (
     Command("batch", "Answer a file of OpenAI Batch lines.", (BatchOptions, EngineOptions)),
     Command("verify", "Check that answers do not depend on the load.", (VerifyOptions, EngineOptions), "model"),
     Command("bench", "Measure what this machine can do at most.", (BenchOptions, EngineOptions), "subject"),
+    Command("tune", "Look for better sizes of units of work on this machine.", (TuneOptions, EngineOptions), "model"),
 )
 
 Work: TypeAlias = Callable[[OptionSources], int]
@@ -44,4 +46,15 @@ def _load_bench() -> Work:
     return run_bench
 
 
-LOAD: dict[str, Callable[[], Work]] = {"batch": _load_batch, "verify": _load_verify, "bench": _load_bench}
+def _load_tune() -> Work:
+    from plait.cli.tune import run_tune
+
+    return run_tune
+
+
+LOAD: dict[str, Callable[[], Work]] = {
+    "batch": _load_batch,
+    "verify": _load_verify,
+    "bench": _load_bench,
+    "tune": _load_tune,
+}

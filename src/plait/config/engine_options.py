@@ -84,4 +84,10 @@ class EngineOptions:
     profile: Path | None = option(
         None, parse_path, "measure where the time goes: a table at the end, and a Chrome trace in FILE", metavar="FILE"
     )
+    tune_table: str = option(
+        "auto",
+        parse_text,
+        "how operations are cut: auto: as plait tune measured it here, if it did; none; or a file. Answers stay equal",
+        metavar="FILE",
+    )
     seed: int = option(0, parse_seed, "where the seeds of requests without one come from", metavar="N")

@@ -46,6 +46,15 @@ def num_cores() -> int:
     return len(usable_processors())
 
 
+def processor_model(root: Path = Path("/")) -> str:
+    """The processor's name for itself; `unknown` where the system does not tell."""
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return " ".join(value.split())
+    return "unknown"
+
+
 def usable_processors() -> list[int]:
     """Numbers of the logical processors that this process may run on, ascending."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
@@ -73,6 +82,20 @@ def processor_quota(root: Path = Path("/")) -> float | None:
         if quota.isdigit() and period.isdigit() and int(period) > 0:  # not "max", -1 or not there
             quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
+
+
+def processor_seconds(root: Path = Path("/")) -> tuple[float, float] | None:
+    """(spent by all programs, spent by this process) since they began, of all processors together; None: the system
+    does not tell. Of two such readings the difference says how much others used in between.
+    """
+    fields = _text(root / "proc/stat").partition("\n")[0].split()
+    own = _text(root / "proc/self/stat").rpartition(")")[2].split()
+    if len(fields) < 9 or fields[0] != "cpu" or len(own) < 13:
+        return None
+    ticks = os.sysconf("SC_CLK_TCK")
+    # user, nice, system, idle, waiting for devices, interrupts, soft interrupts, stolen; guests are in user already.
+    busy = sum(int(fields[place]) for place in (1, 2, 3, 6, 7, 8))
+    return busy / ticks, (int(own[11]) + int(own[12])) / ticks
 
 
 def _proc_available(root: Path) -> int:

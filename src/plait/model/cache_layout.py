@@ -151,13 +151,14 @@ def head_token_bytes(group: CacheGroup, cache_type: CacheType) -> int:
     return cache_type.vector_bytes(group.head_dim_k) + cache_type.vector_bytes(group.head_dim_v)
 
 
+def group_token_bytes(group: CacheGroup, cache_type: CacheType) -> int:
+    """What one token takes in a group of keys and values."""
+    return group.num_layers * group.num_kv_heads * head_token_bytes(group, cache_type)
+
+
 def token_bytes(program: Program, cache_type: CacheType) -> int:
     """What one token takes in all caches of keys and values of a program."""
-    return sum(
-        group.num_layers * group.num_kv_heads * head_token_bytes(group, cache_type)
-        for group in program.cache_groups
-        if not group.is_state
-    )
+    return sum(group_token_bytes(group, cache_type) for group in program.cache_groups if not group.is_state)
 
 
 def _group_layout(

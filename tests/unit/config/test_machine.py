@@ -11,7 +11,9 @@ from plait.config.machine import (
     available_memory_bytes,
     num_cores,
     one_of_each_core,
+    processor_model,
     processor_quota,
+    processor_seconds,
     resident_bytes,
     usable_processors,
 )
@@ -188,3 +190,19 @@ def test_the_least_time_of_all_groups_around_the_process_counts(tmp_path: Path) 
         "outer/inner/cpu.max": "300000 100000",
     }
     assert processor_quota(machine(tmp_path, files)) == 2.0
+
+
+def test_the_processor_is_called_what_it_calls_itself(tmp_path: Path) -> None:
+    cpuinfo = "processor\t: 0\nvendor_id\t: X\nmodel name\t: A  Processor 9000 \nmodel name\t: another\n"
+    assert processor_model(machine(tmp_path / "a", {"/proc/cpuinfo": cpuinfo})) == "A Processor 9000"
+    assert processor_model(machine(tmp_path / "b", {"/proc/cpuinfo": "processor: 0\n"})) == "unknown"
+
+
+def test_seconds_of_all_processors_and_of_this_process(tmp_path: Path) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    files = {
+        "/proc/stat": f"cpu  {3 * ticks} {ticks} {ticks} {500 * ticks} {7 * ticks} 0 {2 * ticks} {ticks} 0 0\ncpu0 1\n",
+        "/proc/self/stat": f"1 (a) b) S 1 1 1 0 -1 0 0 0 0 0 {4 * ticks} {2 * ticks} 0 0 20 0 1 0 1\n",
+    }
+    assert processor_seconds(machine(tmp_path / "a", files)) == (8.0, 6.0)
+    assert processor_seconds(machine(tmp_path / "b", {})) is None

@@ -23,7 +23,7 @@ from plait.core.errors import PlaitError
 from plait.exec.native import presence
 
 PACKAGE = Path(plait.__file__).parent
-INTERFACE_DIGEST = "60b42f7609018273"
+INTERFACE_DIGEST = "b8cc87407511960e"
 needs_native = pytest.mark.skipif(
     presence.missing() is not None, reason="needs the native runtime, and that a C++ compiler"
 )
@@ -91,10 +91,13 @@ def test_whoever_takes_the_reference_is_not_troubled_by_it(
 def test_a_changed_interface_has_another_number() -> None:
     """Comments and docstrings are free."""
     stub = ast.parse((PACKAGE / "_native.pyi").read_text(encoding="utf-8"))
-    tape = ast.parse((PACKAGE / "exec/native/tape.py").read_text(encoding="utf-8"))
+    twins = [
+        ast.parse((PACKAGE / f"exec/native/{name}.py").read_text(encoding="utf-8")) for name in ("tape", "blocking")
+    ]
     fields = [
         f"{kind.name}.{ast.unparse(line)}"
-        for kind in tape.body
+        for twin in twins
+        for kind in twin.body
         if isinstance(kind, ast.ClassDef)
         for line in kind.body
         if isinstance(line, ast.AnnAssign | ast.Assign)

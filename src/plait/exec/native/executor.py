@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from plait import _native
 from plait.core.clock import Wake
-from plait.core.errors import InvariantError
+from plait.core.errors import InvariantError, UsageError
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.step import STEP_PROGRAM, Join, StepPlan, StepResult
 from plait.exec.intake import Intake
 from plait.exec.loading import LogitsObserver, Numbers
+from plait.exec.native.blocking import Blocking, gemm_entries, product_names
 from plait.exec.native.checks import CACHE_CODES, check_layout, check_program
 from plait.exec.native.fingerprint import fingerprint
 from plait.exec.native.lowering import lower
@@ -96,6 +97,8 @@ class _Loaded:
     footprint: Footprint
     numbers: Numbers
     work_log: NativeWorkLog | None
+    products: Mapping[int, str]
+    """Names of the tape's products, by operation."""
     rows: dict[SeqId, _Row] = field(default_factory=dict)
     plans: dict[StepId, StepPlan] = field(default_factory=dict)
     """Of steps in flight."""
@@ -130,8 +133,9 @@ class NativeExecutor:
         footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes)
         intake = Intake(self.info, slots_of(layout), limits.fault)
         numbers = numbers_of(schemes.values(), codes)
+        names = product_names(tape, schemes, weights)
         log = NativeWorkLog(op_names(program, tape, schemes), len(self._config.cores))
-        self._state = _Loaded(runtime, intake, footprint, numbers, log if self._config.records_work else None)
+        self._state = _Loaded(runtime, intake, footprint, numbers, log if self._config.records_work else None, names)
 
     @property
     def info(self) -> ExecutorInfo:
@@ -161,6 +165,20 @@ class NativeExecutor:
     def target(self) -> str:
         """The instruction set that it computes with."""
         return self._loaded().runtime.target
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """Names of its products, each once."""
+        return tuple(sorted(set(self._loaded().products.values())))
+
+    def retune(self, blocking: Blocking) -> None:
+        """Cut steps so from now on. `UsageError`: a number is out of its limits. Only while nothing is under way."""
+        state = self._loaded()
+        with self._lock:
+            try:
+                state.runtime.retune(blocking.sizes, gemm_entries(blocking, state.products))
+            except ValueError as error:
+                raise UsageError(f"the tune table cannot be used: {error}") from None
 
     def submit(self, plan: StepPlan) -> None:
         state = self._loaded()
@@ -226,6 +244,10 @@ class NativeExecutor:
 
     def ready(self) -> bool:
         return self._state is not None and not self._closed and self._state.runtime.has_finished()
+
+    def wait_finished(self, timeout_s: float) -> bool:
+        """Whether there is something to collect, at the latest after `timeout_s`; for who has nothing else to do."""
+        return self._loaded().runtime.wait_finished(timeout_s)
 
     def subscribe(self, wake: Wake) -> None:
         """One clock waits for this executor: native threads write to its descriptor and call nothing."""
