@@ -41,7 +41,7 @@ class TinyModel {
  private:
   int32_t AddMatrix(size_t columns, size_t depth, float size);
   int32_t AddVector(size_t size, float around, float size_of);
-  Operand AddBuffer(Space space, size_t width, bool quantized = false);
+  Operand AddBuffer(Space space, size_t width, size_t group_size = 0);
   void AddLayer(uint32_t layer, const Operand& x);
   void AddHead(const Operand& x);
   OpSpec& Add(OpKind kind);

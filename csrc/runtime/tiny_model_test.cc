@@ -120,8 +120,8 @@ int32_t TinyModel::AddMatrix(size_t columns, size_t depth, float size) {
   return static_cast<int32_t>(tape_.matrices.size()) - 1;
 }
 
-Operand TinyModel::AddBuffer(Space space, size_t width, bool quantized) {
-  BufferSpec spec = {space, quantized, width, tape_.ArenaRowBytes(space)};
+Operand TinyModel::AddBuffer(Space space, size_t width, size_t group_size) {
+  BufferSpec spec = {space, group_size, width, tape_.ArenaRowBytes(space)};
   tape_.buffers.push_back(spec);
   return {static_cast<int32_t>(tape_.buffers.size()) - 1, 0, static_cast<uint32_t>(width)};
 }
@@ -134,15 +134,16 @@ OpSpec& TinyModel::Add(OpKind kind) {
 
 void TinyModel::AddLayer(uint32_t layer, const Operand& x) {
   const bool fused = kind_ == TinyKind::kIntegers;
+  const size_t group_size = fused ? kGroupSize : 0;
   const int32_t norms[2] = {AddVector(kWidth, 1.0f, 0.2f), AddVector(kWidth, 1.0f, 0.2f)};
   const int32_t bias = AddVector(kHeads * kHeadDim, 0.0f, 0.1f);
-  const Operand normed = AddBuffer(Space::kTokens, kWidth, fused);
+  const Operand normed = AddBuffer(Space::kTokens, kWidth, group_size);
   const Operand qkv = AddBuffer(Space::kTokens, (kHeads + 2 * kKvHeads) * kHeadDim);
   const Operand q = Columns(qkv, 0, kHeads * kHeadDim);
   const Operand k = Columns(qkv, kHeads * kHeadDim, kKvHeads * kHeadDim);
   const Operand v = Columns(qkv, (kHeads + kKvHeads) * kHeadDim, kKvHeads * kHeadDim);
-  const Operand attended = AddBuffer(Space::kTokens, kHeads * kHeadDim, fused);
-  const Operand inner = AddBuffer(Space::kTokens, kInner, fused);
+  const Operand attended = AddBuffer(Space::kTokens, kHeads * kHeadDim, group_size);
+  const Operand inner = AddBuffer(Space::kTokens, kInner, group_size);
 
   const auto norm = [&](int32_t weight) {
     OpSpec& op = Add(OpKind::kNorm);
@@ -234,7 +235,7 @@ void TinyModel::AddHead(const Operand& x) {
   norm.parts = 2;
   Operand input = selected;
   if (is_integer) {
-    input = AddBuffer(Space::kOutputs, kWidth, true);
+    input = AddBuffer(Space::kOutputs, kWidth, kGroupSize);
     OpSpec& quantize = Add(OpKind::kQuantize);
     quantize.in[0] = selected, quantize.out[1] = input;
   }
@@ -283,8 +284,8 @@ class Run {
     std::iota(positions_.begin(), positions_.end(), 0);
     std::iota(table_.begin(), table_.end(), 0);
     for (const BufferSpec& spec : tape.buffers) {
-      floats_.emplace_back(spec.quantized ? 0 : num_rows_ * spec.width);
-      groups_.emplace_back(spec.quantized ? num_rows_ * spec.width / kGroupSize : 0);
+      floats_.emplace_back(spec.is_quantized() ? 0 : num_rows_ * spec.width);
+      groups_.emplace_back(spec.is_quantized() ? num_rows_ * spec.width / kGroupSize : 0);
     }
   }
 
@@ -305,7 +306,7 @@ class Run {
     return operand.buffer == kNone ? 0 : tape_.buffers[static_cast<size_t>(operand.buffer)].width;
   }
   bool IsQuantized(const Operand& operand) const {
-    return operand.buffer != kNone && tape_.buffers[static_cast<size_t>(operand.buffer)].quantized;
+    return operand.buffer != kNone && tape_.buffers[static_cast<size_t>(operand.buffer)].is_quantized();
   }
   QuantizedRows Quantized(const Operand& operand) {
     if (operand.buffer == kNone) return {};

@@ -52,6 +52,7 @@ double MultiplyAddsPerUs(Scheme scheme) {
     case Scheme::kQ5_1:
     case Scheme::kQ5_K:
     case Scheme::kQ6_K:
+    case Scheme::kInt8:
       return 50'000.0;
     case Scheme::kQ4_0:
     case Scheme::kQ4_1:

@@ -115,7 +115,7 @@ class ReferenceExecutor:
         program = programs[STEP_PROGRAM]
         check_program(program)
         ropes = dict.fromkeys((op.spec, op.mscale) for op in program.ops if isinstance(op, Rope))
-        self._fingerprint = fingerprint(weights.sha256)
+        self._fingerprint = fingerprint(weights.short_identity)
         self._limits = PlanLimits.of(program)
         self._intake = Intake(self.info, slots_of(layout), self._limits.fault)
         self._loaded = Loaded(
