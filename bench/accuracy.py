@@ -210,7 +210,9 @@ def main() -> int:
     print(_row("file", "weights", "cache", "max error", "typical", "argmax", "perplexity", "change"))
     try:
         for file in given.files:
-            model = load_model(EngineOptions(model=file), lambda done, total: None, datetime.now)
+            model = load_model(
+                EngineOptions(model=file, quantize=given.quantize), lambda done, total: None, datetime.now
+            )
             for one in measure(model, given, fingerprints):
                 found.append(one)
                 print(_line(one), flush=True)
@@ -227,6 +229,12 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", default=["smollm2"], metavar="MODEL", help="GGUF files; default: smollm2")
+    parser.add_argument(
+        "--quantize",
+        default="none",
+        choices=("none", "int8", "int4"),
+        help="as plait's option; float32 then has the rounded weights, too",
+    )
     parser.add_argument("--texts", default=str(EXAMPLES), metavar="FILE", help="batch file whose prompts are scored")
     parser.add_argument("--num-texts", type=int, default=24, metavar="N", help="as many of its first lines; default 24")
     parser.add_argument(

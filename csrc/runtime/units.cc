@@ -29,7 +29,7 @@ constexpr double kAttendPerUs = 30'000.0;  // multiply-adds
 constexpr double kRowBlockBytes = 256 * 1024.0;
 constexpr uint32_t kLeastRowBlock = 48;
 constexpr uint32_t kMostRowBlock = 192;
-constexpr uint32_t kRowMultiple = 12;  // of every kernel's tile of rows
+constexpr uint32_t kRowMultiple = 24;  // of every kernel's tile of rows
 
 // Keys are read once for all rows of a unit, so these may take longer.
 constexpr uint32_t kLeastAttendRows = 8;

@@ -24,12 +24,13 @@ struct Tile {
   size_t first_row;
   size_t index;  // of num_tiles that share these weights
   size_t num_tiles;
+  float* floats;  // [rows][columns] of the tile. Wanted once per 128 numbers; registers are for the integer sums
 };
 
 // Onto the tile's floats. `scales`: of the first panel's columns, the next panel's lie `distance` floats behind.
 template <size_t kRows, size_t kRegisters>
 PLAIT_INLINE void AddScaled(const float* scales, size_t distance, const GroupRows<kRows>& rows,
-                            const I32 (&sums)[kRows][kRegisters], float (&floats)[kRows * kRegisters][kLanes]) {
+                            const I32 (&sums)[kRows][kRegisters], float* floats) {
   F32 column_scales[kRegisters];
 #pragma GCC unroll 4
   for (size_t c = 0; c < kRegisters; ++c) {
@@ -40,7 +41,7 @@ PLAIT_INLINE void AddScaled(const float* scales, size_t distance, const GroupRow
     const F32 scale = Broadcast(rows.Of(r).scale);
 #pragma GCC unroll 4
     for (size_t c = 0; c < kRegisters; ++c) {
-      float* at = floats[r * kRegisters + c];
+      float* at = floats + (r * kRegisters + c) * kLanes;
       Store(at, Fma(FloatOfInt(sums[r][c]), Mul(column_scales[c], scale), Load(at)));
     }
   }
@@ -58,11 +59,10 @@ void MultiplyTile(const Tile& tile) {
   const uint8_t* next_scales = next_codes + groups * kPartBytes;
   NextWeights next(next_codes, groups * kQuadsPerGroup, tile.index, tile.num_tiles);
   GroupRows<kRows> rows(call.quantized.from_row(tile.first_row), 0);
-  alignas(kLineBytes) float floats[kRows * kRegisters][kLanes];
 #pragma GCC unroll 4
-  for (size_t i = 0; i < kRows * kRegisters; ++i) Store(floats[i], Zero());
+  for (size_t i = 0; i < kRows * kRegisters; ++i) Store(tile.floats + i * kLanes, Zero());
   for (size_t left = groups; left > 0;) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (size_t p = 0; p < kPanels; ++p) __builtin_prefetch(next_scales + p * panel_bytes);
     I32 sums[kRows][kRegisters];
     StartSums(rows, sums);
@@ -73,7 +73,7 @@ void MultiplyTile(const Tile& tile) {
       if (--parts == 0) break;
       rows.Advance();
     }
-    AddScaled(scales, panel_bytes / sizeof(float), rows, sums, floats);
+    AddScaled(scales, panel_bytes / sizeof(float), rows, sums, tile.floats);
     scales += kPanelColumns;
     next_scales += kLineBytes;
     rows.Advance();
@@ -82,7 +82,7 @@ void MultiplyTile(const Tile& tile) {
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (size_t c = 0; c < kRegisters; ++c) finished[r][c] = Load(floats[r * kRegisters + c]);
+    for (size_t c = 0; c < kRegisters; ++c) finished[r][c] = Load(tile.floats + (r * kRegisters + c) * kLanes);
   }
   StoreTile<kRows, kRegisters>(call, tile.first_row, tile.panel * kPanelColumns, finished);
 }
@@ -97,9 +97,11 @@ void MultiplyRows(const Tile& tile, size_t rows) {
 template <size_t kPanels>
 void MultiplyPanels(const GemmCall& call, size_t panel) {
   const RowTiles tiles = RowTiles::Of(call.num_rows, kMaxWideRows);
+  // Not the tile's own: a frame that is aligned so costs it a general register, and rows have pointers.
+  alignas(kLineBytes) float floats[kMaxWideRows * kPanels * kPanelColumns];
   size_t row = 0;
   for (size_t t = 0; t < tiles.count(); ++t) {
-    MultiplyRows<kPanels, kMaxWideRows>(Tile{&call, panel, row, t, tiles.count()}, tiles.rows(t));
+    MultiplyRows<kPanels, kMaxWideRows>(Tile{&call, panel, row, t, tiles.count(), floats}, tiles.rows(t));
     row += tiles.rows(t);
   }
 }
@@ -110,8 +112,8 @@ void WideGemm(const GemmCall& call) {
   size_t panel = call.first_panel;
   const size_t end = call.first_panel + call.num_panels;
   FetchFirstPanels(call, kMaxWidePanels);
-  if constexpr (kMaxWidePanels == 2) {
-    for (; panel + 2 <= end; panel += 2) MultiplyPanels<2>(call, panel);
+  if constexpr (kMaxWidePanels > 1) {
+    for (; panel + kMaxWidePanels <= end; panel += kMaxWidePanels) MultiplyPanels<kMaxWidePanels>(call, panel);
   }
   for (; panel < end; ++panel) MultiplyPanels<1>(call, panel);
 }

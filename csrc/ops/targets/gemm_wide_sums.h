@@ -24,10 +24,7 @@ inline constexpr size_t kPartBytes = kQuadsPerGroup * kLineBytes;
 
 // 8 x 2 integer sums; with 24 of them, in whatever shape, a sixth of the rate is lost. The tile's floats are wanted
 // once per 128 numbers and stay in memory.
-#ifndef WR
-#define WR 8
-#endif
-inline constexpr size_t kMaxWideRows = WR;
+inline constexpr size_t kMaxWideRows = 8;
 inline constexpr size_t kMaxWidePanels = 2;
 
 template <size_t kRows, size_t kRegisters>
@@ -36,7 +33,7 @@ PLAIT_INLINE void StartSums(const GroupRows<kRows>& rows, I32 (&sums)[kRows][kRe
   for (size_t r = 0; r < kRows; ++r) {
     // Weights are stored unsigned: their zero times the sum of the values makes up for it.
     const I32 start = BroadcastInt(rows.Of(r).sum);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (size_t p = 0; p < kRegisters; ++p) sums[r][p] = start;
   }
 }
@@ -45,29 +42,32 @@ PLAIT_INLINE void StartSums(const GroupRows<kRows>& rows, I32 (&sums)[kRows][kRe
 template <size_t kPanels, size_t kRows>
 PLAIT_INLINE void AddPart(const uint8_t* codes, size_t distance, NextWeights& next, const GroupRows<kRows>& rows,
                           I32 (&sums)[kRows][kPanels]) {
-#pragma GCC unroll 8
-  for (size_t i = 0; i < kQuadsPerGroup; ++i) {
+  ForEach<0, kQuadsPerGroup>([&](auto index) __attribute__((always_inline)) {
+    constexpr size_t kQuad = decltype(index)::kValue;
     next.Fetch<kPanels>(distance);
     __m512i weights[kPanels];
-#pragma GCC unroll 2
-    for (size_t p = 0; p < kPanels; ++p) weights[p] = _mm512_load_si512(codes + p * distance + i * kLineBytes);
+#pragma GCC unroll 4
+    for (size_t p = 0; p < kPanels; ++p) weights[p] = _mm512_load_si512(codes + p * distance + kQuad * kLineBytes);
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
-      const __m512i four = _mm512_set1_epi32(rows.Quad(r, i));
-#pragma GCC unroll 2
+      const __m512i four = _mm512_set1_epi32(rows.Quad(r, kQuad));
+#pragma GCC unroll 4
       for (size_t p = 0; p < kPanels; ++p) sums[r][p].raw = _mm512_dpbusd_epi32(sums[r][p].raw, weights[p], four);
     }
     next.WaitFor(sums[kRows - 1][0].raw);
+  });
+  // Here and now: the compiler would carry copies of sums from one part to the next.
+#pragma GCC unroll 16
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (size_t p = 0; p < kPanels; ++p) asm("" : "+v"(sums[r][p].raw));
   }
 }
 
 #elif defined(__AVX2__)
 
-// 4 x 2 integer sums, the weights' two halves and their magnitudes leave three registers.
-#ifndef WR
-#define WR 4
-#endif
-inline constexpr size_t kMaxWideRows = WR;
+// 6 x 2 integer sums: some of the weights come from memory again, which is cheaper than to prepare them for fewer rows.
+inline constexpr size_t kMaxWideRows = 6;
 inline constexpr size_t kMaxWidePanels = 1;
 
 template <size_t kRows>

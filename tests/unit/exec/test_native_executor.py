@@ -108,7 +108,7 @@ def test_a_program_in_chunks_is_its_definition_over_the_whole_text(name: str, he
 # Weight formats
 
 
-def decoder(width: int = WIDTH, ffn_width: int = 96) -> Program:
+def decoder(width: int = WIDTH, ffn_width: int = 96, head: str = "embed") -> Program:
     """Two layers as a llama has them, wide enough for groups of 32."""
     b = ProgramBuilder("decoder")
     group = b.kv_group("full", 2, 1, 32)
@@ -117,7 +117,7 @@ def decoder(width: int = WIDTH, ffn_width: int = 96) -> Program:
     x = b.embed("embed", VOCAB_SIZE, width)
     for layer in range(2):
         x = _layer(b, x, f"layers.{layer}", group, layer, spec, (width, ffn_width))
-    b.sample(b.linear(b.norm(b.select(x), "final_norm", 1e-5), "embed", VOCAB_SIZE))
+    b.sample(b.linear(b.norm(b.select(x), "final_norm", 1e-5), head, VOCAB_SIZE))
     return b.finish()
 
 
@@ -249,6 +249,37 @@ def test_bits_do_not_depend_on_chunks_blocks_of_work_or_instructions(dtype_bytes
     expected = scored(program, table, dtype_bytes=dtype_bytes)
     for target in _native.targets():
         for seed, cuts in ((0, (0, 11)), (3, (0, 1, 2, 3, 11)), (9, odd.CUTS)):
+            given = scored(program, table, cuts, dtype_bytes, target=target, blocking_seed=seed)
+            assert np.array_equal(given.view(np.uint32), expected.view(np.uint32)), (target, seed)
+
+
+WIDTHS = ((160, 288), (256, 416), (64, 96))
+"""Rows that end within one of INT8's groups, heads that are whole groups, and rows that are less than one."""
+
+
+def rounded_table(program: Program) -> WeightTable:
+    names = {name: name for name, spec in program.weights.items() if len(spec.shape) == 2 and name != "embed"}
+    return table_in(program, formats.F16).rounded("int8", names, head="head")
+
+
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+def test_rounded_at_load_it_gives_nearly_what_the_same_rounded_weights_give(widths: tuple[int, int]) -> None:
+    program = decoder(*widths, head="head")
+    table = rounded_table(program)
+    exact = scored(program, dequantized(table))
+    given = scored(program, table)
+    assert 0 < np.abs(given - exact).max() <= EIGHT_BITS * np.abs(exact).max()
+    assert np.array_equal(scored(program, table, dtype=WeightDtype.F32), exact)
+
+
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+@pytest.mark.parametrize("dtype_bytes", [2, 4])
+def test_bits_of_rounded_weights_do_not_depend_on_the_load_either(dtype_bytes: int, widths: tuple[int, int]) -> None:
+    program = decoder(*widths, head="head")
+    table = rounded_table(program)
+    expected = scored(program, table, dtype_bytes=dtype_bytes)
+    for target in _native.targets():
+        for seed, cuts in ((0, (0, 11)), (3, (0, 1, 2, 3, 11)), (9, odd.CUTS), (12, odd.CUTS)):
             given = scored(program, table, cuts, dtype_bytes, target=target, blocking_seed=seed)
             assert np.array_equal(given.view(np.uint32), expected.view(np.uint32)), (target, seed)
 
