@@ -1,8 +1,9 @@
 // Blocks of weights as GGUF files store them: one group of one row at a time, taken apart.
 //
 // Owns the bits of every integer format, and of our own, which exists on the way from a file to panels only: blocks of
-// 32 too, each with the f32 scale of the wide group that it is a part of. Knows nothing about panels and computes nothing. src/plait/weights/formats.py
-// says the same in NumPy. Invariant: nothing is rounded; codes are unsigned, formats/panel_layout.h.
+// 32 too, each with the f32 scale of the wide group that it is a part of. Knows nothing about panels and computes
+// nothing. src/plait/weights/formats.py says the same in NumPy. Invariant: nothing is rounded; codes are unsigned,
+// formats/panel_layout.h.
 
 #ifndef PLAIT_CSRC_FORMATS_BLOCKS_H_
 #define PLAIT_CSRC_FORMATS_BLOCKS_H_

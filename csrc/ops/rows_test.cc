@@ -363,25 +363,25 @@ TEST(NormsInEightBitsAreTheNormsQuantised) {
       for (const size_t parts : {1, 4, 8, 9}) {
         if (width % parts != 0) continue;
         for (const size_t group_size : {kGroupSize, kWideGroupSize}) {
-        const std::vector<float> x = Rows(random, width, 2.0f);
-        std::vector<float> y(x.size());
-        Quantized expected(width, group_size), got(width, group_size), alone(width, group_size);
-        NormCall call;
-        call.x = x.data();
-        call.y = y.data();
-        call.x_stride = call.y_stride = width + kPadding;
-        call.num_rows = kRows;
-        call.width = width;
-        call.parts = parts;
-        call.eps = 1e-6f;
-        call.quantized = got.rows();
-        kernels->norm(call);
-        call.quantized = alone.rows();
-        call.y = nullptr;
-        kernels->norm(call);
-        kernels->quantize(y.data(), width + kPadding, kRows, expected.rows());
-        CHECK(got.HasTheBitsOf(expected));
-        CHECK(alone.HasTheBitsOf(expected));
+          const std::vector<float> x = Rows(random, width, 2.0f);
+          std::vector<float> y(x.size());
+          Quantized expected(width, group_size), got(width, group_size), alone(width, group_size);
+          NormCall call;
+          call.x = x.data();
+          call.y = y.data();
+          call.x_stride = call.y_stride = width + kPadding;
+          call.num_rows = kRows;
+          call.width = width;
+          call.parts = parts;
+          call.eps = 1e-6f;
+          call.quantized = got.rows();
+          kernels->norm(call);
+          call.quantized = alone.rows();
+          call.y = nullptr;
+          kernels->norm(call);
+          kernels->quantize(y.data(), width + kPadding, kRows, expected.rows());
+          CHECK(got.HasTheBitsOf(expected));
+          CHECK(alone.HasTheBitsOf(expected));
         }
       }
     }

@@ -299,7 +299,8 @@ std::string BufferFault(const BufferSpec& buffer) {
   if (buffer.is_quantized() && buffer.group_size != kGroupSize && buffer.group_size != kWideGroupSize) {
     return "is quantised in groups of another size than there is";
   }
-  if (buffer.is_quantized() && buffer.width % kGroupSize != 0) return "is quantised and not a whole number of groups wide";
+  if (buffer.is_quantized() && buffer.width % kGroupSize != 0)
+    return "is quantised and not a whole number of groups wide";
   return "";
 }
 

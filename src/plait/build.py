@@ -126,8 +126,8 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
 def quantized(
     kind: str, config: ModelConfig, program: Program, weights: WeightTable
 ) -> tuple[ModelConfig, Program, WeightTable]:
-    """The same model with weights that are rounded as they are read. A head that is the embedding table becomes a matrix
-    of its own, because tokens are looked up in the file's numbers.
+    """The same model with weights that are rounded as they are read. A head that is the embedding table becomes a
+    matrix of its own, because tokens are looked up in the file's numbers.
     """
     own = replace(config, tied_embeddings=False)
     untied = build_program(own)

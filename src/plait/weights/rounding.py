@@ -90,7 +90,7 @@ def _round_int8(floats: Floats, result: Bytes) -> None:
 
 
 def _round_q4_1(floats: Floats, result: Bytes) -> None:
-    """Per 32: minimum and scale = (largest - minimum) / 15 as halves, q = round((w - minimum) / scale) within 0 .. 15."""
+    """Per 32: minimum and scale = (largest - minimum) / 15 as halves, q = round((w - minimum) / scale) in 0 .. 15."""
     blocks = result.reshape(-1, Q4_1.block_bytes)
     groups = floats.reshape(-1, Q4_1.block_weights)
     low = groups.min(axis=1, keepdims=True).astype("<f2")

@@ -311,7 +311,7 @@ def test_it_promises_bits_and_names_its_numbers(executor: NativeExecutor) -> Non
     info = executor.info
     assert info.bit_exact
     assert info.share_units == 2
-    assert info.formats == tuple(known.name.lower() for known in formats.ALL_FORMATS)
+    assert info.formats == tuple(known.name.lower() for known in (*formats.ALL_FORMATS, formats.INT8))
     assert info.fingerprint.startswith("native-")
     assert "-q8_0-kvf32-t256-rope" in info.fingerprint
     assert info.fingerprint.endswith("-" + "0" * 16)
@@ -522,8 +522,8 @@ def test_panels_take_what_belongs_to_them_and_nothing_else() -> None:
         _native.Panels([(tape.Scheme.Q4_1, 4, 33)])
     with pytest.raises(ValueError, match="depth is 288 but must be a multiple of 256"):
         _native.Panels([(tape.Scheme.Q5_K, 4, 288)])
-    with pytest.raises(ValueError, match="scheme is 11 but must be between 0 and 10"):
-        _native.Panels([(11, 4, 32)])
+    with pytest.raises(ValueError, match="scheme is 12 but must be between 0 and 11"):
+        _native.Panels([(12, 4, 32)])
 
 
 def test_a_runtime_has_workers_and_lanes_and_gives_a_lane_no_worker_that_there_is_not(executor: NativeExecutor) -> None:

@@ -230,7 +230,9 @@ PROGRAMS: Mapping[str, Program] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "scheme"), [*((name, Scheme.F32) for name in PROGRAMS), ("a llama", Scheme.Q8_0), ("a llama", Scheme.INT8)], ids=str
+    ("name", "scheme"),
+    [*((name, Scheme.F32) for name in PROGRAMS), ("a llama", Scheme.Q8_0), ("a llama", Scheme.INT8)],
+    ids=str,
 )
 def test_whatever_is_read_lies_there_whole(name: str, scheme: Scheme) -> None:
     """Every write takes bytes; a read must find all of them as one write left them."""

@@ -173,5 +173,5 @@ def test_rounded_weights_have_another_identity() -> None:
 
 
 def test_rows_that_are_no_whole_groups_are_refused_by_name() -> None:
-    with pytest.raises(ModelError, match="weight q has rows of 48 numbers, .* of 32; leave out --quantize"):
+    with pytest.raises(ModelError, match=r"weight q has rows of 48 numbers, .* of 32; leave out --quantize"):
         table_of(48).rounded("int8", MATRICES, "head")

@@ -21,9 +21,7 @@ NUMERICS: Final = 1
 """Revision of this executor's arithmetic: goes up with every change that moves a bit of any result."""
 
 
-def fingerprint(
-    weights: str, schemes: Iterable[Scheme], cache: Iterable[CacheCode], ropes: Iterable[RopeUse]
-) -> str:
+def fingerprint(weights: str, schemes: Iterable[Scheme], cache: Iterable[CacheCode], ropes: Iterable[RopeUse]) -> str:
     """For example `native-0.1.0-r1-q4_1+q8_0-kvf16-t256-rope1f2e3d4c-<model>`; `weights` is their short identity."""
     numbers = "+".join(sorted({scheme.name.lower() for scheme in schemes}))
     kept = "+".join(sorted({code.name.lower() for code in cache}))
