@@ -21,8 +21,8 @@ WIDE_GROUP: Final = 128
 LEAST_DISTANCE: Final = 8
 _LEAST_MAXIMUM: Final = np.float32(2.0**-100)
 """A group whose largest magnitude is below this is zero."""
-_PIECE: Final = 1 << 17
-"""Weights that are rounded at a time: what caches hold."""
+_PIECE: Final = 1 << 18
+"""Weights that are rounded at a time: as many as a core's caches hold."""
 
 
 def rounded(rows: int, width: int, read: Callable[[int, int], Floats], to: WeightFormat) -> Bytes:
