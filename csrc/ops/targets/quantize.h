@@ -183,13 +183,12 @@ PLAIT_INLINE void QuantizeWideGroup(const float* unmixed, size_t parts, Quantize
     const int32_t of_part = LargestMagnitudeBits(x + p * kGroupSize);
     bits = of_part > bits ? of_part : bits;
   }
-  QuantizedGroup whole;
-  whole.scale = bits >= kInfinityBits ? __builtin_nanf("") : 0.0f;
+  float scale = bits >= kInfinityBits ? __builtin_nanf("") : 0.0f;
   int32_t sum = 0;
   if (bits >= kLeastMaximumBits && bits < kInfinityBits) {
     const float largest = FloatOf(static_cast<uint32_t>(bits));
     const float factor = 127.0f / largest;
-    whole.scale = largest / 127.0f;
+    scale = largest / 127.0f;
     for (size_t p = 0; p < parts; ++p) {
       const int32_t both = RoundGroup(x + p * kGroupSize, factor, to[p].values);
       sum += (both + (both & 0x8000) * 2) >> 16;
@@ -199,10 +198,10 @@ PLAIT_INLINE void QuantizeWideGroup(const float* unmixed, size_t parts, Quantize
       for (size_t i = 0; i < kGroupSize; ++i) to[p].values[i] = 0;
     }
   }
-  whole.total = static_cast<float>(sum) * whole.scale;
+  const float total = static_cast<float>(sum) * scale;
   for (size_t p = 0; p < parts; ++p) {
-    to[p].scale = whole.scale;
-    to[p].total = whole.total;
+    to[p].scale = scale;
+    to[p].total = total;
     to[p].sum = sum * kSumFactor;
     to[p].first_sum = 0;
   }
