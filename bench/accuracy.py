@@ -44,7 +44,7 @@ def main() -> int:
     found: list[Quality] = []
     print(heading("logits", "worst"))
     try:
-        options = EngineOptions(model=given.model)
+        options = EngineOptions(model=given.model, quantize=given.quantize)
         model = load_model(options, lambda done, total: None, datetime.now)
         tokens = model.tokenizer.encode(read_text(None), add_special=False)[: given.tokens]
         for one in _variants(model, given.formats):
@@ -62,6 +62,9 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default="smollm2", metavar="MODEL", help="GGUF file; default: smollm2")
+    parser.add_argument(
+        "--quantize", default="none", choices=("none", "int8", "int4"), help="as plait's option, for every format"
+    )
     parser.add_argument(
         "--formats", nargs="*", choices=FORMATS, default=list(FORMATS), help="formats besides the file's own"
     )

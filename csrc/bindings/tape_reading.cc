@@ -89,8 +89,8 @@ OpSpec ReadOp(nb::handle op) {
 }
 
 BufferSpec ReadBuffer(nb::handle buffer) {
-  return {Member(buffer, "space", Space::kOutputs), nb::cast<bool>(nb::getattr(buffer, "quantized")),
-          Count(buffer, "width"), CheckedNumber<size_t>(nb::getattr(buffer, "first_byte"), "first_byte")};
+  return {Member(buffer, "space", Space::kOutputs), Count(buffer, "group_size"), Count(buffer, "width"),
+          CheckedNumber<size_t>(nb::getattr(buffer, "first_byte"), "first_byte")};
 }
 
 std::vector<float> Copy(const Floats2& table) { return {table.data(), table.data() + table.size()}; }
@@ -184,8 +184,9 @@ nb::dict UnitSizeDefaults() {
 
 nb::dict TapeEnumerations() {
   nb::dict names;
-  names["Scheme"] = Members("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K");
-  static_assert(static_cast<size_t>(Scheme::kQ6_K) + 1 == kNumSchemes);
+  names["Scheme"] =
+      Members("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "INT8");
+  static_assert(static_cast<size_t>(Scheme::kInt8) + 1 == kNumSchemes);
   names["RowSpace"] = Members("TOKENS", "OUTPUTS");
   names["OpKind"] = Members("EMBED", "NORM", "QUANTIZE", "GEMM", "GEMM_GLU", "ROPE", "CACHE_WRITE", "ROPE_WRITE",
                             "ATTEND", "GLU", "ARITHMETIC", "SELECT", "SAMPLE");

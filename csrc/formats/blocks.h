@@ -1,7 +1,9 @@
 // Blocks of weights as GGUF files store them: one group of one row at a time, taken apart.
 //
-// Owns the bits of every integer format. Knows nothing about panels and computes nothing. src/plait/weights/formats.py
-// says the same in NumPy. Invariant: nothing is rounded; codes are unsigned, formats/panel_layout.h.
+// Owns the bits of every integer format, and of our own, which exists on the way from a file to panels only: blocks of
+// 32 too, each with the f32 scale of the wide group that it is a part of. Knows nothing about panels and computes
+// nothing. src/plait/weights/formats.py says the same in NumPy. Invariant: nothing is rounded; codes are unsigned,
+// formats/panel_layout.h.
 
 #ifndef PLAIT_CSRC_FORMATS_BLOCKS_H_
 #define PLAIT_CSRC_FORMATS_BLOCKS_H_
@@ -34,6 +36,8 @@ constexpr size_t BlockBytes(Scheme scheme) {
       return 176;
     case Scheme::kQ6_K:
       return 210;
+    case Scheme::kInt8:
+      return 36;
     case Scheme::kF32:
       return 4;
     default:
@@ -49,6 +53,7 @@ struct StoredGroup {
   uint32_t quads[kQuadsPerGroup];
   uint16_t halves[2];  // scale and minimum; with block scales, those of the block
   uint8_t sub_scales[2];
+  float wide_scale;  // of the wide group that this is a part of
 };
 
 inline constexpr uint32_t kLowNibbles = 0x0f0f0f0fu;
@@ -110,12 +115,16 @@ inline void ReadQ6K(const uint8_t* block, size_t g, StoredGroup& group) {
 template <Scheme kScheme>
 inline StoredGroup ReadGroup(const uint8_t* row, size_t index) {
   constexpr size_t kGroups = DepthMultiple(kScheme) / kGroupSize;
-  constexpr size_t kFirstCode = NumHalves(kScheme) * 2;
+  constexpr size_t kFirstCode = IsWide(kScheme) ? sizeof(float) : NumHalves(kScheme) * 2;
   const uint8_t* block = row + index / kGroups * BlockBytes(kScheme);
   const size_t g = index % kGroups;
   StoredGroup group = {};
-  std::memcpy(group.halves, block + FirstHalf(kScheme), NumHalves(kScheme) * 2);
-  if constexpr (kScheme == Scheme::kQ8_0) {
+  if constexpr (IsWide(kScheme)) {
+    std::memcpy(&group.wide_scale, block, sizeof(float));
+  } else {
+    std::memcpy(group.halves, block + FirstHalf(kScheme), NumHalves(kScheme) * 2);
+  }
+  if constexpr (IsWholeBytes(kScheme)) {
     for (size_t i = 0; i < kQuadsPerGroup; ++i) group.quads[i] = QuadAt(block + kFirstCode + 4 * i) ^ 0x80808080u;
   } else if constexpr (kScheme == Scheme::kQ4_0 || kScheme == Scheme::kQ4_1) {
     ReadNibbles(block + kFirstCode, group);

@@ -12,6 +12,7 @@
 
 #include "formats/blocks.h"
 #include "formats/half.h"
+#include "formats/mixing.h"
 #include "formats/panel_layout.h"
 
 namespace plait {
@@ -24,6 +25,7 @@ constexpr size_t GroupCodeBytes(Scheme scheme) { return LinesPerGroup(scheme) * 
 
 // Of scales and all that belongs to them.
 constexpr size_t ScaleBytes(Scheme scheme, size_t groups) {
+  if (IsWide(scheme)) return kPanelColumns * NumWideGroups(groups * kGroupSize) * sizeof(float);
   const size_t halves = HasBlockScales(scheme) ? groups / kGroupsPerBlock : groups;
   return kPanelColumns * (groups * NumSubScales(scheme) + halves * NumHalves(scheme) * sizeof(uint16_t));
 }
@@ -33,6 +35,9 @@ constexpr size_t HalfIndex(Scheme scheme, size_t groups, size_t g, size_t h) {
   const size_t place = HasBlockScales(scheme) ? g / kGroupsPerBlock * NumHalves(scheme) + h : h * groups + g;
   return place * kPanelColumns;
 }
+
+// Where the scale of the wide group with group g is, in floats.
+constexpr size_t WideIndex(size_t g) { return g / kGroupsPerWide * kPanelColumns; }
 
 template <typename Word>
 void PackFloats(const uint8_t* stored, size_t columns, size_t depth, uint8_t* panel) {
@@ -87,6 +92,10 @@ void PackGroups(const uint8_t* stored, size_t columns, size_t depth, uint8_t* pa
     for (size_t j = 0; j < kPanelColumns; ++j) {
       const StoredGroup group = j < columns ? ReadGroup<kScheme>(stored + j * row_bytes, g) : EmptyGroup<kScheme>();
       PutCodes<kScheme>(group, j, panel + g * GroupCodeBytes(kScheme));
+      if constexpr (IsWide(kScheme)) {
+        reinterpret_cast<float*>(sub_scales)[WideIndex(g) + j] = group.wide_scale;
+        continue;
+      }
       for (size_t h = 0; h < NumHalves(kScheme); ++h) halves[HalfIndex(kScheme, groups, g, h) + j] = group.halves[h];
       for (size_t s = 0; s < NumSubScales(kScheme); ++s) {
         sub_scales[(g * NumSubScales(kScheme) + s) * kPanelColumns + j] = group.sub_scales[s];
@@ -115,6 +124,8 @@ void WithConstant(Scheme scheme, const Body& body) {
       return body(std::integral_constant<Scheme, Scheme::kQ5_K>());
     case Scheme::kQ6_K:
       return body(std::integral_constant<Scheme, Scheme::kQ6_K>());
+    case Scheme::kInt8:
+      return body(std::integral_constant<Scheme, Scheme::kInt8>());
     default:
       return;
   }
@@ -154,8 +165,13 @@ void UnpackGroups(const WeightPanels& weights, const uint8_t* panel, size_t j, f
     const uint32_t* words = reinterpret_cast<const uint32_t*>(panel + g * GroupCodeBytes(kScheme)) + j;
     const uint8_t* sub = sub_scales + g * NumSubScales(kScheme) * kPanelColumns + j;
     float scales[2];
-    scales[0] = scales[1] = HalfToFloat(halves[HalfIndex(kScheme, groups, g, 0) + j]);
-    float minimum = HasMinima(kScheme) ? HalfToFloat(halves[HalfIndex(kScheme, groups, g, 1) + j]) : 0.0f;
+    float minimum = 0.0f;
+    if constexpr (IsWide(kScheme)) {
+      scales[0] = scales[1] = reinterpret_cast<const float*>(sub_scales)[WideIndex(g) + j];
+    } else {
+      scales[0] = scales[1] = HalfToFloat(halves[HalfIndex(kScheme, groups, g, 0) + j]);
+      if constexpr (HasMinima(kScheme)) minimum = HalfToFloat(halves[HalfIndex(kScheme, groups, g, 1) + j]);
+    }
     if constexpr (NumSpans(kScheme) == 2) {
       for (size_t s = 0; s < 2; ++s) scales[s] *= static_cast<float>(static_cast<int8_t>(sub[s * kPanelColumns]));
     } else if constexpr (HasBlockScales(kScheme)) {
@@ -168,6 +184,22 @@ void UnpackGroups(const WeightPanels& weights, const uint8_t* panel, size_t j, f
         const int32_t number = static_cast<int32_t>(quad >> 8 * b & 255) - ZeroCode(kScheme);
         out[b] = scales[q / 4] * static_cast<float>(number);
         if constexpr (HasMinima(kScheme)) out[b] += minimum;
+      }
+    }
+  }
+}
+
+// Weights of a column of our own scheme, as they were before they were mixed (but for the rounding).
+void Unmix(float* column, size_t depth) {
+  for (size_t begin = 0; begin < depth; begin += kWideGroupSize) {
+    const size_t count = std::min(kWideGroupSize, depth - begin);
+    for (size_t step = kLeastMixed; step < MixedNumbers(count); step *= 2) {
+      for (size_t k = 0; k < count; ++k) {
+        if (k / step % 2 != 0) continue;
+        float* at = column + begin + k;
+        const float a = at[0], b = at[step];
+        at[0] = a + b;
+        at[step] = a - b;
       }
     }
   }
@@ -198,7 +230,9 @@ void UnpackColumn(const WeightPanels& weights, size_t column, float* out) {
   const uint8_t* panel = weights.panel(column / kPanelColumns);
   const size_t j = column % kPanelColumns;
   if (IsInteger(weights.scheme)) {
-    return WithConstant(weights.scheme, [&](auto constant) { UnpackGroups<constant()>(weights, panel, j, out); });
+    WithConstant(weights.scheme, [&](auto constant) { UnpackGroups<constant()>(weights, panel, j, out); });
+    if (IsWide(weights.scheme)) Unmix(out, weights.depth);
+    return;
   }
   for (size_t k = 0; k < weights.depth; ++k) {
     const size_t index = k * kPanelColumns + j;

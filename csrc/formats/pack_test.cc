@@ -2,6 +2,7 @@
 
 #include "formats/pack.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -109,6 +110,49 @@ TEST(PanelsAreHardlyLargerThanTheFile) {
     const auto packed = static_cast<double>(BytesPerPanel(scheme, 1536));
     CHECK(packed >= stored);
     CHECK(packed <= stored * 1.03);
+  }
+}
+
+// Mixed a second time: what H H, which is a multiple of the identity, leaves.
+std::vector<float> Unmixed(std::vector<float> mixed) {
+  for (size_t begin = 0; begin < mixed.size(); begin += 128) {
+    const size_t count = std::min<size_t>(128, mixed.size() - begin);
+    for (size_t distance = 8; count % (2 * distance) == 0; distance *= 2) {
+      for (size_t k = begin; k < begin + count; ++k) {
+        if ((k - begin) / distance % 2 != 0) continue;
+        const float sum = mixed[k] + mixed[k + distance];
+        mixed[k + distance] = mixed[k] - mixed[k + distance];
+        mixed[k] = sum;
+      }
+    }
+  }
+  return mixed;
+}
+
+TEST(AColumnOfOurOwnSchemeComesBackUnmixed) {
+  constexpr size_t kColumns = 21;
+  constexpr size_t kBlockBytes = 36;
+  for (const size_t depth : {32, 64, 96, 128, 160, 576}) {
+    const size_t row_bytes = BytesPerStoredRow(Scheme::kInt8, depth);
+    CHECK_EQ(row_bytes, depth / 32 * kBlockBytes);
+    std::vector<uint8_t> stored = RandomBytes(kColumns * row_bytes);
+    for (size_t at = 0; at < stored.size(); at += kBlockBytes) {
+      // The scale of a wide group is that of its first block.
+      const size_t group = at / row_bytes * 1000 + at % row_bytes / kBlockBytes / 4;
+      const float scale = 0.01f * static_cast<float>(group % 97 + 1);
+      std::memcpy(&stored[at], &scale, sizeof(scale));
+    }
+    WeightPanels weights{Scheme::kInt8, kColumns, depth, BytesPerPanel(Scheme::kInt8, depth), nullptr};
+    CHECK_EQ(weights.bytes_per_panel, 16 * (depth + (depth + 127) / 128 * 4));
+    std::vector<uint8_t> panels(weights.num_panels() * weights.bytes_per_panel, 0xee);
+    PackPanels(Scheme::kInt8, stored.data(), kColumns, depth, 1, 1, panels.data());
+    PackPanels(Scheme::kInt8, stored.data(), kColumns, depth, 0, 1, panels.data());
+    weights.bytes = panels.data();
+    for (size_t n = 0; n < kColumns; ++n) {
+      std::vector<float> column(depth);
+      UnpackColumn(weights, n, column.data());
+      CHECK(SameFloats(column, Unmixed(Dequantized(Scheme::kInt8, stored.data() + n * row_bytes, depth))));
+    }
   }
 }
 

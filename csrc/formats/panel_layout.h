@@ -1,12 +1,13 @@
 // Where the weights of an integer scheme lie in a panel: lines of 64 bytes, then scales.
 //
 // Owns the geometry that packing and kernels share. Per group of 32, for panel columns j = 0 .. 15, lines [16][4]:
-//   whole bytes (kQ8_0)    line i, byte [j][b] is weight 4 i + b of column j: "quad" i
+//   whole bytes (8 bits)   line i, byte [j][b] is weight 4 i + b of column j: "quad" i
 //   nibbles (the others)   line i holds quad LowQuad(i) in low nibbles and quad HighQuad(i) in high nibbles; behind the
 //                          four lines of nibbles, HighBits lines: bit HighBits * q + h of each column's bytes, counted
 //                          through these lines by eights, is bit 4 + h of quad q
 // Codes are unsigned: a weight is its code minus ZeroCode. Behind the codes of all groups come
 //   plain schemes          halves [groups][16]: scales; then, with minima, the same
+//   wide groups            floats [wide groups][16]: scales
 //   block scales           bytes [groups][2][16]: scale and minimum, or the scales of both spans, signed; then halves
 //                          [groups / 8][1 or 2][16]: what they are multiplied by
 // Invariant: these functions are used in constant expressions alone, so that no kernel file emits them.
@@ -24,7 +25,7 @@ namespace plait {
 inline constexpr size_t kCodeLineBytes = 64;
 inline constexpr size_t kQuadsPerGroup = kGroupSize / 4;
 
-constexpr bool IsWholeBytes(Scheme scheme) { return scheme == Scheme::kQ8_0; }
+constexpr bool IsWholeBytes(Scheme scheme) { return scheme == Scheme::kQ8_0 || scheme == Scheme::kInt8; }
 
 // Bits above the lower four.
 constexpr size_t HighBits(Scheme scheme) {
@@ -55,6 +56,7 @@ constexpr size_t HighQuad(Scheme scheme, size_t line) { return NumSpans(scheme) 
 constexpr int32_t ZeroCode(Scheme scheme) {
   switch (scheme) {
     case Scheme::kQ8_0:
+    case Scheme::kInt8:
       return 128;
     case Scheme::kQ4_0:
       return 8;
@@ -73,6 +75,8 @@ constexpr bool HasMinima(Scheme scheme) {
 
 // Halves per column and group, or block.
 constexpr size_t NumHalves(Scheme scheme) { return HasMinima(scheme) ? 2 : 1; }
+
+constexpr size_t NumWideGroups(size_t depth) { return (depth + kWideGroupSize - 1) / kWideGroupSize; }
 
 // Bytes of sub-scales per column and group.
 constexpr size_t NumSubScales(Scheme scheme) { return HasBlockScales(scheme) ? 2 : 0; }

@@ -12,21 +12,33 @@
 
 namespace plait {
 
-enum class Scheme : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
-inline constexpr size_t kNumSchemes = 11;
+enum class Scheme : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K, kInt8 };
+inline constexpr size_t kNumSchemes = 12;
 
 // Output columns of a panel: one AVX-512 register of floats, two of AVX2, four of SSE2.
 inline constexpr size_t kPanelColumns = 16;
 
-// Weights, and activations, that share a scale along K in the integer schemes.
+// Weights, and activations, that share a scale along K in the integer schemes of files.
 inline constexpr size_t kGroupSize = 32;
+
+// The same in our own scheme, kInt8: up to four such groups. The last of a row may have fewer.
+inline constexpr size_t kWideGroupSize = 128;
+inline constexpr size_t kGroupsPerWide = kWideGroupSize / kGroupSize;
 
 // Whether rows are quantised to 8 bits before they are multiplied.
 constexpr bool IsInteger(Scheme scheme) { return scheme >= Scheme::kQ8_0; }
 
 // Whether the scales of groups are themselves small integers times a number that a block of 256 weights shares.
-constexpr bool HasBlockScales(Scheme scheme) { return scheme >= Scheme::kQ4_K; }
+constexpr bool HasBlockScales(Scheme scheme) { return scheme >= Scheme::kQ4_K && scheme <= Scheme::kQ6_K; }
 inline constexpr size_t kGroupsPerBlock = 8;
+
+// Whether groups are wide.
+constexpr bool IsWide(Scheme scheme) { return scheme == Scheme::kInt8; }
+
+// Numbers of a row that share a scale when they are multiplied with such weights; 0: they stay floats.
+constexpr size_t RowGroupSize(Scheme scheme) {
+  return !IsInteger(scheme) ? 0 : IsWide(scheme) ? kWideGroupSize : kGroupSize;
+}
 
 // What a row's depth is a multiple of.
 constexpr size_t DepthMultiple(Scheme scheme) {
@@ -47,7 +59,8 @@ struct WeightPanels {
 };
 
 // A group of a row, quantised for the integer schemes: x[k] ~ scale * values[k], values in [-127, 127]. What the
-// kernels need of it beside the values lies with them, so that one address per row reaches it all.
+// kernels need of it beside the values lies with them, so that one address per row reaches it all. The parts of a wide
+// group follow each other; scale, total and sum are those of the whole of it, in every part.
 struct QuantizedGroup {
   int8_t values[kGroupSize];
   float scale;
@@ -63,9 +76,10 @@ inline constexpr int32_t kSumFactor = -128;
 struct QuantizedRows {
   QuantizedGroup* groups = nullptr;
   size_t depth = 0;
+  size_t group_size = kGroupSize;  // numbers that share a scale: kGroupSize or kWideGroupSize
 
   size_t groups_per_row() const { return depth / kGroupSize; }
-  QuantizedRows from_row(size_t row) const { return {groups + row * groups_per_row(), depth}; }
+  QuantizedRows from_row(size_t row) const { return {groups + row * groups_per_row(), depth, group_size}; }
 };
 
 }  // namespace plait

@@ -81,8 +81,21 @@ inline StoredWeight LargeBlockWeight(Scheme scheme, const uint8_t* row, size_t k
           true};
 }
 
+inline float StoredFloat(const uint8_t* at) {
+  float value;
+  std::memcpy(&value, at, 4);
+  return value;
+}
+
+// Our own scheme: blocks of 32, whose scale is that of the 128 that they are a part of. The weight is still mixed.
+inline StoredWeight WideWeight(const uint8_t* row, size_t k) {
+  const uint8_t* at = row + k / 32 * 36;
+  return {static_cast<int8_t>(at[4 + k % 32]), StoredFloat(at)};
+}
+
 // Weight k of a row in an integer scheme.
 inline StoredWeight WeightAt(Scheme scheme, const uint8_t* row, size_t k) {
+  if (IsWide(scheme)) return WideWeight(row, k);
   return HasBlockScales(scheme) ? LargeBlockWeight(scheme, row, k) : SmallBlockWeight(scheme, row, k);
 }
 

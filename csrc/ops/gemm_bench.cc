@@ -44,7 +44,7 @@ struct Options {
 };
 
 constexpr const char* kSchemeNames[kNumSchemes] = {"f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",
-                                                   "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"};
+                                                   "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "int8"};
 constexpr double kSampleSeconds = 0.0003;
 
 const Kernels& KernelsOf(const std::string& target) {
@@ -67,14 +67,16 @@ Layers MakeLayers(Scheme scheme, const Shape& shape, size_t cold_bytes) {
   uint32_t state = 1;
   for (uint8_t& byte : stored) byte = static_cast<uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
   const size_t step = BlockBytes(scheme);
+  const bool has_floats = scheme == Scheme::kF32 || IsWide(scheme);
   for (size_t at = IsInteger(scheme) ? FirstHalf(scheme) : 0; at < stored.size(); at += step) {
     // Numbers of ordinary size: nothing overflows and nothing is subnormal.
     const float value = 0.01f + static_cast<float>(stored[at]) / 2560.0f;
     uint32_t bits = __builtin_bit_cast(uint32_t, value);
     if (scheme == Scheme::kBf16) bits >>= 16;
-    if (IsInteger(scheme) || scheme == Scheme::kF16) bits = FloatToHalf(value);
-    std::memcpy(&stored[at], &bits, scheme == Scheme::kF32 ? 4 : 2);
-    if (HasMinima(scheme)) std::memcpy(&stored[at + 2], &bits, 2);
+    if (!has_floats && scheme != Scheme::kBf16) bits = FloatToHalf(value);
+    const size_t size = has_floats ? 4 : 2;
+    std::memcpy(&stored[at], &bits, size);
+    if (HasMinima(scheme)) std::memcpy(&stored[at + size], &bits, size);
   }
   const size_t bytes = one.num_panels() * one.bytes_per_panel;
   const size_t count = std::max<size_t>(1, cold_bytes / bytes);
@@ -218,7 +220,7 @@ class Bench {
     call.num_rows = rows;
     call.x = operands.x.data();
     call.x_stride = shape.depth;
-    call.quantized = {operands.groups.data(), shape.depth};
+    call.quantized = {operands.groups.data(), shape.depth, RowGroupSize(call.weights.scheme)};
     call.y = operands.y.data();
     call.y_stride = shape.columns;
     if (IsInteger(call.weights.scheme)) kernels_.quantize(call.x, shape.depth, rows, call.quantized);

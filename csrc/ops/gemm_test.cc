@@ -18,8 +18,8 @@ namespace plait {
 namespace {
 
 constexpr Scheme kFloatSchemes[] = {Scheme::kF32, Scheme::kF16, Scheme::kBf16};
-constexpr Scheme kIntegerSchemes[] = {Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1, Scheme::kQ5_0,
-                                      Scheme::kQ5_1, Scheme::kQ4_K, Scheme::kQ5_K, Scheme::kQ6_K};
+constexpr Scheme kIntegerSchemes[] = {Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1, Scheme::kQ5_0, Scheme::kQ5_1,
+                                      Scheme::kQ4_K, Scheme::kQ5_K, Scheme::kQ6_K, Scheme::kInt8};
 
 std::vector<Scheme> AllSchemes() {
   std::vector<Scheme> schemes;
@@ -62,6 +62,21 @@ struct Matrix {
   WeightPanels panels;
 };
 
+// Blocks of 32 of our own scheme; four of them have the same scale.
+std::vector<uint8_t> StoredWide(size_t columns, size_t depth, std::mt19937& random) {
+  const size_t block_bytes = BytesPerStoredRow(Scheme::kInt8, 32);
+  std::vector<uint8_t> stored(columns * BytesPerStoredRow(Scheme::kInt8, depth));
+  for (uint8_t& byte : stored) byte = static_cast<uint8_t>(random());
+  std::normal_distribution<float> normal;
+  float scale = 0.0f;
+  for (size_t at = 0; at < stored.size(); at += block_bytes) {
+    if (random() % 8 == 0) std::memset(&stored[at], random() % 2 ? 0x80 : random() % 2 ? 0 : 0xff, block_bytes);
+    if (at / block_bytes % (depth / 32) % 4 == 0) scale = normal(random) * 0.05f;
+    std::memcpy(&stored[at], &scale, sizeof(scale));
+  }
+  return stored;
+}
+
 // Random codes, among them the extremes; scales and minima are halves of moderate size.
 std::vector<uint8_t> StoredMatrix(Scheme scheme, size_t columns, size_t depth, std::mt19937& random) {
   std::vector<uint8_t> stored(columns * BytesPerStoredRow(scheme, depth));
@@ -77,6 +92,7 @@ std::vector<uint8_t> StoredMatrix(Scheme scheme, size_t columns, size_t depth, s
     }
     return stored;
   }
+  if (IsWide(scheme)) return StoredWide(columns, depth, random);
   const bool at_end = scheme == Scheme::kQ6_K;
   const bool has_minima = scheme == Scheme::kQ4_1 || scheme == Scheme::kQ5_1;
   const size_t halves = has_minima || (HasBlockScales(scheme) && !at_end) ? 2 : 1;
@@ -112,13 +128,58 @@ std::vector<float> RandomFloats(size_t count, std::mt19937& random) {
 struct Rows {
   std::vector<QuantizedGroup> groups;
   size_t depth = 0;
+  size_t group_size = 0;
 
-  Rows(size_t rows, size_t depth) : groups(rows * depth / kGroupSize), depth(depth) {}
-  QuantizedRows view() { return {groups.data(), depth}; }
+  Rows(size_t rows, size_t depth, size_t group_size = kGroupSize)
+      : groups(rows * depth / kGroupSize), depth(depth), group_size(group_size) {}
+  QuantizedRows view() { return {groups.data(), depth, group_size}; }
   const QuantizedGroup& group(size_t row, size_t k) const { return groups[(row * depth + k) / kGroupSize]; }
 };
 
+// A wide group before it is rounded: sums and differences at distance 8, 16, ... while pairs of them fill it.
+std::vector<float> Mixed(const float* x, size_t count) {
+  std::vector<float> mixed(x, x + count);
+  for (size_t distance = 8; count % (2 * distance) == 0; distance *= 2) {
+    const std::vector<float> before = mixed;
+    for (size_t k = 0; k < count; ++k) {
+      const bool is_first = k / distance % 2 == 0;
+      mixed[k] = is_first ? before[k] + before[k + distance] : before[k - distance] - before[k];
+    }
+  }
+  return mixed;
+}
+
+void QuantizeWideByDefinition(const float* x, size_t num_rows, Rows& rows) {
+  for (size_t r = 0; r < num_rows; ++r) {
+    for (size_t begin = 0; begin < rows.depth; begin += 128) {
+      const std::vector<float> group = Mixed(x + r * rows.depth + begin, std::min<size_t>(128, rows.depth - begin));
+      float largest = 0.0f;
+      bool finite = true;
+      for (const float value : group) {
+        finite = finite && std::isfinite(value);
+        largest = std::max(largest, std::fabs(value));
+      }
+      const bool zero = !finite || largest < 0x1p-100f;
+      const float scale = !finite ? std::nanf("") : zero ? 0.0f : largest / 127.0f;
+      QuantizedGroup* const to = &rows.groups[(r * rows.depth + begin) / kGroupSize];
+      int sum = 0;
+      for (size_t k = 0; k < group.size(); ++k) {
+        const int value = zero ? 0 : static_cast<int>(std::nearbyint(group[k] * (127.0f / largest)));
+        to[k / kGroupSize].values[k % kGroupSize] = static_cast<int8_t>(value);
+        sum += value;
+      }
+      for (size_t p = 0; p < group.size() / kGroupSize; ++p) {
+        to[p].scale = scale;
+        to[p].total = scale * static_cast<float>(sum);
+        to[p].sum = -128 * sum;
+        to[p].first_sum = 0;
+      }
+    }
+  }
+}
+
 void QuantizeByDefinition(const float* x, size_t count, Rows& rows, size_t first_group) {
+  if (rows.group_size == kWideGroupSize) return QuantizeWideByDefinition(x, count / rows.depth, rows);
   for (size_t g = 0; g < count / kGroupSize; ++g) {
     const float* group = x + g * kGroupSize;
     float largest = 0.0f;
@@ -149,14 +210,14 @@ float FloatSum(Scheme scheme, const uint8_t* row, size_t depth, const float* x) 
 }
 
 float IntegerSum(Scheme scheme, const uint8_t* row, size_t depth, const Rows& rows, size_t r) {
-  const size_t span = scheme == Scheme::kQ6_K ? 16 : kGroupSize;
+  const size_t span = scheme == Scheme::kQ6_K ? 16 : IsWide(scheme) ? kWideGroupSize : kGroupSize;
   float sum = 0.0f;
   for (size_t begin = 0; begin < depth; begin += span) {
     const float row_scale = rows.group(r, begin).scale;
     const testing::StoredWeight first = testing::WeightAt(scheme, row, begin);
     int32_t products = 0;
     int32_t values = 0;
-    for (size_t k = begin; k < begin + span; ++k) {
+    for (size_t k = begin; k < std::min(begin + span, depth); ++k) {
       products += testing::WeightAt(scheme, row, k).number * rows.group(r, k).values[k % kGroupSize];
       values += rows.group(r, k).values[k % kGroupSize];
     }
@@ -185,7 +246,7 @@ struct Case {
   Case(Scheme scheme, size_t num_rows, size_t columns, size_t depth, std::mt19937& random)
       : matrix(RandomMatrix(scheme, columns, depth, random)),
         x(RandomFloats(num_rows * depth, random)),
-        quantized(num_rows, IsInteger(scheme) ? depth : 0),
+        quantized(num_rows, IsInteger(scheme) ? depth : 0, RowGroupSize(scheme)),
         bias(RandomFloats(columns, random)),
         residual(RandomFloats(num_rows * columns, random)),
         sums(num_rows * columns),
@@ -274,6 +335,11 @@ TEST(IntegerProductsAreOneChainForEveryNumberOfRows) {
   }
 }
 
+// The last of a row's wide groups has one to four parts.
+TEST(WideGroupsEndWhereTheRowEnds) {
+  for (const size_t groups : {4, 5, 6, 7, 9}) CheckEveryNumberOfRows(Scheme::kInt8, 37, groups * 32);
+}
+
 TEST(ColumnsOfAnyNumberAndWholePanels) {
   std::mt19937 random(5);
   for (const Scheme scheme : AllSchemes()) {
@@ -305,7 +371,7 @@ TEST(ChainsContinueBehindAPieceOfTheDepthForManyRows) {
       CHECK_EQ(WrongOutputs(test, 1, 19, {false, 1.0f, false}), 0u);
     }
   }
-  for (const Scheme scheme : {Scheme::kQ4_1, Scheme::kQ5_K, Scheme::kQ6_K}) {
+  for (const Scheme scheme : {Scheme::kQ4_1, Scheme::kQ5_K, Scheme::kQ6_K, Scheme::kInt8}) {
     Case test(scheme, 200, 18, 1024, random);
     CHECK_EQ(WrongOutputs(test, 0, 200, {true, 0.5f, true}), 0u);
   }
@@ -415,17 +481,16 @@ TEST(TheResidualMayBeTheOutput) {
   }
 }
 
-TEST(RowsQuantiseAsDefinedOnEveryTarget) {
+void CheckQuantisation(size_t depth, size_t group_size, size_t first_columns) {
   std::mt19937 random(10);
-  constexpr size_t kDepth = 96;
   constexpr size_t kRows = 300;
-  std::vector<float> x = RandomFloats(kRows * kDepth, random);
+  std::vector<float> x = RandomFloats(kRows * depth, random);
   for (size_t r = 0; r < kRows; ++r) {
     // Sizes from subnormal to almost the largest; many values half-way between two integers; whole and half-empty
     // groups.
     const float factor = std::ldexp(1.0f, static_cast<int>(random() % 244) - 126);
-    for (size_t k = 0; k < kDepth; ++k) {
-      float& value = x[r * kDepth + k];
+    for (size_t k = 0; k < depth; ++k) {
+      float& value = x[r * depth + k];
       if (r % 5 == 1) value = static_cast<float>(static_cast<int>(random() % 255) - 127) * 0.5f;
       if (r % 5 == 1 && k % 32 == 3) value = 63.5f;
       if (r % 5 == 2 && k % 3 != 0) value = 0.0f;
@@ -433,19 +498,39 @@ TEST(RowsQuantiseAsDefinedOnEveryTarget) {
     }
   }
   for (size_t k = 0; k < 32; ++k) x[k] = k % 2 ? -0.0f : 0.0f;
-  Rows expected(kRows, kDepth);
+  Rows expected(kRows, depth, group_size);
   QuantizeByDefinition(x.data(), x.size(), expected, 0);
   for (const Kernels* kernels : SupportedKernels()) {
-    Rows whole(kRows, kDepth);
-    kernels->quantize(x.data(), kDepth, kRows, whole.view());
-    Rows in_parts(kRows, kDepth);
-    kernels->quantize_columns(x.data(), kDepth, kRows, 64, 32, in_parts.view());
-    kernels->quantize_columns(x.data(), kDepth, kRows, 0, 64, in_parts.view());
+    Rows whole(kRows, depth, group_size);
+    kernels->quantize(x.data(), depth, kRows, whole.view());
+    Rows in_parts(kRows, depth, group_size);
+    kernels->quantize_columns(x.data(), depth, kRows, first_columns, depth - first_columns, in_parts.view());
+    kernels->quantize_columns(x.data(), depth, kRows, 0, first_columns, in_parts.view());
     for (const Rows* rows : {&whole, &in_parts}) {
       for (size_t i = 0; i < expected.groups.size(); ++i) {
         CHECK_EQ(std::memcmp(&rows->groups[i], &expected.groups[i], sizeof(QuantizedGroup)), 0);
       }
     }
+  }
+}
+
+TEST(RowsQuantiseAsDefinedOnEveryTarget) {
+  CheckQuantisation(96, kGroupSize, 64);
+  for (const size_t depth : {160, 192, 224, 256}) CheckQuantisation(depth, kWideGroupSize, 128);
+}
+
+// A row's one large number is shared by sixteen: without that it would leave the others of its group a few steps each.
+TEST(WideGroupsAreMixedSoThatALargeNumberHurtsLess) {
+  std::vector<float> x(128, 1.0f);
+  x[77] = 100.0f;
+  Rows rows(1, 128, kWideGroupSize);
+  for (const Kernels* kernels : SupportedKernels()) {
+    kernels->quantize(x.data(), 128, 1, rows.view());
+    CHECK_EQ(rows.group(0, 0).scale, 115.0f / 127.0f);
+    std::vector<float> mixed(128);
+    for (size_t k = 0; k < 128; ++k) mixed[k] = rows.group(0, k).scale * rows.group(0, k).values[k % kGroupSize];
+    const std::vector<float> back = Mixed(mixed.data(), 128);
+    for (size_t k = 0; k < 128; ++k) CHECK(std::fabs(back[k] / 16.0f - x[k]) <= rows.group(0, k).scale / 2.0f);
   }
 }
 
@@ -474,23 +559,37 @@ TEST(WhatIsNotANumberStaysVisible) {
 TEST(NoSumSaturates) {
   std::mt19937 random(15);
   for (const Scheme scheme : kIntegerSchemes) {
+    const size_t depth = IsWide(scheme) ? kWideGroupSize : DepthMultiple(scheme);
+    const size_t block_bytes = BytesPerStoredRow(scheme, DepthMultiple(scheme));
+    const size_t scale_at = scheme == Scheme::kQ6_K ? 208 : 0;
+    const size_t scale_bytes = scheme == Scheme::kQ6_K ? 2 : 4;
     for (const int codes : {0x00, 0x7f, 0x80, 0xff}) {
-      Case test(scheme, 8, 16, DepthMultiple(scheme), random);
-      const size_t scale_at = scheme == Scheme::kQ6_K ? 208 : 0;
+      Case test(scheme, 8, 16, depth, random);
       const std::vector<uint8_t> before = test.matrix.stored;
       std::memset(test.matrix.stored.data(), codes, test.matrix.stored.size());
-      const size_t row_bytes = BytesPerStoredRow(scheme, DepthMultiple(scheme));
-      for (size_t n = 0; n < 16; ++n)
-        std::memcpy(&test.matrix.stored[n * row_bytes + scale_at], &before[scale_at], 4 - scale_at / 104);
-      PackPanels(scheme, test.matrix.stored.data(), 16, DepthMultiple(scheme), 0, 1, test.matrix.packed.get());
+      for (size_t at = scale_at; at < before.size(); at += block_bytes) {
+        std::memcpy(&test.matrix.stored[at], &before[scale_at], scale_bytes);
+      }
+      PackPanels(scheme, test.matrix.stored.data(), 16, depth, 0, 1, test.matrix.packed.get());
       for (size_t i = 0; i < test.x.size(); ++i) test.x[i] = (i / 32 + i / 512) % 2 ? -1.0f : 1.0f;
+      if (IsWide(scheme)) {
+        // What is mixed twice is what it was, sixteen times.
+        for (size_t r = 0; r < 8; ++r) {
+          for (size_t k = 0; k < depth; ++k) test.x[r * depth + k] = r % 2 || (r / 2 > k % 4) ? -1.0f : 1.0f;
+          const std::vector<float> mixed = Mixed(&test.x[r * depth], depth);
+          std::copy(mixed.begin(), mixed.end(), test.x.begin() + static_cast<ptrdiff_t>(r * depth));
+        }
+      }
       QuantizeByDefinition(test.x.data(), test.x.size(), test.quantized, 0);
+      for (const QuantizedGroup& group : test.quantized.groups) {
+        for (const int8_t value : group.values) CHECK_EQ(std::abs(int{value}), 127);
+      }
       for (const Kernels* kernels : SupportedKernels()) {
         std::vector<float> y(8 * 16);
         kernels->gemm(test.Call(0, 8, 0, 1, {false, 1.0f, false}, y.data(), 16));
         for (size_t i = 0; i < y.size(); ++i) {
-          const uint8_t* row = &test.matrix.stored[i % 16 * row_bytes];
-          CHECK(SameBits(y[i], IntegerSum(scheme, row, DepthMultiple(scheme), test.quantized, i / 16)));
+          const uint8_t* row = &test.matrix.stored[i % 16 * BytesPerStoredRow(scheme, depth)];
+          CHECK(SameBits(y[i], IntegerSum(scheme, row, depth, test.quantized, i / 16)));
         }
       }
     }

@@ -188,10 +188,10 @@ struct SamplerLoops;  // ops/sampler.h
 struct Kernels {
   const char* target;
   void (*gemm)(const GemmCall& call);
-  // Rows x[r * stride], [num_rows][to.depth], into 8 bits: per group of 32 symmetric, scale = max|x| / 127, round half
-  // to even; a group without a finite maximum gets a NaN scale, so that what is not a number stays visible.
+  // Rows x[r * stride], [num_rows][to.depth], into 8 bits: per group of to.group_size symmetric, scale = max|x| / 127,
+  // round half to even; a group without a finite maximum gets a NaN scale, so that what is not a number stays visible.
   void (*quantize)(const float* x, size_t stride, size_t num_rows, QuantizedRows to);
-  // The same for columns [first_column, first_column + num_columns), whole groups, of wider rows.
+  // The same for columns [first_column, first_column + num_columns) of wider rows: whole groups, or up to their end.
   void (*quantize_columns)(const float* x, size_t stride, size_t num_rows, size_t first_column, size_t num_columns,
                            QuantizedRows to);
   void (*norm)(const NormCall& call);

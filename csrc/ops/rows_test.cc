@@ -321,13 +321,15 @@ void CheckNorm(const Kernels& kernels, NormCall call, Random& random) {
 }
 
 struct Quantized {
-  explicit Quantized(size_t depth) : groups(kRows * depth / kGroupSize), depth(depth) {}
-  QuantizedRows rows() { return {groups.data(), depth}; }
+  Quantized(size_t depth, size_t group_size)
+      : groups(kRows * depth / kGroupSize), depth(depth), group_size(group_size) {}
+  QuantizedRows rows() { return {groups.data(), depth, group_size}; }
   bool HasTheBitsOf(const Quantized& other) const {
     return std::memcmp(groups.data(), other.groups.data(), groups.size() * sizeof(QuantizedGroup)) == 0;
   }
   std::vector<QuantizedGroup> groups;
   size_t depth;
+  size_t group_size;
 };
 
 }  // namespace
@@ -358,26 +360,29 @@ TEST(NormsInEightBitsAreTheNormsQuantised) {
   Random random(3);
   for (const Kernels* kernels : TestedKernels()) {
     for (const size_t width : {32, 96, 160, 576}) {
-      for (const size_t parts : {1, 4, 8}) {
-        const std::vector<float> x = Rows(random, width, 2.0f);
-        std::vector<float> y(x.size());
-        Quantized expected(width), got(width), alone(width);
-        NormCall call;
-        call.x = x.data();
-        call.y = y.data();
-        call.x_stride = call.y_stride = width + kPadding;
-        call.num_rows = kRows;
-        call.width = width;
-        call.parts = parts;
-        call.eps = 1e-6f;
-        call.quantized = got.rows();
-        kernels->norm(call);
-        call.quantized = alone.rows();
-        call.y = nullptr;
-        kernels->norm(call);
-        kernels->quantize(y.data(), width + kPadding, kRows, expected.rows());
-        CHECK(got.HasTheBitsOf(expected));
-        CHECK(alone.HasTheBitsOf(expected));
+      for (const size_t parts : {1, 4, 8, 9}) {
+        if (width % parts != 0) continue;
+        for (const size_t group_size : {kGroupSize, kWideGroupSize}) {
+          const std::vector<float> x = Rows(random, width, 2.0f);
+          std::vector<float> y(x.size());
+          Quantized expected(width, group_size), got(width, group_size), alone(width, group_size);
+          NormCall call;
+          call.x = x.data();
+          call.y = y.data();
+          call.x_stride = call.y_stride = width + kPadding;
+          call.num_rows = kRows;
+          call.width = width;
+          call.parts = parts;
+          call.eps = 1e-6f;
+          call.quantized = got.rows();
+          kernels->norm(call);
+          call.quantized = alone.rows();
+          call.y = nullptr;
+          kernels->norm(call);
+          kernels->quantize(y.data(), width + kPadding, kRows, expected.rows());
+          CHECK(got.HasTheBitsOf(expected));
+          CHECK(alone.HasTheBitsOf(expected));
+        }
       }
     }
   }

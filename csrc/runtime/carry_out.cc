@@ -109,17 +109,21 @@ class Unit {
     }
   }
 
+  const BufferSpec& BufferOf(const Operand& operand) const {
+    return tape_.buffers[static_cast<size_t>(operand.buffer)];
+  }
+
   Floats FloatsOf(const Operand& operand) const {
     if (operand.buffer == kNone) return {};
-    const BufferSpec& spec = tape_.buffers[static_cast<size_t>(operand.buffer)];
+    const BufferSpec& spec = BufferOf(operand);
     const size_t stride = BufferRowBytes(spec) / sizeof(float);
     return {reinterpret_cast<float*>(arena_.buffer(spec)) + operand.column, stride, operand.width};
   }
 
   QuantizedRows QuantizedOf(const Operand& operand, size_t first_row) const {
     if (operand.buffer == kNone) return {};
-    const BufferSpec& spec = tape_.buffers[static_cast<size_t>(operand.buffer)];
-    const QuantizedRows rows = {reinterpret_cast<QuantizedGroup*>(arena_.buffer(spec)), spec.width};
+    const BufferSpec& spec = BufferOf(operand);
+    const QuantizedRows rows = {reinterpret_cast<QuantizedGroup*>(arena_.buffer(spec)), spec.width, spec.group_size};
     return rows.from_row(first_row);
   }
 
@@ -196,9 +200,11 @@ class Unit {
   // Gate and up of a tile go through scratch, never through memory.
   void GemmGlu(const GemmSplit::Unit& block) {
     size_t rows = block.num_rows;
-    const size_t least = 2 * kPanelColumns;
+    // Whole groups of what is quantised.
+    const size_t multiple = op_.out[1].buffer == kNone ? 2 : BufferOf(op_.out[1]).group_size / kPanelColumns;
+    const size_t least = multiple * kPanelColumns;
     while (rows * least > kGluTile) rows = (rows + 1) / 2;
-    const size_t panels = std::max<size_t>(kGluTile / rows / least * 2, 2);
+    const size_t panels = std::max<size_t>(kGluTile / rows / least * multiple, multiple);
     for (size_t row = 0; row < block.num_rows; row += rows) {
       const size_t num_rows = std::min<size_t>(rows, block.num_rows - row);
       for (size_t panel = 0; panel < block.num_panels; panel += panels) {

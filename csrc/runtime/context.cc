@@ -41,7 +41,9 @@ GemmShape GemmShapeOf(const Tape& tape, const OpSpec& op) {
     shape.num_panels[0] = first.num_panels();
     shape.depth *= 2;
     shape.panel_bytes = static_cast<double>(first.bytes_per_panel + second.bytes_per_panel);
-    shape.panel_multiple = op.out[1].buffer == kNone ? 1 : kGroupSize / kPanelColumns;
+    const int32_t quantized = op.out[1].buffer;
+    shape.panel_multiple =
+        quantized == kNone ? 1 : tape.buffers[static_cast<size_t>(quantized)].group_size / kPanelColumns;
     return shape;
   }
   double bytes = 0.0;

@@ -63,7 +63,7 @@ ChunkSpec Scored(ChunkSpec chunk) {
 }  // namespace
 
 TEST(EveryLogitIsTheOneOfTheSequenceAloneWhateverTheBlocking) {
-  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers, TinyKind::kOwn}) {
     const TinyModel model(kind);
     const Tokens prompt = Prompt(300, 5);
     const auto expected = Interpreter(model, KernelsHere()).Logits(prompt);
@@ -88,7 +88,7 @@ TEST(EveryLogitIsTheOneOfTheSequenceAloneWhateverTheBlocking) {
 }
 
 TEST(ManySequencesInOneStepGiveWhatEachGivesAlone) {
-  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers, TinyKind::kOwn}) {
     const TinyModel model(kind);
     Scene scene(model);
     std::vector<SeatRef> seats;
@@ -117,7 +117,7 @@ TEST(ManySequencesInOneStepGiveWhatEachGivesAlone) {
 TEST(SequencesThatShareBlocksGiveWhatEachGivesAlone) {
   constexpr int64_t kShared = 512;
   constexpr int64_t kOthers = 7;
-  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers, TinyKind::kOwn}) {
     const TinyModel model(kind);
     const Tokens beginning = Prompt(kShared, 5);
     for (uint64_t seed = 0; seed < 6; ++seed) {

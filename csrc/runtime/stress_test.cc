@@ -231,7 +231,7 @@ class Storm {
 TEST(VerbsAtRandomMomentsChangeNoToken) {
   size_t num_cancelled = 0;
   size_t num_ok = 0;
-  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers, TinyKind::kOwn}) {
     const TinyModel model(kind);
     for (uint64_t seed = 1; seed <= 8; ++seed) {
       Storm storm(model, 1 + seed % 3, seed);
@@ -247,7 +247,7 @@ TEST(VerbsAtRandomMomentsChangeNoToken) {
 // Six sequences with one beginning, some of which are cancelled at any moment of a step that stacks them.
 TEST(CancelsAtRandomMomentsTakeNobodyElseOutOfAStack) {
   constexpr int64_t kOthers = 6;
-  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers, TinyKind::kOwn}) {
     const TinyModel model(kind);
     SceneOptions options;
     options.num_workers = 3;

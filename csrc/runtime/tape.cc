@@ -129,14 +129,14 @@ class OpCheck {
   }
   void FloatsIn(Space space, const Operand& operand, size_t width) {
     if (!Lies(operand, space)) return;
-    Require(!tape_.buffers[operand.buffer].quantized, "takes a quantised buffer for floats");
+    Require(!tape_.buffers[operand.buffer].is_quantized(), "takes a quantised buffer for floats");
     Require(operand.width == width, "has an operand of another width than its shape");
   }
   void Floats(const Operand& operand, size_t width) { FloatsIn(op_.space, operand, width); }
   void Quantized(const Operand& operand, size_t width) {
     if (!Lies(operand, op_.space)) return;
     const BufferSpec& buffer = tape_.buffers[operand.buffer];
-    Require(buffer.quantized, "takes floats for a quantised buffer");
+    Require(buffer.is_quantized(), "takes floats for a quantised buffer");
     Require(buffer.width == width && operand.width == width, "has a quantised operand of another width than its shape");
   }
   // out0 floats, out1 quantised, at least one of them.
@@ -192,6 +192,9 @@ class OpCheck {
   void CheckInput(const WeightPanels& matrix) {
     if (IsInteger(matrix.scheme)) {
       Quantized(op_.in[0], matrix.depth);
+      if (!fault_.empty()) return;
+      Require(tape_.buffers[op_.in[0].buffer].group_size == RowGroupSize(matrix.scheme),
+              "takes rows in other groups than its matrix has");
     } else {
       Floats(op_.in[0], matrix.depth);
     }
@@ -218,7 +221,7 @@ class OpCheck {
     const WeightPanels* up = gate == nullptr ? nullptr : Matrix(op_.matrix[1]);
     if (up == nullptr) return;
     Require(gate->columns == up->columns && gate->depth == up->depth, "has two matrices of different shapes");
-    Require(IsInteger(gate->scheme) == IsInteger(up->scheme), "has matrices that take different inputs");
+    Require(RowGroupSize(gate->scheme) == RowGroupSize(up->scheme), "has matrices that take different inputs");
     CheckInput(*gate);
     CheckBias(0, *gate);
     CheckBias(1, *up);
@@ -255,7 +258,7 @@ class OpCheck {
     Require(op_.reach == Reach::kCausal || op_.reach_size > 0, "has a window of no tokens");
     if (op_.sinks != kNone) Require(VectorSize(op_.sinks) == op_.heads, "has another number of sinks than heads");
     if (!fault_.empty() || op_.out[1].buffer == kNone) return;
-    Require(op_.heads / op_.kv_heads * op_.head_dim_v % kGroupSize == 0,
+    Require(op_.heads / op_.kv_heads * op_.head_dim_v % tape_.buffers[op_.out[1].buffer].group_size == 0,
             "cannot quantise its output: the columns of a KV head are not whole groups");
   }
   void CheckGlu() {
@@ -293,7 +296,11 @@ std::string BufferFault(const BufferSpec& buffer) {
   if (buffer.width == 0) return "has no columns";
   if (buffer.first_byte % kCacheLine != 0) return "does not begin on a cache line";
   if (buffer.first_byte > kMaxStride) return "begins too far from the first";
-  if (buffer.quantized && buffer.width % kGroupSize != 0) return "is quantised and not a whole number of groups wide";
+  if (buffer.is_quantized() && buffer.group_size != kGroupSize && buffer.group_size != kWideGroupSize) {
+    return "is quantised in groups of another size than there is";
+  }
+  if (buffer.is_quantized() && buffer.width % kGroupSize != 0)
+    return "is quantised and not a whole number of groups wide";
   return "";
 }
 
@@ -386,7 +393,7 @@ std::string LifeFault(const Tape& tape) {
 }  // namespace
 
 size_t BufferRowBytes(const BufferSpec& buffer) {
-  if (!buffer.quantized) return RoundUp(buffer.width * sizeof(float), kCacheLine);
+  if (!buffer.is_quantized()) return RoundUp(buffer.width * sizeof(float), kCacheLine);
   return RoundUp(buffer.width / kGroupSize * sizeof(QuantizedGroup), kCacheLine);
 }
 

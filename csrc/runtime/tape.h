@@ -23,9 +23,11 @@ enum class Space : uint8_t { kTokens, kOutputs };
 // counted per row, so the buffer lies at arena[space] + first_byte * max_rows[space].
 struct BufferSpec {
   Space space = Space::kTokens;
-  bool quantized = false;  // QuantizedRows of depth `width` instead of floats
+  size_t group_size = 0;  // not 0: QuantizedRows of depth `width` with such groups instead of floats
   size_t width = 0;
   size_t first_byte = 0;  // a multiple of 64
+
+  bool is_quantized() const { return group_size != 0; }
 };
 
 // Bytes per row of a buffer, a multiple of 64.

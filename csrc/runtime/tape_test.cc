@@ -99,14 +99,22 @@ TEST(ATapeThatMixesFloatsAndQuantisedRowsIsRefused) {
              [](Tape& tape) { FirstOf(tape, OpKind::kGemm).in[0] = FirstOf(tape, OpKind::kEmbed).out[0]; });
   CheckFault(model, "different shapes", [](Tape& tape) { FirstOf(tape, OpKind::kGemmGlu).matrix[1] = 0; });
   CheckFault(model, "not a whole number of groups", [](Tape& tape) { tape.buffers[1].width = 60; });
+  CheckFault(model, "groups of another size", [](Tape& tape) { tape.buffers[1].group_size = 64; });
+  CheckFault(model, "rows in other groups", [](Tape& tape) {
+    tape.buffers[static_cast<size_t>(FirstOf(tape, OpKind::kGemm).in[0].buffer)].group_size = kWideGroupSize;
+  });
+  CheckFault(model, "columns of a KV head are not whole groups", [](Tape& tape) {
+    tape.buffers[static_cast<size_t>(FirstOf(tape, OpKind::kAttend).out[1].buffer)].group_size = kWideGroupSize;
+  });
 }
 
 TEST(BuffersAreAsLargeAsTheirRows) {
-  CHECK_EQ(BufferRowBytes({Space::kTokens, false, 576, 0}), 2304u);
-  CHECK_EQ(BufferRowBytes({Space::kTokens, false, 1, 0}), 64u);
-  CHECK_EQ(BufferRowBytes({Space::kTokens, true, 576, 0}), 896u);  // 18 * 48 = 864
+  CHECK_EQ(BufferRowBytes({Space::kTokens, 0, 576, 0}), 2304u);
+  CHECK_EQ(BufferRowBytes({Space::kTokens, 0, 1, 0}), 64u);
+  CHECK_EQ(BufferRowBytes({Space::kTokens, kGroupSize, 576, 0}), 896u);  // 18 * 48 = 864
+  CHECK_EQ(BufferRowBytes({Space::kTokens, kWideGroupSize, 576, 0}), 896u);
   Tape tape;
-  tape.buffers = {{Space::kTokens, false, 16, 0}, {Space::kTokens, false, 16, 128}, {Space::kOutputs, false, 32, 0}};
+  tape.buffers = {{Space::kTokens, 0, 16, 0}, {Space::kTokens, 0, 16, 128}, {Space::kOutputs, 0, 32, 0}};
   CHECK_EQ(tape.ArenaRowBytes(Space::kTokens), 192u);
   CHECK_EQ(tape.ArenaRowBytes(Space::kOutputs), 128u);
 }

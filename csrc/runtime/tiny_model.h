@@ -27,6 +27,7 @@ inline constexpr size_t kTinyPositions = 2048;
 enum class TinyKind {
   kFloats,    // f32 weights, f32 cache, ops apart from one another
   kIntegers,  // 8-bit weights, f16 cache, ops fused and outputs quantised
+  kOwn,       // the same in our own scheme, with wide groups, that no KV head's columns are
 };
 
 class TinyModel {
@@ -41,7 +42,8 @@ class TinyModel {
  private:
   int32_t AddMatrix(size_t columns, size_t depth, float size);
   int32_t AddVector(size_t size, float around, float size_of);
-  Operand AddBuffer(Space space, size_t width, bool quantized = false);
+  size_t GroupSize() const;  // of quantised rows; 0: floats
+  Operand AddBuffer(Space space, size_t width, size_t group_size = 0);
   void AddLayer(uint32_t layer, const Operand& x);
   void AddHead(const Operand& x);
   OpSpec& Add(OpKind kind);

@@ -64,7 +64,7 @@ GroupSpec MakeGroup(CacheType type) {
 }  // namespace
 
 TinyModel::TinyModel(TinyKind kind, uint64_t seed) : kind_(kind), state_(seed) {
-  const bool is_integer = kind == TinyKind::kIntegers;
+  const bool is_integer = kind != TinyKind::kFloats;
   tape_.vocab_size = kTinyVocab;
   tape_.groups.push_back(MakeGroup(is_integer ? CacheType::kF16 : CacheType::kF32));
   tape_.ropes.push_back(MakeRope());
@@ -91,7 +91,9 @@ int32_t TinyModel::AddVector(size_t size, float around, float size_of) {
 }
 
 int32_t TinyModel::AddMatrix(size_t columns, size_t depth, float size) {
-  const Scheme scheme = kind_ == TinyKind::kFloats ? Scheme::kF32 : Scheme::kQ8_0;
+  const Scheme scheme = kind_ == TinyKind::kFloats ? Scheme::kF32
+                        : kind_ == TinyKind::kOwn  ? Scheme::kInt8
+                                                   : Scheme::kQ8_0;
   std::vector<uint8_t> stored(columns * BytesPerStoredRow(scheme, depth));
   if (scheme == Scheme::kF32) {
     for (size_t i = 0; i < columns * depth; ++i) {
@@ -99,12 +101,15 @@ int32_t TinyModel::AddMatrix(size_t columns, size_t depth, float size) {
       std::memcpy(&stored[i * sizeof(float)], &number, sizeof(float));
     }
   } else {
-    constexpr size_t kStoredGroup = 2 + kGroupSize;
+    const size_t scale_bytes = BytesPerStoredRow(scheme, kGroupSize) - kGroupSize;
+    const size_t stored_group = scale_bytes + kGroupSize;
     for (size_t i = 0; i < columns * depth / kGroupSize; ++i) {
       const uint16_t scale = static_cast<uint16_t>(size * 8.0f) == 0 ? 0x1400 : 0x2000;  // 2^-10, 2^-7
-      std::memcpy(&stored[i * kStoredGroup], &scale, sizeof(scale));
+      const float wide_scale = HalfToFloat(scale);
+      std::memcpy(&stored[i * stored_group],
+                  scale_bytes == sizeof(float) ? static_cast<const void*>(&wide_scale) : &scale, scale_bytes);
       for (size_t j = 0; j < kGroupSize; ++j) {
-        stored[i * kStoredGroup + 2 + j] = static_cast<uint8_t>(static_cast<int8_t>(127.0f * NextNumber()));
+        stored[i * stored_group + scale_bytes + j] = static_cast<uint8_t>(static_cast<int8_t>(127.0f * NextNumber()));
       }
     }
   }
@@ -120,10 +125,14 @@ int32_t TinyModel::AddMatrix(size_t columns, size_t depth, float size) {
   return static_cast<int32_t>(tape_.matrices.size()) - 1;
 }
 
-Operand TinyModel::AddBuffer(Space space, size_t width, bool quantized) {
-  BufferSpec spec = {space, quantized, width, tape_.ArenaRowBytes(space)};
+Operand TinyModel::AddBuffer(Space space, size_t width, size_t group_size) {
+  BufferSpec spec = {space, group_size, width, tape_.ArenaRowBytes(space)};
   tape_.buffers.push_back(spec);
   return {static_cast<int32_t>(tape_.buffers.size()) - 1, 0, static_cast<uint32_t>(width)};
+}
+
+size_t TinyModel::GroupSize() const {
+  return kind_ == TinyKind::kFloats ? 0 : kind_ == TinyKind::kOwn ? kWideGroupSize : kGroupSize;
 }
 
 OpSpec& TinyModel::Add(OpKind kind) {
@@ -133,16 +142,19 @@ OpSpec& TinyModel::Add(OpKind kind) {
 }
 
 void TinyModel::AddLayer(uint32_t layer, const Operand& x) {
-  const bool fused = kind_ == TinyKind::kIntegers;
+  const bool fused = kind_ != TinyKind::kFloats;
+  const size_t group_size = GroupSize();
   const int32_t norms[2] = {AddVector(kWidth, 1.0f, 0.2f), AddVector(kWidth, 1.0f, 0.2f)};
   const int32_t bias = AddVector(kHeads * kHeadDim, 0.0f, 0.1f);
-  const Operand normed = AddBuffer(Space::kTokens, kWidth, fused);
+  const Operand normed = AddBuffer(Space::kTokens, kWidth, group_size);
   const Operand qkv = AddBuffer(Space::kTokens, (kHeads + 2 * kKvHeads) * kHeadDim);
   const Operand q = Columns(qkv, 0, kHeads * kHeadDim);
   const Operand k = Columns(qkv, kHeads * kHeadDim, kKvHeads * kHeadDim);
   const Operand v = Columns(qkv, (kHeads + kKvHeads) * kHeadDim, kKvHeads * kHeadDim);
-  const Operand attended = AddBuffer(Space::kTokens, kHeads * kHeadDim, fused);
-  const Operand inner = AddBuffer(Space::kTokens, kInner, fused);
+  const bool is_apart = group_size != 0 && kHeads / kKvHeads * kHeadDim % group_size != 0;
+  const Operand attended = AddBuffer(Space::kTokens, kHeads * kHeadDim, is_apart ? 0 : group_size);
+  const Operand gathered = is_apart ? AddBuffer(Space::kTokens, kHeads * kHeadDim, group_size) : attended;
+  const Operand inner = AddBuffer(Space::kTokens, kInner, group_size);
 
   const auto norm = [&](int32_t weight) {
     OpSpec& op = Add(OpKind::kNorm);
@@ -180,13 +192,17 @@ void TinyModel::AddLayer(uint32_t layer, const Operand& x) {
   }
   OpSpec& attend = cached(OpKind::kAttend);
   attend.in[0] = q;
-  attend.out[fused ? 1 : 0] = attended;
+  attend.out[fused && !is_apart ? 1 : 0] = attended;
   attend.scale = 0.25f;
   if (layer == 1) attend.reach = Reach::kWindow, attend.reach_size = kWindow;
 
+  if (is_apart) {
+    OpSpec& quantize = Add(OpKind::kQuantize);
+    quantize.in[0] = attended, quantize.out[1] = gathered;
+  }
   const int32_t output = AddMatrix(kWidth, attended.width, 0.15f);
   OpSpec& gather = Add(OpKind::kGemm);
-  gather.in[0] = attended;
+  gather.in[0] = gathered;
   gather.matrix[0] = output;
   if (fused) {
     gather.in[1] = gather.out[0] = x;
@@ -222,7 +238,7 @@ void TinyModel::AddLayer(uint32_t layer, const Operand& x) {
 }
 
 void TinyModel::AddHead(const Operand& x) {
-  const bool is_integer = kind_ == TinyKind::kIntegers;
+  const bool is_integer = kind_ != TinyKind::kFloats;
   tape_.first_output_op = tape_.ops.size();
   const Operand selected = AddBuffer(Space::kOutputs, kWidth);
   const Operand logits = AddBuffer(Space::kOutputs, kTinyVocab);
@@ -234,7 +250,7 @@ void TinyModel::AddHead(const Operand& x) {
   norm.parts = 2;
   Operand input = selected;
   if (is_integer) {
-    input = AddBuffer(Space::kOutputs, kWidth, true);
+    input = AddBuffer(Space::kOutputs, kWidth, GroupSize());
     OpSpec& quantize = Add(OpKind::kQuantize);
     quantize.in[0] = selected, quantize.out[1] = input;
   }
@@ -283,8 +299,8 @@ class Run {
     std::iota(positions_.begin(), positions_.end(), 0);
     std::iota(table_.begin(), table_.end(), 0);
     for (const BufferSpec& spec : tape.buffers) {
-      floats_.emplace_back(spec.quantized ? 0 : num_rows_ * spec.width);
-      groups_.emplace_back(spec.quantized ? num_rows_ * spec.width / kGroupSize : 0);
+      floats_.emplace_back(spec.is_quantized() ? 0 : num_rows_ * spec.width);
+      groups_.emplace_back(spec.is_quantized() ? num_rows_ * spec.width / kGroupSize : 0);
     }
   }
 
@@ -305,12 +321,12 @@ class Run {
     return operand.buffer == kNone ? 0 : tape_.buffers[static_cast<size_t>(operand.buffer)].width;
   }
   bool IsQuantized(const Operand& operand) const {
-    return operand.buffer != kNone && tape_.buffers[static_cast<size_t>(operand.buffer)].quantized;
+    return operand.buffer != kNone && tape_.buffers[static_cast<size_t>(operand.buffer)].is_quantized();
   }
   QuantizedRows Quantized(const Operand& operand) {
     if (operand.buffer == kNone) return {};
     const auto index = static_cast<size_t>(operand.buffer);
-    return {groups_[index].data(), operand.width};
+    return {groups_[index].data(), operand.width, tape_.buffers[index].group_size};
   }
   const float* Vector(int32_t index) const {
     return index == kNone ? nullptr : tape_.vectors[static_cast<size_t>(index)].data();
@@ -497,7 +513,7 @@ using plait::testing::TinyKind;
 using plait::testing::TinyModel;
 
 TEST(TheTinyModelsAreSoundAndTellSequencesApart) {
-  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers, TinyKind::kOwn}) {
     const TinyModel model(kind);
     CHECK_EQ(plait::TapeFault(model.tape()), "");
     const Interpreter alone(model, KernelsHere());

@@ -26,7 +26,7 @@ constexpr double kAttendPerUs = 30'000.0;  // multiply-adds
 constexpr double kRowBlockBytes = 256 * 1024.0;
 constexpr uint32_t kLeastRowBlock = 48;
 constexpr uint32_t kMostRowBlock = 192;
-constexpr uint32_t kRowMultiple = 12;  // of every kernel's tile of rows
+constexpr uint32_t kRowMultiple = 24;  // of every kernel's tile of rows
 
 // Numbers of panels that are looked at around what the cost says.
 constexpr uint32_t kMostSteps = 16;
@@ -46,11 +46,12 @@ constexpr double kMergeUs = 0.5;
 uint32_t DivideUp(uint32_t count, uint32_t by) { return (count + by - 1) / by; }
 
 // Rows of a block, so that there are as few blocks as possible, about equally large, and of whole tiles where that
-// leaves them within the most.
+// leaves them within the most, and the last one no remainder.
 uint32_t EvenBlock(uint32_t num_rows, uint32_t most_rows) {
   const uint32_t even = DivideUp(num_rows, DivideUp(num_rows, most_rows));
   const uint32_t tiles = DivideUp(even, kRowMultiple) * kRowMultiple;
-  return std::min(num_rows, tiles <= most_rows ? tiles : even);
+  const bool is_even = (num_rows - 1) % tiles + 1 >= tiles / 2;
+  return std::min(num_rows, tiles <= most_rows && is_even ? tiles : even);
 }
 
 // Of a unit, in panels; `claim`: what it costs to begin one.
@@ -102,6 +103,7 @@ double MultiplyAddsPerUs(Scheme scheme, bool is_wide) {
     case Scheme::kQ5_1:
     case Scheme::kQ5_K:
     case Scheme::kQ6_K:
+    case Scheme::kInt8:
       return 50'000.0;
     case Scheme::kQ4_0:
     case Scheme::kQ4_1:

@@ -7,7 +7,7 @@ Everything it makes is returned; nothing is kept here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,7 @@ from plait.model.cache_layout import CacheLayout, plan_layout, token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.config import ModelConfig, config_from_gguf
 from plait.model.families import build_program
+from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
 from plait.text.bpe import tokenizer_from_gguf
 from plait.text.chat import ChatTemplate, chat_template_from_gguf
@@ -158,7 +159,24 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
     except ModelError as error:
         raise ModelError(f"{found.path}: {error}") from error
     weights = load_gguf_weights(file, expected_weights(program), found.sha256, rope_factors_used=factors is not None)
+    if options.quantize != "none":
+        config, program, weights = quantized(options.quantize, config, program, weights)
     return LoadedModel(found.name, config, program, weights, tokenizer, template)
+
+
+def quantized(
+    kind: str, config: ModelConfig, program: Program, weights: WeightTable
+) -> tuple[ModelConfig, Program, WeightTable]:
+    """The same model with weights that are rounded as they are read. A head that is the embedding table becomes a
+    matrix of its own, because tokens are looked up in the file's numbers.
+    """
+    own = replace(config, tied_embeddings=False)
+    untied = build_program(own)
+    # Products stand in the same order in both programs.
+    sources = [op.weight for op in program.ops if isinstance(op, Linear)]
+    names = [op.weight for op in untied.ops if isinstance(op, Linear)]
+    matrices = dict(zip(names, sources, strict=True))
+    return own, untied, weights.rounded(kind, matrices, head=names[-1])
 
 
 def start_engine(
@@ -179,7 +197,7 @@ def start_engine(
     inbox = Inbox()
     client = AsyncClient(
         ModelInfo(
-            model.name, vocab_size, sizes.max_model_tokens, info.fingerprint, info.bit_exact, model.weights.sha256
+            model.name, vocab_size, sizes.max_model_tokens, info.fingerprint, info.bit_exact, model.weights.identity
         ),
         inbox,
     )

@@ -55,13 +55,15 @@ class TinyModel:
         )
 
 
-def tiny_model(visibility: tuple[Visibility, ...] = (CAUSAL, CAUSAL), seed: int = 1) -> TinyModel:
-    """Hidden width 32, 4 heads on 2 KV heads, biases on q, k and v, an untied head."""
+def tiny_model(
+    visibility: tuple[Visibility, ...] = (CAUSAL, CAUSAL), seed: int = 1, hidden: int = 32, ffn_hidden: int = 48
+) -> TinyModel:
+    """Hidden width 32 if nothing else is said, 4 heads on 2 KV heads, biases on q, k and v, an untied head."""
     config = ModelConfig(
         family="llama",
         num_layers=len(visibility),
-        hidden=32,
-        ffn_hidden=48,
+        hidden=hidden,
+        ffn_hidden=ffn_hidden,
         num_heads=4,
         num_kv_heads=2,
         head_dim=8,

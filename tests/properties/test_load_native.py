@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("plait._native", reason="needs the native runtime, and that a C++ compiler")
 
-from tests.conformance.models import VOCAB_SIZE
+from tests.conformance.models import VOCAB_SIZE, tiny_model
 from tests.conformance.native_rooms import Treatment
 from tests.conformance.serving import Answer, AnswerKey, Served, Serving, Setup, alone, compare
 from tests.properties import test_load_model as real
@@ -26,6 +26,7 @@ from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.model.config import config_from_gguf
 from plait.model.families import build_program
+from plait.model.ops import Linear
 from plait.model.program import expected_weights
 from plait.weights.gguf import read_gguf
 from plait.weights.names import load_gguf_weights
@@ -95,6 +96,24 @@ def test_answers_are_the_same_however_work_is_cut(tiny_answers: Answers) -> None
 def test_answers_are_the_same_with_every_instruction_set(tiny_answers: Answers, target: str) -> None:
     serving = serve_tiny(Setup(max_step_tokens=64, make_room=Treatment(target=target)))
     check_bits(dict(tiny.of_requests(serving)), tiny_answers)
+
+
+def test_answers_of_weights_rounded_at_load_are_the_same_under_every_load() -> None:
+    """Rows end within a group of 128 numbers, so that work is also cut where a group is shorter."""
+    model = tiny_model(hidden=160, ffn_hidden=288)
+    products = {op.weight: op.weight for op in model.program.ops if isinstance(op, Linear)}
+    weights = model.table().rounded("int8", products, head="head")
+    served = replace(tiny.SERVED, program=model.program, weights=weights)
+    quiet = Serving(served, Setup(max_step_tokens=512, make_room=QUIET))
+    expected = alone(quiet, [*tiny.REQUESTS, *tiny.GROWING])
+    quiet.close()
+    for place, target in enumerate(_native.targets()):
+        for budget in BUDGETS:
+            treatment = Treatment(threads=2, meddling_seed=place, blocking_seed=budget, target=target)
+            serving = Serving(served, Setup(max_step_tokens=budget, enable_prefix=budget == 64, make_room=treatment))
+            serving.serve([*tiny.REQUESTS, tiny.NOISE], aborted={tiny.NOISE.id: 40})
+            serving.close()
+            check_bits(dict(tiny.of_requests(serving)), expected)
 
 
 @pytest.mark.parametrize("budget", [7, 64])

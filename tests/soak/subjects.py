@@ -21,13 +21,13 @@ from plait.model.ops import Activation
 from plait.model.program import Program, expected_weights
 from plait.model.rope import RopeSpec
 from plait.model.visibility import CAUSAL, Visibility, chunk, window
-from plait.weights.formats import BF16, F16, F32, Q4_0, Q4_1, Q8_0, Bytes, WeightFormat
+from plait.weights.formats import BF16, F16, F32, INT8, Q4_0, Q4_1, Q8_0, Bytes, WeightFormat
 from plait.weights.gguf import read_gguf
 from plait.weights.names import load_gguf_weights
 from plait.weights.table import WeightTable
 from plait.weights.tensor import Tensor
 
-MATRIX_FORMATS = (F32, F16, BF16, Q8_0, Q4_0, Q4_1)
+MATRIX_FORMATS = (F32, F16, BF16, Q8_0, Q4_0, Q4_1, INT8)
 LARGEST_MEMORY = 1 << 40
 
 
@@ -133,7 +133,11 @@ def _tensor(name: str, shape: tuple[int, ...], stored_as: WeightFormat, random: 
         noise *= 0.3
     elif name != "embed":
         noise *= (3.0 if name == "head" else 1.5) / math.sqrt(row)
-    return Tensor(name, shape, stored_as, _encode(noise.astype(np.float32), stored_as))
+    weights = noise.astype(np.float32)
+    if stored_as is INT8:
+        # No file has it: it is rounded when it is read.
+        return Tensor(name, shape, INT8, weights.view(np.uint8), rounded_from=F32)
+    return Tensor(name, shape, stored_as, _encode(weights, stored_as))
 
 
 def _encode(weights: np.ndarray[tuple[int, int], np.dtype[np.float32]], stored_as: WeightFormat) -> Bytes:

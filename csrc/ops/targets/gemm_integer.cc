@@ -292,6 +292,8 @@ void IntegerGemm(const GemmCall& call) {
       return MultiplyAll<Scheme::kQ5_K>(call);
     case Scheme::kQ6_K:
       return MultiplyAll<Scheme::kQ6_K>(call);
+    case Scheme::kInt8:
+      return WideGemm(call);
     default:
       return MultiplyAll<Scheme::kQ8_0>(call);
   }

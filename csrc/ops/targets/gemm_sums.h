@@ -75,10 +75,10 @@ constexpr int Log2(int32_t number) {
   return exponent;
 }
 
-// Minus the zero of the weights times the sum of a span's values.
+// Minus the zero of the weights times the sum of a span's values. That of a wide group is no business of its parts.
 template <Scheme kScheme, size_t kSpan>
 PLAIT_INLINE int32_t ZeroPart(const QuantizedGroup& group) {
-  if constexpr (ZeroCode(kScheme) == 0) return 0;
+  if constexpr (ZeroCode(kScheme) == 0 || IsWide(kScheme)) return 0;
   const int32_t sum = NumSpans(kScheme) == 1 ? group.sum : kSpan == 0 ? group.first_sum : group.sum - group.first_sum;
   return sum / (-kSumFactor / (ZeroCode(kScheme) == 0 ? 1 : ZeroCode(kScheme)));
 }

@@ -132,9 +132,10 @@ PLAIT_INLINE void StoreTile(const GemmCall& call, size_t first_row, size_t first
   }
 }
 
-// The kernels of gemm_float.cc and gemm_integer.cc.
+// The kernels of gemm_float.cc, gemm_integer.cc and, for our own scheme, gemm_wide.cc.
 void FloatGemm(const GemmCall& call);
 void IntegerGemm(const GemmCall& call);
+void WideGemm(const GemmCall& call);
 
 }  // namespace plait::PLAIT_TARGET
 

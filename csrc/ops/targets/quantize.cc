@@ -11,11 +11,12 @@ namespace plait::PLAIT_TARGET {
 
 void QuantizeColumns(const float* x, size_t stride, size_t num_rows, size_t first_column, size_t num_columns,
                      QuantizedRows to) {
-  const size_t first = first_column / kGroupSize;
-  const size_t last = first + num_columns / kGroupSize;
+  const size_t end = first_column + num_columns;
   for (size_t r = 0; r < num_rows; ++r) {
-    for (size_t g = first; g < last; ++g) {
-      QuantizeGroup(x + r * stride + g * kGroupSize, to.groups[r * to.groups_per_row() + g]);
+    QuantizedGroup* groups = to.groups + r * to.groups_per_row();
+    for (size_t k = first_column; k < end; k += to.group_size) {
+      const size_t count = to.group_size < end - k ? to.group_size : end - k;
+      QuantizeGroups(x + r * stride + k, count, groups + k / kGroupSize, to.group_size);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Quantisation of one group of activations or one vector, for whoever has the floats at hand.
+// Quantisation of one group of activations, narrow or wide, or one vector, for whoever has the floats at hand.
 //
 // Owns the rule, docs/adr/0006-number-schemes.md: scale = max|x| / 127, values = x * (127 / max|x|) rounded to nearest
 // with ties to even. Groups whose largest magnitude is below 2^-100 are zero, with scale zero; groups with an infinity
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "formats/mixing.h"
 #include "formats/scheme.h"
 #include "ops/targets/math_lanes.h"
 #include "ops/targets/simd.h"
@@ -150,6 +151,101 @@ PLAIT_INLINE float RoundToInt8(const float* x, size_t count, int8_t* values) {
     StoreFirstBytes(RoundToInt(Mul(some, factor)), left, values + i);
   }
   return is_some ? max / 127.0f : is_finite ? 0.0f : __builtin_nanf("");
+}
+
+template <size_t kDistance, size_t kCount>
+PLAIT_INLINE void MixNeighbours(F32 (&sixteens)[kCount]) {
+#pragma GCC unroll 8
+  for (size_t block = 0; block < kCount; block += 2 * kDistance) {
+#pragma GCC unroll 8
+    for (size_t i = block; i < block + kDistance; ++i) {
+      const F32 a = sixteens[i], b = sixteens[i + kDistance];
+      sixteens[i] = Add(a, b);
+      sixteens[i + kDistance] = Sub(a, b);
+    }
+  }
+}
+
+// The first and the last eight of a sixteen, which lie in one register or in two halves of it.
+PLAIT_INLINE void MixHalves(const float* x, float* mixed) {
+#if defined(__AVX512F__)
+  const __m512 both = _mm512_loadu_ps(x);
+  const __m512 signs = _mm512_setr_ps(1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1);
+  _mm512_storeu_ps(mixed, _mm512_fmadd_ps(both, signs, _mm512_shuffle_f32x4(both, both, 0x4e)));
+#else
+  for (size_t i = 0; i < 8; i += kLanes) {
+    const F32 a = Load(x + i), b = Load(x + 8 + i);
+    Store(mixed + i, Add(a, b));
+    Store(mixed + 8 + i, Sub(a, b));
+  }
+#endif
+}
+
+// A wide group, mixed as formats/mixing.h says.
+template <size_t kParts>
+PLAIT_INLINE void MixGroup(const float* x, float* mixed) {
+  constexpr size_t kSixteens = 2 * kParts;
+  constexpr size_t kBlock = MixedNumbers(kParts * kGroupSize);
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kSixteens; ++i) MixHalves(x + 16 * i, mixed + 16 * i);
+  for (size_t lane = 0; lane < 16; lane += kLanes) {
+    F32 sixteens[kSixteens];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kSixteens; ++i) sixteens[i] = Load(mixed + 16 * i + lane);
+    MixNeighbours<1>(sixteens);
+    if constexpr (kBlock >= 64) MixNeighbours<2>(sixteens);
+    if constexpr (kBlock >= 128) MixNeighbours<4>(sixteens);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kSixteens; ++i) Store(mixed + 16 * i + lane, sixteens[i]);
+  }
+}
+
+// Quantises x[0 .. 32 * parts), which share a scale: a wide group.
+PLAIT_INLINE void QuantizeWideGroup(const float* unmixed, size_t parts, QuantizedGroup* to) {
+  float x[kWideGroupSize];
+  static_assert(kGroupsPerWide == 4);
+  if (parts == 4) {
+    MixGroup<4>(unmixed, x);
+  } else if (parts == 3) {
+    MixGroup<3>(unmixed, x);
+  } else if (parts == 2) {
+    MixGroup<2>(unmixed, x);
+  } else {
+    MixGroup<1>(unmixed, x);
+  }
+  int32_t bits = 0;
+  for (size_t p = 0; p < parts; ++p) {
+    const int32_t of_part = LargestMagnitudeBits(x + p * kGroupSize);
+    bits = of_part > bits ? of_part : bits;
+  }
+  float scale = bits >= kInfinityBits ? __builtin_nanf("") : 0.0f;
+  int32_t sum = 0;
+  if (bits >= kLeastMaximumBits && bits < kInfinityBits) {
+    const float largest = FloatOf(static_cast<uint32_t>(bits));
+    const float factor = 127.0f / largest;
+    scale = largest / 127.0f;
+    for (size_t p = 0; p < parts; ++p) {
+      const int32_t both = RoundGroup(x + p * kGroupSize, factor, to[p].values);
+      sum += (both + (both & 0x8000) * 2) >> 16;
+    }
+  } else {
+    for (size_t p = 0; p < parts; ++p) {
+      for (size_t i = 0; i < kGroupSize; ++i) to[p].values[i] = 0;
+    }
+  }
+  const float total = static_cast<float>(sum) * scale;
+  for (size_t p = 0; p < parts; ++p) {
+    to[p].scale = scale;
+    to[p].total = total;
+    to[p].sum = sum * kSumFactor;
+    to[p].first_sum = 0;
+  }
+}
+
+// Quantises x[0 .. count): one group, or, where groups are wide, what there is of one at the end of a row.
+PLAIT_INLINE void QuantizeGroups(const float* x, size_t count, QuantizedGroup* to, size_t group_size) {
+  if (group_size == kGroupSize) return QuantizeGroup(x, *to);
+  QuantizeWideGroup(x, count / kGroupSize, to);
 }
 
 }  // namespace plait::PLAIT_TARGET

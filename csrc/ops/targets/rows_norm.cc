@@ -64,19 +64,20 @@ PLAIT_INLINE Moments MomentsOf(const float* x, size_t count, float eps) {
 
 // Columns on their way into 8 bits; they come in any pieces, and leave in groups.
 struct GroupBuffer {
-  float values[kGroupSize + kLanes];
+  float values[kWideGroupSize + kLanes];
   size_t filled = 0;
   size_t column = 0;  // of values[0]
 };
 
 void Pass(const NormCall& call, size_t row, GroupBuffer* buffer) {
-  if (buffer->filled < kGroupSize) return;
+  // The last group of a row may be shorter.
+  const size_t count = Smaller(call.quantized.group_size, call.quantized.depth - buffer->column);
+  if (buffer->filled < count) return;
   const QuantizedRows to = call.quantized.from_row(row);
-  const size_t group = buffer->column / kGroupSize;
-  QuantizeGroup(buffer->values, to.groups[group]);
-  buffer->filled -= kGroupSize;
-  buffer->column += kGroupSize;
-  for (size_t i = 0; i < buffer->filled; ++i) buffer->values[i] = buffer->values[kGroupSize + i];
+  QuantizeGroups(buffer->values, count, to.groups + buffer->column / kGroupSize, to.group_size);
+  buffer->filled -= count;
+  buffer->column += count;
+  for (size_t i = 0; i < buffer->filled; ++i) buffer->values[i] = buffer->values[count + i];
 }
 
 // One part of a row: where it is read and written, and its own weights.
@@ -122,9 +123,9 @@ PLAIT_INLINE void NormPart(const NormCall& call, size_t row, const Part& part, G
         F32 v = scaled(Load(part.x + c + i));
         if constexpr (kIsWeighted) v = weighted(v, Load(part.weight + c + i));
         if (part.y != nullptr) Store(part.y + c + i, v);
-        Store(buffer->values + i, v);
+        Store(buffer->values + buffer->filled + i, v);
       }
-      buffer->filled = kGroupSize;
+      buffer->filled += kGroupSize;
       Pass(call, row, buffer);
     }
   }

@@ -57,6 +57,12 @@ class EngineOptions:
     dtype: str = option(
         "auto", parse_text, "numbers of the weights; auto: as in the file, f32: the most exact", choices=("auto", "f32")
     )
+    quantize: str = option(
+        "none",
+        parse_text,
+        "round the weights of products when the model is loaded; none: as in the file",
+        choices=("none", "int8", "int4"),
+    )
     kv_cache_dtype: str = option(
         "auto",
         parse_text,

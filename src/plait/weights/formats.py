@@ -33,11 +33,13 @@ class WeightFormat:
     block_bytes: int
     unpack: Callable[[Bytes, Floats], None]
     """Writes blocks [n, block_bytes] as floats into [n, block_weights]."""
+    repeated_bytes: int = 0
+    """Of `block_bytes`: what other blocks hold as well and memory keeps once."""
 
     @property
     def bits_per_weight(self) -> float:
         """Bits that one weight costs in memory, its part of scales and minima included."""
-        return 8 * self.block_bytes / self.block_weights
+        return 8 * (self.block_bytes - self.repeated_bytes) / self.block_weights
 
     def bytes_of(self, num_weights: int) -> int:
         """Bytes of `num_weights` neighbouring weights of one row, which must be whole blocks."""
@@ -168,6 +170,11 @@ def _unpack_q6_k(blocks: Bytes, floats: Floats) -> None:
     sixteens *= (d * blocks[:, 192:208].view(np.int8))[:, :, None]
 
 
+def _unpack_int8(blocks: Bytes, floats: Floats) -> None:
+    """float scale | 32 int8: number = scale * q. Four blocks of a row share the scale; `rounding.py` has the rest."""
+    np.multiply(blocks[:, 4:].view(np.int8), blocks[:, 0:4].view("<f4"), out=floats)
+
+
 F32: Final = WeightFormat("F32", block_weights=1, block_bytes=4, unpack=_unpack_f32)
 F16: Final = WeightFormat("F16", block_weights=1, block_bytes=2, unpack=_unpack_f16)
 BF16: Final = WeightFormat("BF16", block_weights=1, block_bytes=2, unpack=_unpack_bf16)
@@ -179,5 +186,7 @@ Q5_1: Final = WeightFormat("Q5_1", block_weights=32, block_bytes=24, unpack=_unp
 Q4_K: Final = WeightFormat("Q4_K", block_weights=256, block_bytes=144, unpack=_unpack_q4_k)
 Q5_K: Final = WeightFormat("Q5_K", block_weights=256, block_bytes=176, unpack=_unpack_q5_k)
 Q6_K: Final = WeightFormat("Q6_K", block_weights=256, block_bytes=210, unpack=_unpack_q6_k)
+INT8: Final = WeightFormat("INT8", block_weights=32, block_bytes=36, unpack=_unpack_int8, repeated_bytes=3)
+"""Our own: no file has it, weights are rounded to it when a model is loaded."""
 
 ALL_FORMATS: Final[tuple[WeightFormat, ...]] = (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K)

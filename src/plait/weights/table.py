@@ -7,21 +7,28 @@ Invariant: iteration order is the order given at construction, and nothing is re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from plait.core.errors import ModelError
 from plait.weights.checksum import file_sha256
+from plait.weights.formats import INT8, Q4_1, WeightFormat
 from plait.weights.tensor import Tensor
 
 
 class WeightTable(Mapping[str, Tensor]):
     """What `Executor.load` takes its weights from. `source` is the file, for messages and for the fingerprint."""
 
-    __slots__ = ("_sha256", "_tensors", "source", "total_bytes")
+    __slots__ = ("_sha256", "_tensors", "quantized", "source", "total_bytes")
 
-    def __init__(self, tensors: Mapping[str, Tensor], source: Path, sha256: str | None = None) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Tensor], source: Path, sha256: str | None = None, quantized: str = ""
+    ) -> None:
         self._tensors = dict(tensors)
         self._sha256 = sha256
         self.source = source
+        self.quantized = quantized
+        """What the file's weights were rounded to, `int8` or `int4`; empty: they are the file's."""
         self.total_bytes = sum(tensor.num_bytes for tensor in self._tensors.values())
         """Bytes of all tensors in their formats; a tied head is counted once because it is one tensor."""
 
@@ -40,3 +47,36 @@ class WeightTable(Mapping[str, Tensor]):
         if self._sha256 is None:
             self._sha256 = file_sha256(self.source)
         return self._sha256
+
+    @property
+    def identity(self) -> str:
+        """What these numbers are: the file's sha256, and what they were rounded to."""
+        return f"{self.sha256}+{self.quantized}" if self.quantized else self.sha256
+
+    @property
+    def short_identity(self) -> str:
+        """For fingerprints."""
+        return f"{self.sha256[:16]}+{self.quantized}" if self.quantized else self.sha256[:16]
+
+    def rounded(self, quantized: str, matrices: Mapping[str, str], head: str) -> WeightTable:
+        """The same with the weights of products rounded: `matrices` says what each is made from, which for a head that
+        is the embedding table is another name. With `int4` the head is kept in 8 bits, as it decides between tokens.
+        """
+        made = {
+            name: _rounded(name, self[source], INT8 if quantized == "int8" or name == head else Q4_1)
+            for name, source in matrices.items()
+        }
+        return WeightTable({**self._tensors, **made}, self.source, self._sha256, quantized)
+
+
+def _rounded(name: str, tensor: Tensor, to: WeightFormat) -> Tensor:
+    if to is Q4_1 and tensor.format.bits_per_weight <= to.bits_per_weight:
+        # As small already: another rounding would only lose.
+        return replace(tensor, name=name)
+    width = tensor.num_weights // tensor.num_rows
+    if width % to.block_weights:
+        raise ModelError(
+            f"weight {name} has rows of {width} numbers, which are not whole groups of {to.block_weights}; "
+            "leave out --quantize"
+        )
+    return replace(tensor, name=name, format=to, rounded_from=tensor.format)

@@ -115,7 +115,7 @@ def test_a_program_in_chunks_is_its_definition_over_the_whole_text(name: str, he
 # Weight formats
 
 
-def decoder(width: int = WIDTH, ffn_width: int = 96) -> Program:
+def decoder(width: int = WIDTH, ffn_width: int = 96, head: str = "embed") -> Program:
     """Two layers as a llama has them, wide enough for groups of 32."""
     b = ProgramBuilder("decoder")
     group = b.kv_group("full", 2, 1, 32)
@@ -124,7 +124,7 @@ def decoder(width: int = WIDTH, ffn_width: int = 96) -> Program:
     x = b.embed("embed", VOCAB_SIZE, width)
     for layer in range(2):
         x = _layer(b, x, f"layers.{layer}", group, layer, spec, (width, ffn_width))
-    b.sample(b.linear(b.norm(b.select(x), "final_norm", 1e-5), "embed", VOCAB_SIZE))
+    b.sample(b.linear(b.norm(b.select(x), "final_norm", 1e-5), head, VOCAB_SIZE))
     return b.finish()
 
 
@@ -260,6 +260,39 @@ def test_bits_do_not_depend_on_chunks_blocks_of_work_or_instructions(cache_type:
             assert np.array_equal(given.view(np.uint32), expected.view(np.uint32)), (target, seed)
 
 
+WIDTHS = ((160, 288), (256, 416), (64, 96))
+"""Rows that end within one of INT8's groups, heads that are whole groups, and rows that are less than one."""
+
+
+def rounded_table(program: Program) -> WeightTable:
+    names = {name: name for name, spec in program.weights.items() if len(spec.shape) == 2 and name != "embed"}
+    return table_in(program, formats.F16).rounded("int8", names, head="head")
+
+
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+def test_rounded_at_load_it_gives_nearly_what_the_same_rounded_weights_give(widths: tuple[int, int]) -> None:
+    program = decoder(*widths, head="head")
+    table = rounded_table(program)
+    exact = scored(program, dequantized(table))
+    given = scored(program, table)
+    assert 0 < np.abs(given - exact).max() <= EIGHT_BITS * np.abs(exact).max()
+    assert np.array_equal(scored(program, table, dtype=WeightDtype.F32), exact)
+
+
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+@pytest.mark.parametrize("cache_type", [CacheType.F16, CacheType.INT8])
+def test_bits_of_rounded_weights_do_not_depend_on_the_load_either(
+    cache_type: CacheType, widths: tuple[int, int]
+) -> None:
+    program = decoder(*widths, head="head")
+    table = rounded_table(program)
+    expected = scored(program, table, cache_type=cache_type)
+    for target in _native.targets():
+        for seed, cuts in ((0, (0, 11)), (3, (0, 1, 2, 3, 11)), (9, odd.CUTS), (12, odd.CUTS)):
+            given = scored(program, table, cuts, cache_type, target=target, blocking_seed=seed)
+            assert np.array_equal(given.view(np.uint32), expected.view(np.uint32)), (target, seed)
+
+
 @pytest.mark.parametrize(
     ("cache_type", "bound"), [(CacheType.F16, 2e-3), (CacheType.BF16, 1e-2), (CacheType.INT8, 2e-2)]
 )
@@ -290,7 +323,7 @@ def test_it_promises_bits_and_names_its_numbers(executor: NativeExecutor) -> Non
     info = executor.info
     assert info.bit_exact
     assert info.share_units == 2
-    assert info.formats == tuple(known.name.lower() for known in formats.ALL_FORMATS)
+    assert info.formats == tuple(known.name.lower() for known in (*formats.ALL_FORMATS, formats.INT8))
     assert info.fingerprint.startswith("native-")
     assert "-q8_0-kvf32-t256-rope" in info.fingerprint
     assert info.fingerprint.endswith("-" + "0" * 16)
@@ -522,8 +555,8 @@ def test_panels_take_what_belongs_to_them_and_nothing_else() -> None:
         _native.Panels([(tape.Scheme.Q4_1, 4, 33)])
     with pytest.raises(ValueError, match="depth is 288 but must be a multiple of 256"):
         _native.Panels([(tape.Scheme.Q5_K, 4, 288)])
-    with pytest.raises(ValueError, match="scheme is 11 but must be between 0 and 10"):
-        _native.Panels([(11, 4, 32)])
+    with pytest.raises(ValueError, match="scheme is 12 but must be between 0 and 11"):
+        _native.Panels([(12, 4, 32)])
 
 
 def test_a_record_of_more_events_than_memory_could_hold_is_refused() -> None:

@@ -363,5 +363,5 @@ def test_nothing_is_submitted_before_a_model_is_there_and_a_model_is_loaded_once
 
 def test_the_fingerprint_names_the_numbers_and_the_model() -> None:
     info = rig().executor.info
-    assert info.fingerprint == fingerprint("0" * 64)
+    assert info.fingerprint == fingerprint("0" * 16)
     assert not info.bit_exact

@@ -14,8 +14,8 @@ from numpy.lib.introspect import opt_func_info
 from plait.exec.reference import fingerprint as parts
 from plait.exec.reference.fingerprint import fingerprint
 
-SHA256 = "0123456789abcdef" * 4
-PRINT = f"from plait.exec.reference.fingerprint import fingerprint; print(fingerprint({SHA256!r}))"
+WEIGHTS = "0123456789abcdef"
+PRINT = f"from plait.exec.reference.fingerprint import fingerprint; print(fingerprint({WEIGHTS!r}))"
 
 
 def elsewhere(**environment: str) -> str:
@@ -26,7 +26,7 @@ def elsewhere(**environment: str) -> str:
 
 
 def test_it_names_the_revision_the_numbers_numpy_the_blas_and_the_model() -> None:
-    found = fingerprint(SHA256)
+    found = fingerprint(WEIGHTS)
     assert re.fullmatch(r"[A-Za-z0-9._+-]+", found)
     assert found.startswith(f"reference-{parts.plait_version()}-r{parts.NUMERICS}-f32-numpy{np.__version__}-")
     assert found.endswith("-0123456789abcdef")
@@ -35,23 +35,24 @@ def test_it_names_the_revision_the_numbers_numpy_the_blas_and_the_model() -> Non
 
 
 def test_the_same_machine_gives_the_same_one_to_every_process() -> None:
-    assert elsewhere() == fingerprint(SHA256)
+    assert elsewhere() == fingerprint(WEIGHTS)
 
 
-def test_another_model_has_another_one() -> None:
-    assert fingerprint("f" * 64) != fingerprint(SHA256)
+def test_another_model_and_the_same_rounded_have_another_one() -> None:
+    assert fingerprint("f" * 16) != fingerprint(WEIGHTS)
+    assert fingerprint(f"{WEIGHTS}+int8").endswith(f"-{WEIGHTS}+int8")
 
 
 def test_our_own_arithmetic_has_a_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fingerprint(SHA256)
+    before = fingerprint(WEIGHTS)
     monkeypatch.setattr(parts, "NUMERICS", parts.NUMERICS + 1)
-    assert fingerprint(SHA256) != before
+    assert fingerprint(WEIGHTS) != before
 
 
 @pytest.mark.skipif("openblas" not in parts.blas(), reason="only OpenBLAS can be told which kernels to use")
 def test_other_kernels_of_the_blas_give_another_one() -> None:
     kernels = "Prescott" if "x86" in parts.simd() else "ARMV8"
-    assert elsewhere(OPENBLAS_CORETYPE=kernels) != fingerprint(SHA256)
+    assert elsewhere(OPENBLAS_CORETYPE=kernels) != fingerprint(WEIGHTS)
 
 
 def test_other_instructions_in_numpy_give_another_one() -> None:
@@ -60,7 +61,7 @@ def test_other_instructions_in_numpy_give_another_one() -> None:
         pytest.skip("NumPy uses nothing here that it could do without")
     chosen = parts.simd().split("+")[0].upper()
     found = elsewhere(NPY_DISABLE_CPU_FEATURES=chosen)
-    assert found != fingerprint(SHA256)
+    assert found != fingerprint(WEIGHTS)
     assert chosen.lower() not in found
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from plait.core.errors import InvariantError, ModelError
 from plait.exec.native import tape
 from plait.exec.native.fusion import AddedProduct, Fused, GatedProducts, Plain, Projections, RotatedWrite
-from plait.exec.native.tape import GROUP_SIZE, NONE, Indices, OpKind, OpSpec, RopeUse, RowSpace, Scheme
+from plait.exec.native.tape import NONE, Indices, OpKind, OpSpec, RopeUse, RowSpace, Scheme
 from plait.exec.native.uses import Uses
 from plait.model.ops import (
     Act,
@@ -50,14 +50,16 @@ _SPACES: Mapping[Space, RowSpace] = {Space.TOKENS: RowSpace.TOKENS, Space.OUTPUT
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """`spec` has no operands yet. `outputs` are float values; `quantized` is the value that is made in 8 bits."""
+    """`spec` has no operands yet. `outputs` are float values; `quantized` is the value that is made in 8 bits, and how
+    many of its numbers share a scale.
+    """
 
     spec: OpSpec
     inputs: tuple[ValueId, ...]
     outputs: tuple[ValueId, ...] = ()
-    quantized: ValueId | None = None
-    reads_quantized: bool = False
-    """The first input is read in 8 bits."""
+    quantized: tuple[ValueId, int] | None = None
+    reads: int = 0
+    """The first input is read in 8 bits, so many of which share a scale; 0: in floats."""
     reuses: int | None = None
     """The input whose bytes the first output may take over, if nobody reads it afterwards."""
 
@@ -109,37 +111,37 @@ def quantize(drafts: Sequence[Draft], uses: Uses) -> list[Draft]:
     """The same with every value that a product reads in 8 bits made so: by the op that makes the value where that can,
     else by an op of its own before the first reader.
     """
-    wanted = dict.fromkeys(one.inputs[0] for one in drafts if one.reads_quantized)
-    as_floats = {uses.root(value) for one in drafts for value in one.inputs[one.reads_quantized :]}
-    made: set[ValueId] = set()
+    wanted: dict[tuple[ValueId, int], None] = dict.fromkeys((one.inputs[0], one.reads) for one in drafts if one.reads)
+    as_floats = {uses.root(value) for one in drafts for value in one.inputs[1 if one.reads else 0 :]}
+    made: set[tuple[ValueId, int]] = set()
     result: list[Draft] = []
     for one in drafts:
-        value = one.inputs[0] if one.reads_quantized else None
-        if value is not None and value not in made:
-            made.add(value)
+        if one.reads and (read := (one.inputs[0], one.reads)) not in made:
+            made.add(read)
             spec = OpSpec(OpKind.QUANTIZE, one.spec.space, span=one.spec.span)
-            result.append(Draft(spec, (value,), quantized=value))
-        output = one.outputs[0] if one.outputs else None
-        if output is not None and output in wanted and _can_quantize(one.spec):
-            made.add(output)
-            # A float copy is kept for whoever wants floats: another op, or a view that is quantised on its own.
-            views = any(uses.is_view(other) and uses.root(other) == output for other in wanted)
-            floats = one.outputs if output in as_floats or views else ()
-            result.append(replace(one, outputs=floats, quantized=output))
+            result.append(Draft(spec, (one.inputs[0],), quantized=read))
+        forms = [key for key in wanted if one.outputs and key[0] == one.outputs[0]]
+        if forms and _can_quantize(one.spec, forms[0][1]):
+            made.add(forms[0])
+            output = one.outputs[0]
+            # A float copy is kept for whoever wants floats: another op, or what is quantised on its own: a view, or
+            # the same numbers in groups of another size.
+            views = any(uses.is_view(other) and uses.root(other) == output for other, _ in wanted)
+            floats = one.outputs if output in as_floats or views or len(forms) > 1 else ()
+            result.append(replace(one, outputs=floats, quantized=forms[0]))
         else:
             result.append(one)
     return result
 
 
-def _can_quantize(spec: OpSpec) -> bool:
+def _can_quantize(spec: OpSpec, group_size: int) -> bool:
     if spec.kind is OpKind.ATTEND:
         # A unit is the heads of one KV head: it can quantise what it made if that is whole groups.
-        return spec.heads // spec.kv_heads * spec.head_dim_v % GROUP_SIZE == 0
+        return spec.heads // spec.kv_heads * spec.head_dim_v % group_size == 0
     return spec.kind in (OpKind.NORM, OpKind.GEMM_GLU, OpKind.GLU)
 
 
 def _products(linears: Sequence[Linear], numbers: Numbering) -> Draft:
-    integer = [numbers.schemes[linear.weight].is_integer for linear in linears]
     first, second, third = ([linear.out_scale for linear in linears] + [1.0, 1.0])[:3]
     spec = OpSpec(
         OpKind.GEMM,
@@ -149,7 +151,7 @@ def _products(linears: Sequence[Linear], numbers: Numbering) -> Draft:
         out_scale=(first, second, third),
     )
     outputs = tuple(linear.output for linear in linears)
-    return Draft(spec, linears[0].inputs, outputs, reads_quantized=integer[0])
+    return Draft(spec, linears[0].inputs, outputs, reads=numbers.schemes[linears[0].weight].row_group)
 
 
 def _rotated_write(q: Rope, k: Rope, write: CacheWrite, uses: Uses, numbers: Numbering) -> Draft:

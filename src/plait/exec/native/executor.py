@@ -124,7 +124,7 @@ class NativeExecutor:
         schemes = schemes_of(program, weights, self._config.dtype)
         tape = lower(program, schemes)
         codes = [CACHE_CODES[placed.cache_type] for placed in layout.groups]
-        self._fingerprint = fingerprint(weights.sha256, schemes.values(), codes, tape.ropes)
+        self._fingerprint = fingerprint(weights.short_identity, schemes.values(), codes, tape.ropes)
         limits = self._limits(program)
         # Packing lets the file's pages go, so whatever else is read comes before it.
         floats = vectors(tape, weights)

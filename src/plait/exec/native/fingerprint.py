@@ -21,14 +21,12 @@ NUMERICS: Final = 1
 """Revision of this executor's arithmetic: goes up with every change that moves a bit of any result."""
 
 
-def fingerprint(
-    model_sha256: str, schemes: Iterable[Scheme], cache: Iterable[CacheCode], ropes: Iterable[RopeUse]
-) -> str:
-    """For example `native-0.1.0-r1-q4_1+q8_0-kvf16-t256-rope1f2e3d4c-<model>`."""
+def fingerprint(weights: str, schemes: Iterable[Scheme], cache: Iterable[CacheCode], ropes: Iterable[RopeUse]) -> str:
+    """For example `native-0.1.0-r1-q4_1+q8_0-kvf16-t256-rope1f2e3d4c-<model>`; `weights` is their short identity."""
     numbers = "+".join(sorted({scheme.name.lower() for scheme in schemes}))
     kept = "+".join(sorted({code.name.lower() for code in cache}))
     tables = _digest(ropes)
-    parts = ["native", plait_version(), f"r{NUMERICS}", numbers, f"kv{kept}", f"t{KEY_TILE}", tables, model_sha256[:16]]
+    parts = ["native", plait_version(), f"r{NUMERICS}", numbers, f"kv{kept}", f"t{KEY_TILE}", tables, weights]
     return "-".join(part for part in parts if part)
 
 

@@ -8,7 +8,7 @@ carried out earlier or later than it stands, but always behind its inputs and be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from plait.exec.native.uses import Uses
@@ -61,11 +61,12 @@ class RotatedWrite:
 Fused = Plain | Projections | AddedProduct | GatedProducts | RotatedWrite
 
 
-def fuse(program: Program, uses: Uses, integer: frozenset[str]) -> list[tuple[int, Fused]]:
-    """What is carried out, in order, each with the op in whose place it stands. `integer`: weights whose products take
-    quantised rows; these and others never share an input.
+def fuse(program: Program, uses: Uses, groups: Mapping[str, int]) -> list[tuple[int, Fused]]:
+    """What is carried out, in order, each with the op in whose place it stands. `groups`: of every weight, how many
+    numbers share a scale in the quantised rows that it is multiplied with, 0 where they are floats; weights that differ
+    in this never share an input.
     """
-    fusion = _Fusion(program, uses, integer)
+    fusion = _Fusion(program, uses, groups)
     fusion.find()
     return sorted(fusion.found.items())
 
@@ -74,7 +75,7 @@ def fuse(program: Program, uses: Uses, integer: frozenset[str]) -> list[tuple[in
 class _Fusion:
     program: Program
     uses: Uses
-    integer: frozenset[str]
+    groups: Mapping[str, int]
     found: dict[int, Fused] = field(default_factory=dict)
     """By the op in whose place it is carried out."""
     taken: set[int] = field(default_factory=set)
@@ -129,7 +130,7 @@ class _Fusion:
         return maker if isinstance(self.program.ops[maker], Linear) else None
 
     def _alike(self, one: Linear, other: Linear) -> bool:
-        return one.inputs == other.inputs and (one.weight in self.integer) == (other.weight in self.integer)
+        return one.inputs == other.inputs and self.groups[one.weight] == self.groups[other.weight]
 
     def _siblings(self, index: int, linear: Linear) -> Iterator[Linear]:
         """The Linear itself and those behind it in its span that multiply the same rows."""

@@ -29,17 +29,17 @@ from plait.exec.native.uses import Uses
 from plait.model.ops import Linear, ValueId
 from plait.model.program import Program
 
-Key = tuple[ValueId, bool]
-"""A value as it is stored: in floats or, True, in 8 bits."""
+Key = tuple[ValueId, int]
+"""A value as it is stored: in floats, 0, or in 8 bits, so many of which share a scale."""
 
 
 def lower(program: Program, schemes: Mapping[str, Scheme]) -> Tape:
     """`schemes`: of every weight that is a matrix, by name. The program passed `checks.check_program`."""
     _check_depths(program, schemes)
     uses = Uses.of(program)
-    integer = frozenset(name for name, scheme in schemes.items() if scheme.is_integer)
+    groups = {name: scheme.row_group for name, scheme in schemes.items()}
     numbers = Numbering(schemes)
-    drafts = [draft(one, uses.spans[place], uses, numbers) for place, one in fuse(program, uses, integer)]
+    drafts = [draft(one, uses.spans[place], uses, numbers) for place, one in fuse(program, uses, groups)]
     ordered = _outputs_last(quantize(drafts, uses))
     buffers, places = _place(ordered, uses)
     ops = tuple(replace(one.spec, in_=_inputs(one, uses, places), out=_outputs(one, uses, places)) for one in ordered)
@@ -81,14 +81,14 @@ class _Storage:
     """Bytes that hold one value after another. Lives from op `first` to op `last`, both included."""
 
     space: RowSpace
-    quantized: bool
+    group_size: int
     width: int
     first: int
     last: int
 
     @property
     def size(self) -> int:
-        return row_bytes(self.width, quantized=self.quantized)
+        return row_bytes(self.width, self.group_size)
 
 
 def _place(drafts: Sequence[Draft], uses: Uses) -> tuple[tuple[BufferSpec, ...], dict[Key, int]]:
@@ -99,7 +99,7 @@ def _place(drafts: Sequence[Draft], uses: Uses) -> tuple[tuple[BufferSpec, ...],
     numbers: dict[BufferSpec, int] = {}
     places: dict[Key, int] = {}
     for key, one in storages.items():
-        spec = BufferSpec(one.space, one.quantized, one.width, offsets[one.space][one])
+        spec = BufferSpec(one.space, one.group_size, one.width, offsets[one.space][one])
         places[key] = numbers.setdefault(spec, len(numbers))
     return tuple(numbers), places
 
@@ -111,37 +111,37 @@ def _storages(drafts: Sequence[Draft], uses: Uses) -> dict[Key, _Storage]:
     storages: dict[Key, _Storage] = {}
     for index, one in enumerate(drafts):
         for key in _writes(one):
-            value, quantized = key
+            value, group_size = key
             end = max(index, last_read.get(key, index))
             taken = _taken_over(one, uses, key, index, last_read)
             if taken is not None:
                 storages[key] = storages[taken]
                 storages[key].last = end
             else:
-                storages[key] = _Storage(one.spec.space, quantized, uses.width(value), index, end)
+                storages[key] = _Storage(one.spec.space, group_size, uses.width(value), index, end)
     return storages
 
 
 def _taken_over(one: Draft, uses: Uses, key: Key, index: int, last_read: Mapping[Key, int]) -> Key | None:
     """The stored input whose bytes an output takes over, if it may."""
-    if one.reuses is None or not one.outputs or key != (one.outputs[0], False):
+    if one.reuses is None or not one.outputs or key != (one.outputs[0], 0):
         return None
     value = one.inputs[one.reuses]
-    dead = last_read[value, False] == index if not uses.is_view(value) else False
-    return (value, False) if dead else None
+    dead = last_read[value, 0] == index if not uses.is_view(value) else False
+    return (value, 0) if dead else None
 
 
 def _reads(one: Draft, uses: Uses) -> list[Key]:
     """A view is read where its value is stored, unless it was quantised on its own."""
     keys: list[Key] = []
     for place, value in enumerate(one.inputs):
-        keys.append((value, True) if one.reads_quantized and place == 0 else (uses.root(value), False))
+        keys.append((value, one.reads) if one.reads and place == 0 else (uses.root(value), 0))
     return keys
 
 
 def _writes(one: Draft) -> list[Key]:
-    made: list[Key] = [(value, False) for value in one.outputs]
-    return made if one.quantized is None else [*made, (one.quantized, True)]
+    made: list[Key] = [(value, 0) for value in one.outputs]
+    return made if one.quantized is None else [*made, one.quantized]
 
 
 def _offsets(storages: Sequence[_Storage]) -> dict[_Storage, int]:
@@ -170,10 +170,10 @@ def _inputs(one: Draft, uses: Uses, places: Mapping[Key, int]) -> Operands:
 
 def _outputs(one: Draft, uses: Uses, places: Mapping[Key, int]) -> Operands:
     """Floats first. An 8-bit output is the second, whether there are floats or not."""
-    floats = [Operand(places[value, False], 0, uses.width(value)) for value in one.outputs]
+    floats = [Operand(places[value, 0], 0, uses.width(value)) for value in one.outputs]
     if one.quantized is None:
         return _three(floats)
-    eight_bits = Operand(places[one.quantized, True], 0, uses.width(one.quantized))
+    eight_bits = Operand(places[one.quantized], 0, uses.width(one.quantized[0]))
     return (floats[0] if floats else NO_OPERAND), eight_bits, NO_OPERAND
 
 

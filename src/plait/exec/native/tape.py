@@ -28,6 +28,7 @@ class Scheme(IntEnum):
     Q4_K = 8
     Q5_K = 9
     Q6_K = 10
+    INT8 = 11
 
     @property
     def is_integer(self) -> bool:
@@ -35,11 +36,20 @@ class Scheme(IntEnum):
         return self >= Scheme.Q8_0
 
     @property
+    def row_group(self) -> int:
+        """Numbers of a row that share a scale when they are multiplied with such weights; 0: they stay floats."""
+        if not self.is_integer:
+            return 0
+        return WIDE_GROUP_SIZE if self is Scheme.INT8 else GROUP_SIZE
+
+    @property
     def depth_multiple(self) -> int:
-        """What the length of a row is a multiple of: the numbers that share a scale, or a scale of scales."""
+        """What the length of a row is a multiple of: the numbers that share a scale, or a scale of scales. The last
+        of INT8's groups may be shorter.
+        """
         if not self.is_integer:
             return 1
-        return BLOCK_SIZE if self >= Scheme.Q4_K else GROUP_SIZE
+        return BLOCK_SIZE if Scheme.Q4_K <= self <= Scheme.Q6_K else GROUP_SIZE
 
 
 class RowSpace(IntEnum):
@@ -98,7 +108,9 @@ class CacheCode(IntEnum):
 
 NONE = -1
 GROUP_SIZE = 32
-"""Numbers along K that share a scale in the integer schemes."""
+"""Numbers along K that share a scale in the integer schemes of files."""
+WIDE_GROUP_SIZE = 128
+"""The same in our own."""
 QUANTIZED_GROUP_BYTES = GROUP_SIZE + 16
 """Of so many numbers of a row in 8 bits, with their scale, their sums and the product of both."""
 BLOCK_SIZE = 256
@@ -112,7 +124,8 @@ class BufferSpec:
     """A value kept between ops. `first_byte` is counted per row."""
 
     space: RowSpace
-    quantized: bool
+    group_size: int
+    """Numbers that share a scale; 0: floats."""
     width: int
     first_byte: int
 
@@ -191,7 +204,7 @@ class Tape:
     vocab_size: int
 
 
-def row_bytes(width: int, *, quantized: bool) -> int:
+def row_bytes(width: int, group_size: int) -> int:
     """Bytes per row of a buffer, as the runtime counts them: floats, or groups of 8-bit numbers."""
-    used = width // GROUP_SIZE * QUANTIZED_GROUP_BYTES if quantized else width * 4
+    used = width // GROUP_SIZE * QUANTIZED_GROUP_BYTES if group_size else width * 4
     return -(-used // ROW_ALIGNMENT) * ROW_ALIGNMENT

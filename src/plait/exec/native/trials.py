@@ -143,8 +143,9 @@ def _product_tape(model: Model, ops: Sequence[OpSpec], names: tuple[str, ...]) -
     depth = model.weights[names[0]].shape[1]
     floats = made.filled(depth)
     x = floats
-    if model.schemes[names[0]].is_integer:
-        x = made.buffer(depth, quantized=True)
+    row_group = model.schemes[names[0]].row_group
+    if row_group:
+        x = made.buffer(depth, group_size=row_group)
         made.ops.append(OpSpec(OpKind.QUANTIZE, in_=_operands(floats), out=_operands(NO_OPERAND, x)))
     out = [made.like(operand) for operand in first.out]
     residual = NO_OPERAND
@@ -178,16 +179,16 @@ class _TapeMaker:
         self._buffers: list[BufferSpec] = []
         self._next_byte = 0
 
-    def buffer(self, width: int, *, quantized: bool = False) -> Operand:
-        self._buffers.append(BufferSpec(RowSpace.TOKENS, quantized, width, self._next_byte))
-        self._next_byte += row_bytes(width, quantized=quantized)
+    def buffer(self, width: int, *, group_size: int = 0) -> Operand:
+        self._buffers.append(BufferSpec(RowSpace.TOKENS, group_size, width, self._next_byte))
+        self._next_byte += row_bytes(width, group_size)
         return Operand(len(self._buffers) - 1, 0, width)
 
     def like(self, operand: Operand) -> Operand:
         """A buffer of its own for what an operation of the model's tape writes."""
         if operand.buffer == NONE:
             return NO_OPERAND
-        return self.buffer(operand.width, quantized=self._model.tape.buffers[operand.buffer].quantized)
+        return self.buffer(operand.width, group_size=self._model.tape.buffers[operand.buffer].group_size)
 
     def vector(self, size: int) -> int:
         self.vectors.append(np.linspace(-1.0, 1.0, size, dtype=np.float32))

@@ -36,7 +36,7 @@ from plait.model.cache_layout import CacheLayout
 from plait.model.checks import root_of
 from plait.model.ops import Rope, ValueId
 from plait.model.program import Program
-from plait.weights.formats import ALL_FORMATS
+from plait.weights.formats import ALL_FORMATS, INT8
 from plait.weights.table import WeightTable
 
 LANES = (LaneId(0), LaneId(1))
@@ -116,7 +116,7 @@ class ReferenceExecutor:
         program = programs[STEP_PROGRAM]
         check_program(program)
         ropes = dict.fromkeys((op.spec, op.mscale) for op in program.ops if isinstance(op, Rope))
-        self._fingerprint = fingerprint(weights.sha256)
+        self._fingerprint = fingerprint(weights.short_identity)
         self._limits = PlanLimits.of(program)
         self._intake = Intake(self.info, slots_of(layout), self._limits.fault)
         self._loaded = Loaded(
@@ -144,7 +144,7 @@ class ReferenceExecutor:
             max_step_tokens=self._config.max_step_tokens,
             max_rows=self._config.max_rows,
             memory_bytes=0,
-            formats=tuple(known.name.lower() for known in ALL_FORMATS),
+            formats=tuple(known.name.lower() for known in (*ALL_FORMATS, INT8)),
             fingerprint=self._fingerprint,
             bit_exact=False,
         )

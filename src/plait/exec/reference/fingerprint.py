@@ -26,11 +26,13 @@ UNPACKAGED = "source"
 """Stands for the version when Plait runs from a source tree that was never installed."""
 
 
-def fingerprint(model_sha256: str) -> str:
-    """For example `reference-0.1.0-r1-f32-numpy2.4.6-x86_v3-openblas0.3.31-haswell-glibc2.36-<model>`."""
+def fingerprint(weights: str) -> str:
+    """For example `reference-0.1.0-r1-f32-numpy2.4.6-x86_v3-openblas0.3.31-haswell-glibc2.36-<model>`; `weights` is
+    their short identity.
+    """
     libc = "".join(platform.libc_ver()) or platform.system().lower()
     parts = ["reference", plait_version(), f"r{NUMERICS}", NUMBERS, f"numpy{np.__version__}", simd(), blas(), libc]
-    return "-".join([*parts, model_sha256[:16]])
+    return "-".join([*parts, weights])
 
 
 def plait_version() -> str:
