@@ -84,6 +84,12 @@ double RateOf(const std::vector<Piece>& pieces, double sample_s) {
 // machine, not the core, is what limits them.
 typedef uint64_t EightWords __attribute__((vector_size(64)));
 
+struct Free {
+  void operator()(char* memory) const { std::free(memory); }
+};
+
+}  // namespace
+
 uint64_t XorOf(const char* begin, const char* end) {
   EightWords first{}, second{};
   for (const char* at = begin; at < end; at += 2 * sizeof(EightWords)) {
@@ -93,12 +99,6 @@ uint64_t XorOf(const char* begin, const char* end) {
   first ^= second;
   return first[0] ^ first[7];
 }
-
-struct Free {
-  void operator()(char* memory) const { std::free(memory); }
-};
-
-}  // namespace
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
