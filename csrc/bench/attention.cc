@@ -139,8 +139,8 @@ std::unique_ptr<Batch> Attention::MakeBatch(std::span<const Segment> segments, s
     const bool is_there = std::any_of(segments.begin(), segments.end(), [&](auto& one) { return one.stage == stage; });
     if (!is_there) continue;
     batch->stages.push_back(MakeStage(*batch, segments, stage, num_workers));
-    batch->gathered.push_back(MakeGathered(*batch, segments, stage, num_workers, 1));
-    batch->padded.push_back(MakeGathered(*batch, segments, stage, num_workers, kRowMultiples[size_t(stage)]));
+    batch->gathered.push_back(MakeGathered(*batch, segments, stage, num_workers, false));
+    batch->padded.push_back(MakeGathered(*batch, segments, stage, num_workers, true));
     if (batch->padded.back().num_rows > max_rows_) return nullptr;
   }
   return num_rows > max_rows_ ? nullptr : std::move(batch);
@@ -160,8 +160,9 @@ Launch Attention::MakeStage(const Batch& batch, std::span<const Segment> segment
 }
 
 Launch Attention::MakeGathered(const Batch& batch, std::span<const Segment> segments, Stage stage, size_t num_workers,
-                               size_t row_multiple) const {
-  const bool gathers = stage != Stage::kDecode;
+                               bool is_padded) const {
+  const bool gathers = is_padded || stage != Stage::kDecode;
+  const size_t row_multiple = is_padded ? kRowMultiples[static_cast<size_t>(stage)] : 1;
   std::vector<std::vector<int32_t>> tables;
   std::vector<ChunkExtent> extents;
   std::vector<uint32_t> rows;
@@ -216,7 +217,7 @@ void Attention::Attend(Crew& crew, Batch& batch, Way way, size_t num_layers) {
         break;
       case Way::kGathered:
       case Way::kPadded:
-        CopyBlocks(crew, batch.stage_copies, false);
+        CopyBlocks(crew, way == Way::kPadded ? batch.copies : batch.stage_copies, false);
         for (Launch& launch : way == Way::kGathered ? batch.gathered : batch.padded) {
           MoveRows(crew, launch, false);
           Run(crew, launch);

@@ -45,7 +45,7 @@ enum class Way : uint8_t {
   kSeparate,  // the same kernel, launched once for each stage
   kGathered,  // and before that keys and values of prefill and verify copied into contiguous memory, and rows of a
               // stage into a batch of their own; results copied back
-  kPadded,    // and rows of prefill padded to 64, of verify to 16, as tiles of one size want them
+  kPadded,    // and those of decode too, and rows of prefill padded to 64, of verify to 16, as tiles of one size want
   kRepacked,  // one call, but all keys and values are copied into contiguous memory first
   kWidened,   // the same, and turned into f32 on the way
 };
@@ -89,7 +89,7 @@ class Attention {
                     bool is_gathered) const;
   Launch MakeStage(const Batch& batch, std::span<const Segment> segments, Stage stage, size_t num_workers) const;
   Launch MakeGathered(const Batch& batch, std::span<const Segment> segments, Stage stage, size_t num_workers,
-                      size_t row_multiple) const;
+                      bool is_padded) const;
   void CopyBlocks(Crew& crew, std::span<const std::array<int32_t, 2>> blocks, bool widens);
   void Run(Crew& crew, Launch& launch);
   void CarryOut(Launch& launch, uint32_t unit, int thread);

@@ -5,6 +5,8 @@
 
 #include "bench/crew.h"
 
+#include <ctime>
+
 #include "base/cpu.h"
 #include "limits/rates.h"
 
@@ -23,6 +25,12 @@ void Pause() {
 #endif
 }
 
+double ThreadSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 // Until `word` is not `seen` any more.
 void WaitForChange(std::atomic<uint32_t>& word, uint32_t seen) {
   for (int spin = 0; spin < kSpins; ++spin) {
@@ -34,7 +42,9 @@ void WaitForChange(std::atomic<uint32_t>& word, uint32_t seen) {
 
 }  // namespace
 
-Crew::Crew(int num_threads) : num_threads_(num_threads) {
+Crew::Crew(int num_threads, bool counts_processor_time)
+    : num_threads_(num_threads),
+      seconds_now_(counts_processor_time && num_threads == 1 ? ThreadSeconds : limits::Now) {
   const std::vector<int> cpus = UsableCpus();
   for (int index = 0; index < num_threads; ++index) {
     threads_.emplace_back([this, index, cpu = cpus[static_cast<size_t>(index) % cpus.size()]] {
@@ -66,9 +76,9 @@ void Crew::Lead() {
     job_.wait(seen, std::memory_order_acquire);
     if (is_stopping_.load()) return;
     Together([](int) {});
-    const double began = limits::Now();
+    const double began = seconds_now_();
     (*job_work_)();
-    seconds_ = limits::Now() - began;
+    seconds_ = seconds_now_() - began;
     jobs_done_.fetch_add(1, std::memory_order_release);
     jobs_done_.notify_all();
   }

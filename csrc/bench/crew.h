@@ -16,7 +16,8 @@ namespace plait::bench {
 
 class Crew {
  public:
-  explicit Crew(int num_threads);
+  // `counts_processor_time`: of a single thread, seconds in which it runs, whatever else the machine does.
+  explicit Crew(int num_threads, bool counts_processor_time = false);
   ~Crew();
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
@@ -36,6 +37,7 @@ class Crew {
   void Follow(int index);
 
   const int num_threads_;
+  double (*const seconds_now_)();
   std::atomic<uint32_t> job_ = 0;       // counts calls of Time
   std::atomic<uint32_t> jobs_done_ = 0;
   std::atomic<uint32_t> round_ = 0;     // counts calls of Together

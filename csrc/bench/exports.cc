@@ -4,6 +4,7 @@
 // rates are per second. Invariant: an argument that makes no sense gives null or a negative time, never a crash.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -43,8 +44,8 @@ const Kernels* KernelsOf(const std::string& target) {
 
 // Threads, the kernels that they call, and a memory that they read to find out how fast that goes.
 struct Machine {
-  Machine(const Kernels& the_kernels, int num_threads, size_t read_bytes)
-      : kernels(the_kernels), crew(num_threads), memory(RoundUp(read_bytes, kPieceBytes)) {
+  Machine(const Kernels& the_kernels, int num_threads, bool counts_processor_time, size_t read_bytes)
+      : kernels(the_kernels), crew(num_threads, counts_processor_time), memory(RoundUp(read_bytes, kPieceBytes)) {
     crew.Time([&] {
       crew.Claim(static_cast<uint32_t>(memory.size() / kPieceBytes), [&](uint32_t piece, int) {
         std::fill_n(memory.data() + piece * kPieceBytes, kPieceBytes, static_cast<uint8_t>(piece));
@@ -66,13 +67,16 @@ using plait::bench::Machine;
 using plait::bench::Products;
 
 // Null: no such target here, or not so much memory.
-PLAIT_EXPORT Machine* plait_bench_machine(const char* target, int num_threads, uint64_t read_bytes) try {
+PLAIT_EXPORT Machine* plait_bench_machine(const char* target, int num_threads, int counts_processor_time,
+                                          uint64_t read_bytes) try {
   const plait::Kernels* kernels = plait::bench::KernelsOf(target);
   if (kernels == nullptr || num_threads < 1) return nullptr;
-  return new Machine(*kernels, num_threads, std::max<uint64_t>(read_bytes, 1));
+  return new Machine(*kernels, num_threads, counts_processor_time != 0, std::max<uint64_t>(read_bytes, 1));
 } catch (const std::bad_alloc&) {
   return nullptr;
 }
+
+PLAIT_EXPORT int plait_bench_has_target(const char* target) { return plait::bench::KernelsOf(target) != nullptr; }
 
 PLAIT_EXPORT void plait_bench_close_machine(Machine* machine) { delete machine; }
 
