@@ -9,6 +9,7 @@ last line, one JSON object. docs/guides/benchmark.md says how to read it.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import platform
@@ -17,19 +18,28 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kernel.attention import k6
-from kernel.libraries import k5
 from kernel.library import Library, build, scheme_names, targets_of
-from kernel.mixtures import k7
-from kernel.products import k1, k2, k3, k9
 from kernel.report import Section
-from kernel.rows import k4
 from kernel.setting import MIB, Setting, last_cache_bytes, num_cores
 from kernel.turns import Effort
 from serving.quiet import QUIET_FRACTION, busy_fraction
 
 Measure = Callable[[Setting], Section]
-MEASURES: Mapping[str, Measure] = {"k1": k1, "k2": k2, "k3": k3, "k4": k4, "k5": k5, "k6": k6, "k7": k7, "k9": k9}
+MEASURES = {
+    "k1": "products",
+    "k2": "products",
+    "k3": "products",
+    "k4": "rows",
+    "k5": "libraries",
+    "k6": "attention",
+    "k7": "mixtures",
+    "k8": "steps",
+    "k9": "products",
+    "k10": "ablation",
+}
+"""In which file of bench/kernel a measure is. Files are imported when they are wanted: some need Plait, one torch."""
+BLAS_SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+"""They make OpenBLAS use something else than what is best for this machine."""
 FORMATS = "f32,bf16,q8_0,q4_1"
 FULL = Effort(sample_s=0.0005, num_rounds=8)
 QUICK = Effort(sample_s=0.0003, num_rounds=2)
@@ -37,13 +47,17 @@ QUICK = Effort(sample_s=0.0003, num_rounds=2)
 
 def main() -> int:
     given = _arguments()
+    if not given.keep_blas:
+        for name in BLAS_SETTINGS:
+            os.environ.pop(name, None)
     try:
         setting = _setting(given)
-        chosen = [MEASURES[name] for name in _named(given.only, MEASURES)]
+        chosen = _named(given.only, MEASURES)
         busy = busy_fraction()
         sections = []
-        for measure in chosen:
+        for name in chosen:
             began = time.perf_counter()
+            measure: Measure = getattr(importlib.import_module(f"kernel.{MEASURES[name]}"), name)
             section = measure(setting)
             section.seconds = time.perf_counter() - began
             sections.append(section)
@@ -80,6 +94,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--best", action="store_true", help="shortest samples, not medians: on a machine with others")
     parser.add_argument(
         "--processor-time", action="store_true", help="one thread, seconds in which it runs: on a machine with others"
+    )
+    parser.add_argument(
+        "--keep-blas", action="store_true", help=f"heed {' and '.join(BLAS_SETTINGS)}, which are otherwise dropped"
     )
     parser.add_argument("--library", type=Path, help="plait_bench, if it is not to be built")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON object there, too")
