@@ -117,7 +117,9 @@ def _setting(given: argparse.Namespace) -> Setting:
     targets = targets_of(library)
     target = _named(given.target, targets)[0] if given.target else targets[-1]
     cores = num_cores()
-    counts = [int(text) for text in given.threads.split(",")] if given.threads else [cores] if given.quick else [1, cores]
+    counts = (
+        [int(text) for text in given.threads.split(",")] if given.threads else [cores] if given.quick else [1, cores]
+    )
     if given.processor_time:
         counts = [1]
     return Setting(
@@ -125,7 +127,9 @@ def _setting(given: argparse.Namespace) -> Setting:
         effort=effort,
         threads=tuple(dict.fromkeys(counts)),
         target=target,
-        targets=tuple(_named(given.targets, targets) if given.targets else [one for one in targets if one != "baseline"]),
+        targets=tuple(
+            _named(given.targets, targets) if given.targets else [one for one in targets if one != "baseline"]
+        ),
         schemes={name: names.index(name) for name in formats},
         quick=given.quick,
         cold_bytes=max(3 * last_cache_bytes(), 16 * MIB),

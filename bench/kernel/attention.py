@@ -44,7 +44,12 @@ def _cache(setting: Setting, machine: Machine, geometry: tuple[int, int, int]) -
     bytes_per_token = 4 * geometry[1] * geometry[2]
     num_layers = max(2, -(-setting.cold_bytes // (2048 * bytes_per_token)))
     return Attention(
-        machine, geometry, CacheType.F16, num_layers=num_layers, num_tokens=CONTEXTS[-1] + 10 * CHUNK, max_rows=2 * CHUNK
+        machine,
+        geometry,
+        CacheType.F16,
+        num_layers=num_layers,
+        num_tokens=CONTEXTS[-1] + 10 * CHUNK,
+        max_rows=2 * CHUNK,
     )
 
 
@@ -87,9 +92,7 @@ def _long(setting: Setting, attention: Attention, section: Section, label: str) 
     """Seconds a token of a chunk behind so many tokens; how far they are from a straight line."""
     step = 2 * STEP if setting.quick else STEP
     with ExitStack() as stack:
-        batches = {
-            at: stack.enter_context(attention.batch(chunk_at(at))) for at in range(step, CONTEXTS[-1] + 1, step)
-        }
+        batches = {at: stack.enter_context(attention.batch(chunk_at(at))) for at in range(step, CONTEXTS[-1] + 1, step)}
         found, _ = measure(attention.machine, {at: take(one) for at, one in batches.items()}, setting.effort)
     seconds = {at: time.seconds / CHUNK for at, time in found.items()}
     first, slope = straight_line(list(seconds), list(seconds.values()))

@@ -174,9 +174,7 @@ def _layer_times(setting: Setting, machine: Machine, rows: Sequence[int]) -> dic
         with ExitStack() as stack:
             takes: dict[tuple[str, int, str], Take] = {}
             for scheme, code in schemes.items():
-                products = stack.enter_context(
-                    Products(machine, code, size, max(rows), cold_bytes=setting.cold_bytes)
-                )
+                products = stack.enter_context(Products(machine, code, size, max(rows), cold_bytes=setting.cold_bytes))
                 for count in rows:
                     takes[scheme, count, ""] = take(products, count)
                     if products.is_integer:
@@ -205,9 +203,7 @@ def k3(setting: Setting) -> Section:
                         for shape, size in sizes.items()
                     }
                     found, rates = measure(machine, {shape: take(one, 1) for shape, one in each.items()}, effort)
-                shares = {
-                    shape: one.num_bytes / rates.read / found[shape].seconds for shape, one in each.items()
-                }
+                shares = {shape: one.num_bytes / rates.read / found[shape].seconds for shape, one in each.items()}
                 points.append({"threads": threads, "scheme": scheme, "shares": shares, "rates": asdict(rates)})
                 num_bytes = sum(each[shape].num_bytes for shape in SMOLLM2_LAYER)
                 seconds = sum(found[shape].seconds for shape in SMOLLM2_LAYER)

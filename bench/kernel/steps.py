@@ -58,7 +58,12 @@ def k8(setting: Setting) -> Section:
     for count in counts:
         shares: dict[str, list[Share]] = {"one in flight": [], "two in flight": [], "engine": []}
         for _ in range(rounds):
-            for in_flight, name in ((1, "one in flight"), (2, "two in flight"), (2, "two in flight"), (1, "one in flight")):
+            for in_flight, name in (
+                (1, "one in flight"),
+                (2, "two in flight"),
+                (2, "two in flight"),
+                (1, "one in flight"),
+            ):
                 shares[name].append(driver.decode(count, in_flight))
         section.detail[str(count)] = shares_of = {}
         for name in ("one in flight", "two in flight"):
