@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 from serving.driver import run_workload
 from serving.figures import Figures
@@ -115,7 +116,7 @@ def _add(
     def middle(variant: Variant, figure: str) -> float:
         return spread(one.values[figure] for one in samples[variant.name, load]).seconds
 
-    for before, after in zip(chosen, chosen[1:], strict=False):
+    for before, after in pairwise(chosen):
         gain = middle(after, "total_tokens_per_s") / middle(before, "total_tokens_per_s")
         ttft, itl = (middle(after, name) / middle(before, name) for name in ("ttft_p50_s", "itl_p99_s"))
         note = f"TTFT p50 x {ttft:.2f}, gap p99 x {itl:.2f}; {middle(after, 'total_tokens_per_s'):.0f} tokens/s"

@@ -128,7 +128,7 @@ def _compare(
     for segments in chosen:
         with attention.batch(segments) as batch:
             takes: dict[object, Take] = {way: _take(batch.attend, way) for way in ways}
-            takes["plan"] = lambda calls: sum(batch.plan_s() for _ in range(calls))  # noqa: B023 - used in this turn
+            takes["plan"] = lambda calls: sum(batch.plan_s() for _ in range(calls))
             found, _ = measure(attention.machine, takes, setting.effort)
         for way in ways:
             totals[way] += found[way].seconds

@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from serving.plait_engine import open_model, running
+
 from plait.build import CACHE_DTYPE_BYTES, LoadedModel, LocalEngine
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import usable_processors
@@ -24,7 +26,6 @@ from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, Leave, OutputK
 from plait.exec.native.executor import NativeConfig, NativeExecutor
 from plait.model.cache_layout import plan_layout
 
-from serving.plait_engine import open_model, running
 from .report import Section
 from .setting import MIB, Setting
 from .turns import spread

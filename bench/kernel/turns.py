@@ -51,7 +51,7 @@ def spread(samples: Iterable[float], *, takes_best: bool = False) -> Spread:
 
 
 def in_turns(takes: Mapping[Key, Take], effort: Effort) -> dict[Key, Spread]:
-    """Seconds of one call of each. A first round, which is not counted, warms up and finds how many calls a sample is."""
+    """Seconds of one call of each. A round before, not counted, warms up and finds how many calls make a sample."""
     num_calls = {key: _calls(take, effort.sample_s) for key, take in takes.items()}
     samples: dict[Key, list[float]] = {key: [] for key in takes}
     there = list(takes)

@@ -94,8 +94,8 @@ Attention::Attention(const Kernels& kernels, const Geometry& geometry, int num_t
   }
   partials_ = AlignedBuffer(kMaxPartials * sizeof(float));
   std::memset(partials_.data(), 0, partials_.size());
-  const size_t scratch = kernels.attend_scratch_bytes(geometry.heads / geometry.kv_heads, geometry.head_dim,
-                                                      geometry.head_dim);
+  const size_t scratch =
+      kernels.attend_scratch_bytes(geometry.heads / geometry.kv_heads, geometry.head_dim, geometry.head_dim);
   for (int thread = 0; thread < num_threads; ++thread) scratch_.emplace_back(RoundUp(scratch, kCacheLine));
 }
 
@@ -261,7 +261,7 @@ void Attention::MoveRows(Crew& crew, const Launch& launch, bool back) {
       auto* batch = reinterpret_cast<float*>(back ? y_.data() : q_.data()) + rows[i] * width;
       if (!back) {
         std::memcpy(stage, batch, width * sizeof(float));
-      } else if (i + 1 == count || rows[i + 1] != rows[i]) {
+      } else if (i == 0 || rows[i - 1] != rows[i]) {
         std::memcpy(batch, stage, width * sizeof(float));
       }
     }

@@ -62,9 +62,9 @@ struct Launch {
 };
 
 struct Batch {
-  std::vector<std::vector<int32_t>> tables;      // blocks of each segment in the cache
-  std::vector<std::vector<int32_t>> contiguous;  // and in the contiguous memory
-  std::vector<std::array<int32_t, 2>> copies;    // block of the cache, block of the contiguous memory
+  std::vector<std::vector<int32_t>> tables;          // blocks of each segment in the cache
+  std::vector<std::vector<int32_t>> contiguous;      // and in the contiguous memory
+  std::vector<std::array<int32_t, 2>> copies;        // block of the cache, block of the contiguous memory
   std::vector<std::array<int32_t, 2>> stage_copies;  // those of prefill and verify alone
   Launch whole, repacked;
   std::vector<Launch> stages, gathered, padded;
@@ -78,6 +78,9 @@ class Attention {
   std::unique_ptr<Batch> MakeBatch(std::span<const Segment> segments, size_t num_workers) const;
   // Inside Crew::Time: one layer after another.
   void Attend(Crew& crew, Batch& batch, Way way, size_t num_layers);
+  // [rows of the batch][heads * head_dim], as the last call left it.
+  const float* results() const { return reinterpret_cast<const float*>(y_.data()); }
+  size_t row_width() const { return geometry_.heads * geometry_.head_dim; }
   // Seconds that planning takes, which happens once for all layers.
   double PlanSeconds(const Batch& batch, size_t num_workers) const;
   // Seconds of each unit of the batch's one call, and of each launch of the separate ones, on one thread.

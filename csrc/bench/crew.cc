@@ -43,8 +43,7 @@ void WaitForChange(std::atomic<uint32_t>& word, uint32_t seen) {
 }  // namespace
 
 Crew::Crew(int num_threads, bool counts_processor_time)
-    : num_threads_(num_threads),
-      seconds_now_(counts_processor_time && num_threads == 1 ? ThreadSeconds : limits::Now) {
+    : num_threads_(num_threads), seconds_now_(counts_processor_time && num_threads == 1 ? ThreadSeconds : limits::Now) {
   const std::vector<int> cpus = UsableCpus();
   for (int index = 0; index < num_threads; ++index) {
     threads_.emplace_back([this, index, cpu = cpus[static_cast<size_t>(index) % cpus.size()]] {

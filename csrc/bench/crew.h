@@ -38,10 +38,10 @@ class Crew {
 
   const int num_threads_;
   double (*const seconds_now_)();
-  std::atomic<uint32_t> job_ = 0;       // counts calls of Time
+  std::atomic<uint32_t> job_ = 0;  // counts calls of Time
   std::atomic<uint32_t> jobs_done_ = 0;
-  std::atomic<uint32_t> round_ = 0;     // counts calls of Together
-  std::atomic<int> num_busy_ = 0;       // followers in this round
+  std::atomic<uint32_t> round_ = 0;  // counts calls of Together
+  std::atomic<int> num_busy_ = 0;    // followers in this round
   std::atomic<uint32_t> next_unit_ = 0;
   std::atomic<bool> is_stopping_ = false;
   const std::function<void()>* job_work_ = nullptr;

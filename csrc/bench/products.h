@@ -32,6 +32,9 @@ class Products {
   size_t bytes() const { return panels_.num_panels() * panels_.bytes_per_panel; }  // of one copy
   size_t num_copies() const { return num_copies_; }
 
+  // [rows][columns], as the last call left it.
+  const float* results() const { return reinterpret_cast<const float*>(y_.data()); }
+
   // Inside Crew::Time: `num_calls` products of `rows` rows, each with the next copy.
   void Multiply(Crew& crew, size_t rows, RowRule rule, size_t num_calls);
   // Inside Crew::Time: quantises `rows` rows `num_calls` times, as the op in front of a product does.
