@@ -40,7 +40,8 @@ MEASURES = {
 """In which file of bench/kernel a measure is. Files are imported when they are wanted: some need Plait, one torch."""
 BLAS_SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 """They make OpenBLAS use something else than what is best for this machine."""
-FORMATS = "f32,bf16,q8_0,q4_1"
+FORMATS = ("f32", "bf16", "q8_0", "q4_1", "int8")
+"""Those of them that there are."""
 FULL = Effort(sample_s=0.0005, num_rounds=8)
 QUICK = Effort(sample_s=0.0003, num_rounds=2)
 
@@ -85,7 +86,8 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(MEASURES), metavar="K1,K3", help="which measures [all]")
-    parser.add_argument("--formats", default=FORMATS, metavar="F32,Q8_0", help=f"number schemes, or all [{FORMATS}]")
+    usual = ",".join(FORMATS)
+    parser.add_argument("--formats", default="", metavar="F32,Q8_0", help=f"number schemes, or all [{usual}]")
     parser.add_argument("--threads", default="", metavar="1,2", help="numbers of threads [1 and all cores]")
     parser.add_argument("--target", default="", help="instruction set [the best that runs here]")
     parser.add_argument("--targets", default="", metavar="AVX2,AVX512", help="of K2 [all that run here but baseline]")
@@ -106,7 +108,8 @@ def _arguments() -> argparse.Namespace:
 
 def _setting(given: argparse.Namespace) -> Setting:
     names = scheme_names()
-    formats = names if given.formats == "all" else _named(given.formats, names)
+    asked = ",".join(one for one in FORMATS if one in names) if not given.formats else given.formats
+    formats = names if asked == "all" else _named(asked, names)
     usual = QUICK if given.quick else FULL
     effort = Effort(
         usual.sample_s if given.sample_ms is None else given.sample_ms / 1e3,

@@ -56,6 +56,13 @@ void Widen(const uint16_t* halves, size_t count, float* floats) {
   for (size_t i = 0; i < count; ++i) floats[i] = HalfToFloat(halves[i]);
 }
 
+// As the runtime's.
+SplitPolicy PolicyFor(size_t num_workers) {
+  SplitPolicy policy;
+  policy.num_workers = static_cast<uint32_t>(num_workers);
+  return policy;
+}
+
 // A generator of its own, so that blocks lie in the same disorder in every run.
 std::vector<int32_t> Shuffled(size_t count) {
   std::vector<int32_t> blocks(count);
@@ -191,15 +198,14 @@ Launch Attention::MakeLaunch(std::vector<std::vector<int32_t>> tables, std::vect
     launch.extents[i].table = launch.tables[i];
     launch.num_rows += launch.extents[i].num_rows;
   }
-  launch.tasks = SplitAttend(Shape(geometry_.type), launch.extents, {static_cast<uint32_t>(num_workers)});
+  launch.tasks = SplitAttend(Shape(geometry_.type), launch.extents, PolicyFor(num_workers));
   launch.left = std::make_unique<std::atomic<uint32_t>[]>(launch.tasks.wholes.size());
   return launch;
 }
 
 double Attention::PlanSeconds(const Batch& batch, size_t num_workers) const {
   const double began = limits::Now();
-  const AttendTasks tasks =
-      SplitAttend(Shape(geometry_.type), batch.whole.extents, {static_cast<uint32_t>(num_workers)});
+  const AttendTasks tasks = SplitAttend(Shape(geometry_.type), batch.whole.extents, PolicyFor(num_workers));
   return tasks.tasks.empty() ? 0.0 : limits::Now() - began;
 }
 

@@ -26,9 +26,16 @@ Products::Products(const Kernels& kernels, Scheme scheme, size_t depth, size_t c
   auto* x = reinterpret_cast<float*>(x_.data());
   for (size_t i = 0; i < rows * depth; ++i) x[i] = static_cast<float>(i * 7919 % 255) / 127.0f - 1.0f;
   std::fill_n(reinterpret_cast<float*>(y_.data()), rows * columns, 0.0f);
-  if (IsInteger(scheme)) {
-    kernels_.quantize(x, depth, rows, {reinterpret_cast<QuantizedGroup*>(groups_.data()), depth});
-  }
+  if (IsInteger(scheme)) kernels_.quantize(x, depth, rows, Quantized());
+}
+
+QuantizedRows Products::Quantized() const { return {reinterpret_cast<QuantizedGroup*>(groups_.data()), panels_.depth}; }
+
+// As the runtime's.
+SplitPolicy Products::Policy(const Crew& crew) const {
+  SplitPolicy policy;
+  policy.num_workers = static_cast<uint32_t>(crew.num_threads());
+  return policy;
 }
 
 void Products::Multiply(Crew& crew, size_t rows, RowRule rule, size_t num_calls) {
@@ -39,7 +46,7 @@ void Products::Multiply(Crew& crew, size_t rows, RowRule rule, size_t num_calls)
   shape.panel_bytes = static_cast<double>(panels_.bytes_per_panel);
   shape.depth = panels_.depth;
   shape.scheme = panels_.scheme;
-  const GemmSplit split = SplitGemm(shape, {static_cast<uint32_t>(crew.num_threads())});
+  const GemmSplit split = SplitGemm(shape, Policy(crew));
   for (size_t call = 0; call < num_calls; ++call) {
     WeightPanels weights = panels_;
     weights.bytes += next_copy_ * bytes();
@@ -55,7 +62,7 @@ void Products::MultiplyUnit(const WeightPanels& weights, const GemmSplit::Unit& 
   call.num_panels = unit.num_panels;
   call.x_stride = weights.depth;
   call.y_stride = weights.columns;
-  const QuantizedRows quantized{reinterpret_cast<QuantizedGroup*>(groups_.data()), weights.depth};
+  const QuantizedRows quantized = Quantized();
   size_t row = unit.first_row;
   const size_t end = row + unit.num_rows;
   while (row < end) {
@@ -70,8 +77,8 @@ void Products::MultiplyUnit(const WeightPanels& weights, const GemmSplit::Unit& 
 }
 
 void Products::Quantize(Crew& crew, size_t rows, size_t num_calls) {
-  const RowSplit split = SplitRows(rows, 0.2, {static_cast<uint32_t>(crew.num_threads())});
-  const QuantizedRows to{reinterpret_cast<QuantizedGroup*>(groups_.data()), panels_.depth};
+  const RowSplit split = SplitRows(rows, 0.2, Policy(crew));
+  const QuantizedRows to = Quantized();
   const auto* x = reinterpret_cast<const float*>(x_.data());
   for (size_t call = 0; call < num_calls; ++call) {
     crew.Claim(split.num_units(), [&](uint32_t unit, int) {

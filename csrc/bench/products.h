@@ -41,6 +41,8 @@ class Products {
   void Quantize(Crew& crew, size_t rows, size_t num_calls);
 
  private:
+  QuantizedRows Quantized() const;
+  SplitPolicy Policy(const Crew& crew) const;
   void MultiplyUnit(const WeightPanels& weights, const GemmSplit::Unit& unit, RowRule rule);
 
   const Kernels& kernels_;
