@@ -8,9 +8,11 @@ Invariant: all contenders use as many threads and read weights that no cache hol
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,7 @@ from .turns import Effort, Take, geomean, spread
 
 ROWS = (*range(1, 65), 72, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 QUICK_ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 512)
+_MAPS = Path("/proc/self/maps")
 SETTLE_S = 0.06
 """A little longer than OpenBLAS's threads spin."""
 
@@ -163,8 +166,19 @@ def _blas_threads(count: int) -> Iterator[None]:
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
-        # Then the caller has set OPENBLAS_NUM_THREADS, or has to.
+        _set_openblas_threads(count)
         yield
         return
     with threadpool_limits(count, user_api="blas"):
         yield
+
+
+def _set_openblas_threads(count: int) -> None:
+    """`ValueError` if this NumPy's BLAS is none that can be told."""
+    for path in sorted({line.split()[-1] for line in _MAPS.read_text().splitlines() if "openblas" in line}):
+        library = ctypes.CDLL(path)
+        for name in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads"):
+            if hasattr(library, name):
+                getattr(library, name)(ctypes.c_int(count))
+                return
+    raise ValueError("the threads of this NumPy's BLAS cannot be set; install threadpoolctl")
