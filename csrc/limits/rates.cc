@@ -80,25 +80,31 @@ double RateOf(const std::vector<Piece>& pieces, double sample_s) {
   return sum;
 }
 
+// Bytes from a load to what is fetched for later ones: a core by itself does not look so far ahead. What lies behind
+// the end may be fetched, too; that is allowed.
+constexpr size_t kReadAhead = 8192;
+
 // Eight loads of eight bytes a step, which every compiler turns into the widest loads it may use; the rest of the
 // machine, not the core, is what limits them.
 typedef uint64_t EightWords __attribute__((vector_size(64)));
-
-uint64_t XorOf(const char* begin, const char* end) {
-  EightWords first{}, second{};
-  for (const char* at = begin; at < end; at += 2 * sizeof(EightWords)) {
-    first ^= *reinterpret_cast<const EightWords*>(at);
-    second ^= *reinterpret_cast<const EightWords*>(at + sizeof(EightWords));
-  }
-  first ^= second;
-  return first[0] ^ first[7];
-}
 
 struct Free {
   void operator()(char* memory) const { std::free(memory); }
 };
 
 }  // namespace
+
+uint64_t XorOf(const char* begin, const char* end) {
+  EightWords first{}, second{};
+  for (const char* at = begin; at < end; at += 2 * sizeof(EightWords)) {
+    __builtin_prefetch(at + kReadAhead);
+    __builtin_prefetch(at + kReadAhead + sizeof(EightWords));
+    first ^= *reinterpret_cast<const EightWords*>(at);
+    second ^= *reinterpret_cast<const EightWords*>(at + sizeof(EightWords));
+  }
+  first ^= second;
+  return first[0] ^ first[7];
+}
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 

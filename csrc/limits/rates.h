@@ -8,6 +8,7 @@
 #define PLAIT_CSRC_LIMITS_RATES_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "limits/compute_loops.h"
@@ -16,6 +17,9 @@ namespace plait::limits {
 
 // Seconds on a clock that never goes back.
 double Now();
+
+// Reads memory, a multiple of 128 bytes, as fast as one thread can. The result must be used.
+uint64_t XorOf(const char* begin, const char* end);
 
 // Operations a second of `num_threads` threads together, `num_samples` times for `sample_s` seconds each. Seconds count
 // while a thread runs: what other programs take of a core is not the core's limit.

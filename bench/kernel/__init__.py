@@ -1,0 +1,1 @@
+"""Parts of the measurement of kernels and runtime: `bench/kernels.py` puts them together."""
