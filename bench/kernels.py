@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kernel.library import Library, build, scheme_names, targets_of
+from kernel.library import CacheType, Library, build, scheme_names, targets_of
 from kernel.report import Section
 from kernel.setting import MIB, Setting, last_cache_bytes, num_cores
 from kernel.turns import Effort
@@ -91,6 +91,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", default="", metavar="1,2", help="numbers of threads [1 and all cores]")
     parser.add_argument("--target", default="", help="instruction set [the best that runs here]")
     parser.add_argument("--targets", default="", metavar="AVX2,AVX512", help="of K2 [all that run here but baseline]")
+    parser.add_argument("--cache", default="f16", metavar="F16", help="numbers of K6's keys and values [f16]")
     parser.add_argument("--rounds", type=int, help=f"there and back, two samples each [{FULL.num_rounds}]")
     parser.add_argument("--sample-ms", type=float, help=f"least length of a sample [{FULL.sample_s * 1e3}]")
     parser.add_argument("--best", action="store_true", help="shortest samples, not medians: on a machine with others")
@@ -137,6 +138,7 @@ def _setting(given: argparse.Namespace) -> Setting:
         quick=given.quick,
         cold_bytes=max(3 * last_cache_bytes(), 16 * MIB),
         processor_time=given.processor_time,
+        cache_type=CacheType[_named(given.cache, [one.name.lower() for one in CacheType])[0].upper()],
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from .library import Attention, Batch, CacheType, Machine, Stage, Way
+from .library import Attention, Batch, Machine, Stage, Way
 from .report import Section
 from .setting import Setting, measure
 from .turns import Take, geomean
@@ -23,7 +23,8 @@ STEP = 512
 
 
 def k6(setting: Setting) -> Section:
-    section = Section("K6", f"attention with a cache of f16: prefill in chunks of {CHUNK}, decode, long prompts")
+    numbers = setting.cache_type.name.lower()
+    section = Section("K6", f"attention with a cache of {numbers}: prefill in chunks of {CHUNK}, decode, long prompts")
     for threads in setting.threads:
         with setting.machine(threads) as machine:
             for name, geometry in GEOMETRIES.items():
@@ -41,12 +42,12 @@ def k6(setting: Setting) -> Section:
 
 def _cache(setting: Setting, machine: Machine, geometry: tuple[int, int, int]) -> Attention:
     """Of so many layers that the shortest context of all of them is not in a cache."""
-    bytes_per_token = 4 * geometry[1] * geometry[2]
+    bytes_per_token = 2 * geometry[1] * setting.cache_type.vector_bytes(geometry[2])
     num_layers = max(2, -(-setting.cold_bytes // (2048 * bytes_per_token)))
     return Attention(
         machine,
         geometry,
-        CacheType.F16,
+        setting.cache_type,
         num_layers=num_layers,
         num_tokens=CONTEXTS[-1] + 10 * CHUNK,
         max_rows=2 * CHUNK,

@@ -19,7 +19,7 @@ from types import TracebackType
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "bench"
 
-SCHEMES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k")
+SCHEMES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "int8")
 """Where Plait is not installed: the first ones of csrc/formats/scheme.h."""
 
 _HANDLE = ctypes.c_void_p
@@ -52,6 +52,12 @@ class Stage(IntEnum):
 class CacheType(IntEnum):
     F32 = 0
     F16 = 1
+    BF16 = 2
+    INT8 = 3
+
+    def vector_bytes(self, width: int) -> int:
+        """csrc/ops/cache_layout.h, for widths of whole sixteens."""
+        return width + 4 if self is CacheType.INT8 else width * (4 if self is CacheType.F32 else 2)
 
 
 _SIGNATURES: dict[str, tuple[object, ...]] = {
@@ -201,7 +207,7 @@ class Attention(_Handle):
         super().__init__(library, handle, "close_attention", f"no attention of {geometry}, or too little memory")
         self.machine = machine
         self.geometry = geometry
-        self.bytes_per_token = 2 * geometry[1] * geometry[2] * (4 if cache_type is CacheType.F32 else 2)
+        self.bytes_per_token = 2 * geometry[1] * cache_type.vector_bytes(geometry[2])
         """Of one layer."""
 
     def batch(self, segments: Sequence[tuple[Stage, int, int]], num_workers: int | None = None) -> Batch:

@@ -1,6 +1,6 @@
 """Mixtures: K7, steps of prefill, decode and verify rows together, in one call and in other ways; K8's planner.
 
-Owns the steps, which come from lengths of two recorded traces (bench/traces), served by a small made-up scheduler: a
+Owns the steps, which come from lengths of two recorded traces (bench/data), served by a small made-up scheduler: a
 budget of rows, decode and drafts first, prompts in order of arrival.
 Invariant: equal seeds make equal steps; every way computes the same rows of the same step.
 """
@@ -19,7 +19,8 @@ from .report import Section
 from .setting import Setting, measure
 from .turns import Take, geomean
 
-TRACES = Path(__file__).resolve().parents[1] / "traces" / "azure2023.csv"
+TRACES = Path(__file__).resolve().parents[1] / "data"
+FILES = {"code": "azure2023_code.csv", "conversation": "azure2023_conv.csv"}
 BARS = {"code": 1.11, "conversation": 1.20}
 MAX_TOKENS = 8192
 ROWS_PER_STEP = (64, 256)
@@ -39,10 +40,10 @@ class Lengths:
     output_tokens: int
 
 
-def read_lengths(trace: str, path: Path = TRACES) -> list[Lengths]:
+def read_lengths(trace: str) -> list[Lengths]:
     """Of requests of one trace, no longer together than a model takes."""
-    with path.open(encoding="ascii", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["trace"] == trace]
+    with (TRACES / FILES[trace]).open(encoding="ascii", newline="") as file:
+        rows = list(csv.DictReader(file))
     found = []
     for row in rows:
         output = max(2, min(int(row["output_tokens"]), MAX_TOKENS // 4))

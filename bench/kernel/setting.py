@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .library import Library, Machine
+from .library import CacheType, Library, Machine
 from .turns import Effort, Key, Spread, Take, in_turns
 
 MIB = 1 << 20
@@ -42,6 +42,8 @@ class Setting:
     """What copies of a matrix have together: three times the last cache."""
     processor_time: bool = False
     """Of a single thread: seconds in which it runs."""
+    cache_type: CacheType = CacheType.F16
+    """Of K6."""
 
     @contextmanager
     def machine(self, num_threads: int, target: str | None = None) -> Iterator[Machine]:

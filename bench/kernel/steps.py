@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from serving.plait_engine import open_model, running
 
-from plait.build import CACHE_DTYPE_BYTES, LoadedModel, LocalEngine
+from plait.build import LoadedModel, LocalEngine
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import usable_processors
 from plait.core.clock import Wake
@@ -25,6 +25,7 @@ from plait.core.sampling import SamplingParams
 from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, Leave, OutputKind, Outputs, StepPlan
 from plait.exec.native.executor import NativeConfig, NativeExecutor
 from plait.model.cache_layout import plan_layout
+from plait.model.cache_type import CacheType
 
 from .report import Section
 from .setting import MIB, Setting
@@ -109,7 +110,7 @@ class Driver:
     next_seq: int = 0
 
     def __post_init__(self) -> None:
-        layout = plan_layout(self.model.program, memory_bytes=512 * MIB, dtype_bytes=CACHE_DTYPE_BYTES["f16"])
+        layout = plan_layout(self.model.program, memory_bytes=512 * MIB, cache_type=CacheType.F16)
         self.tokens_per_block = layout.groups[0].tokens_per_block
         cores = tuple(usable_processors())
         self.num_workers = len(cores)

@@ -27,12 +27,10 @@ constexpr size_t kPrefillMultiple = 64;
 // Rows of a segment are padded to multiples of these, by stage. A single row's heads fill a tile by themselves.
 constexpr size_t kRowMultiples[kNumStages] = {kPrefillMultiple, 1, 16};
 
-size_t NumberBytes(CacheType type) { return type == CacheType::kF32 ? 4 : 2; }
-
 CachePlace MakePlace(const Geometry& geometry, CacheType type, size_t num_layers, uint8_t* pool) {
   CachePlace place;
   place.pool = pool;
-  place.head_bytes = 2 * geometry.head_dim * geometry.tokens_per_block * NumberBytes(type);
+  place.head_bytes = 2 * geometry.tokens_per_block * VectorBytes(type, geometry.head_dim);
   place.block_bytes = place.head_bytes * geometry.kv_heads * num_layers;
   place.tokens_per_block = geometry.tokens_per_block;
   place.kv_heads = geometry.kv_heads;
@@ -111,7 +109,7 @@ AttendShape Attention::Shape(CacheType type) const {
   shape.kv_heads = static_cast<uint32_t>(geometry_.kv_heads);
   shape.group = static_cast<uint32_t>(geometry_.heads / geometry_.kv_heads);
   shape.head_dim_k = shape.head_dim_v = static_cast<uint32_t>(geometry_.head_dim);
-  shape.key_bytes = static_cast<uint32_t>(2 * geometry_.head_dim * NumberBytes(type));
+  shape.key_bytes = static_cast<uint32_t>(2 * VectorBytes(type, geometry_.head_dim));
   shape.tokens_per_block = static_cast<uint32_t>(geometry_.tokens_per_block);
   return shape;
 }

@@ -6,7 +6,9 @@
 #include "bench/products.h"
 
 #include <algorithm>
+#include <string_view>
 
+#include "base/cpu.h"
 #include "bench/numbers.h"
 #include "formats/pack.h"
 
@@ -29,12 +31,15 @@ Products::Products(const Kernels& kernels, Scheme scheme, size_t depth, size_t c
   if (IsInteger(scheme)) kernels_.quantize(x, depth, rows, Quantized());
 }
 
-QuantizedRows Products::Quantized() const { return {reinterpret_cast<QuantizedGroup*>(groups_.data()), panels_.depth}; }
+QuantizedRows Products::Quantized() const {
+  return {reinterpret_cast<QuantizedGroup*>(groups_.data()), panels_.depth, RowGroupSize(panels_.scheme)};
+}
 
 // As the runtime's.
 SplitPolicy Products::Policy(const Crew& crew) const {
   SplitPolicy policy;
   policy.num_workers = static_cast<uint32_t>(crew.num_threads());
+  policy.is_wide = std::string_view(kernels_.target) == TargetName(Target::kAvx512);
   return policy;
 }
 

@@ -55,7 +55,7 @@ def test_a_sequence_is_prefilled_in_chunks_and_then_grows_row_by_row() -> None:
 
 @pytest.mark.parametrize("trace", ["code", "conversation"])
 def test_steps_of_a_trace_are_mixed_fit_a_model_and_come_again(trace: str) -> None:
-    assert len(read_lengths(trace)) == 300
+    assert len(read_lengths(trace)) == 400
     chosen = mixed_steps(trace, rows_per_step=64, count=6)
     assert len(chosen) == 6
     assert all(len({stage for stage, _, _ in segments}) > 1 for segments in chosen)
