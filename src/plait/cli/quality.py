@@ -94,6 +94,8 @@ def run_quality(options: BenchOptions, engine_options: EngineOptions) -> int:
             f"plait bench quality compares the native runtime's numbers, and it is not here ({reason}); install Plait "
             "where a C++ compiler is"
         )
+    if engine_options.profile is not None:
+        raise UsageError(f"--profile is {engine_options.profile} but plait bench quality times nothing; leave it out")
     text = read_text(options.text)
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
         model = load_model(engine_options, progress, datetime.now)
