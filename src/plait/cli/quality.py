@@ -100,7 +100,8 @@ def run_quality(options: BenchOptions, engine_options: EngineOptions) -> int:
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
         model = load_model(engine_options, progress, datetime.now)
         # What rounding at load costs is part of what the configuration costs.
-        of_file = load_model(replace(engine_options, quantize="none"), progress, datetime.now)
+        plain = replace(engine_options, quantize="none")
+        of_file = model if plain == engine_options else load_model(plain, progress, datetime.now)
     tokens = model.tokenizer.encode(text, add_special=False)
     asked = min(options.tokens, QUICK_TOKENS) if options.quick else options.tokens
     if len(tokens) < 2:
