@@ -49,7 +49,7 @@ def main() -> int:
         tokens = model.tokenizer.encode(read_text(None), add_special=False)[: given.tokens]
         for one in _variants(model, given.formats):
             caches = [replace(options, kv_cache_dtype=cache) for cache in CACHES]
-            for quality in measure_quality(one, caches, tokens, quiet=given.quick):
+            for quality in measure_quality(one, one, caches, tokens, quiet=given.quick):
                 found.append(quality)
                 print(row(quality, f"{quality.logit_error:.1e}", f"{quality.largest_logit_error:.1e}"), flush=True)
     except PlaitError as error:

@@ -495,6 +495,20 @@ TEST(LargeScoresAndSmallWeights) {
   CheckEveryWay({.group = 2, .length = 560, .score_deviation = 60.0f}, 540, 15, "large scores");
 }
 
+TEST(NarrowestAndWidestHeadsOfEightBits) {
+  for (const size_t width : {size_t{1}, size_t{17}, size_t{1009}, kMaxInt8Width}) {
+    Shape shape = {.kv_heads = 2, .group = 2, .head_dim_k = width, .head_dim_v = kMaxInt8Width + 1 - width};
+    shape.tokens_per_block = width == 1 ? 256 : 16;
+    shape.type = CacheType::kInt8;
+    shape.reach = width == 17 ? Reach::kWindow : Reach::kCausal;
+    shape.reach_size = 37;
+    shape.length = 270;
+    CheckOneType(shape, 255, 21, "width");
+  }
+  CheckOneType({.group = 64, .head_dim_k = 24, .head_dim_v = 40, .type = CacheType::kInt8, .length = 265}, 250, 22,
+               "group");
+}
+
 TEST(RandomCasesHaveTheReferencesBits) {
   Random random(16);
   for (uint32_t i = 0; i < 50; ++i) {

@@ -22,7 +22,7 @@ enum class WorkKind : uint8_t {
   kUnit,     // a unit of op `op`
   kAdvance,  // op `op` was cut into units and published, and workers were woken for it
   kBegin,    // a step's moves and tokens, in front of its first op
-  kEnd,      // a step's results were gathered and its end was told
+  kEnd,      // a step's results were gathered; whoever waits for them is told later
   kSpin,     // waiting for units of the lane's running op, awake
   kPark,     // asleep
 };

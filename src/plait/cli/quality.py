@@ -1,7 +1,7 @@
 """Quality: `plait bench quality`, what a configuration's numbers cost, and whether that is within a limit.
 
 Owns the text, the comparison, its statistics, the table and the verdict. The configuration, as it would be served, goes
-through a text beside the same weights dequantised to float32, a cache of float32 and rows of float32.
+through a text beside the file's weights dequantised to float32, a cache of float32 and rows of float32.
 Invariant: both see the same tokens behind the same tokens, so what differs is the numbers alone.
 """
 
@@ -94,16 +94,21 @@ def run_quality(options: BenchOptions, engine_options: EngineOptions) -> int:
             f"plait bench quality compares the native runtime's numbers, and it is not here ({reason}); install Plait "
             "where a C++ compiler is"
         )
+    if engine_options.profile is not None:
+        raise UsageError(f"--profile is {engine_options.profile} but plait bench quality times nothing; leave it out")
     text = read_text(options.text)
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
         model = load_model(engine_options, progress, datetime.now)
+        # What rounding at load costs is part of what the configuration costs.
+        plain = replace(engine_options, quantize="none")
+        of_file = model if plain == engine_options else load_model(plain, progress, datetime.now)
     tokens = model.tokenizer.encode(text, add_special=False)
     asked = min(options.tokens, QUICK_TOKENS) if options.quick else options.tokens
     if len(tokens) < 2:
         raise UsageError(f"--text {options.text} has {len(tokens)} tokens of this model; give a text of two or more")
     if len(tokens) < asked and not options.quiet:
         say(f"the text has {len(tokens):,} tokens, not {asked:,}; all of them are scored")
-    (quality,) = measure_quality(model, [engine_options], tokens[:asked], quiet=options.quiet)
+    (quality,) = measure_quality(of_file, model, [engine_options], tokens[:asked], quiet=options.quiet)
     limit = None if options.quick else options.limit_percent / 100
     is_within = limit is None or quality.is_within(limit)
     if options.json:
@@ -129,21 +134,26 @@ def read_text(path: Path | None) -> str:
 
 
 def measure_quality(
-    model: LoadedModel, configurations: Sequence[EngineOptions], tokens: Sequence[int], *, quiet: bool
+    true: LoadedModel,
+    model: LoadedModel,
+    configurations: Sequence[EngineOptions],
+    tokens: Sequence[int],
+    *,
+    quiet: bool,
 ) -> list[Quality]:
-    """Each configuration beside float32, which is computed once for all of them; window by window, step by step."""
+    """Each configuration of `model` beside `true` in float32, which is computed once for all of them; window by window,
+    step by step.
+    """
     length = min(WINDOW, model.config.max_positions)
     windows = cut_windows(tokens, length, beginning(model.tokenizer))
     with ExitStack() as stack:
-        true, *given = [
-            stack.enter_context(_Subject(model, options, length))
-            for options in (_in_float32(configurations[0]), *configurations)
-        ]
+        exact = stack.enter_context(_Subject(true, _in_float32(configurations[0]), length))
+        given = [stack.enter_context(_Subject(model, options, length)) for options in configurations]
         bar = stack.enter_context(tqdm(total=len(tokens) - 1, unit="token", desc="scoring", disable=quiet))
         found: list[list[Likeness]] = [[] for _ in given]
         for window in windows:
             parts = [Likeness() for _ in given]
-            for right, *others in zip(*(one.scorer.rows(window) for one in (true, *given)), strict=True):
+            for right, *others in zip(*(one.scorer.rows(window) for one in (exact, *given)), strict=True):
                 parts = [part + likeness(right, rows) for part, rows in zip(parts, others, strict=True)]
                 bar.update(len(right.logprobs))
             for kept, part in zip(found, parts, strict=True):
@@ -176,7 +186,7 @@ class _Subject:
 
 
 def _in_float32(options: EngineOptions) -> EngineOptions:
-    """Whatever else is said about numbers stays at its default, which is the file's own weights."""
+    """Whatever else is said about numbers stays at its default."""
     return EngineOptions(
         model=options.model,
         executor="native",

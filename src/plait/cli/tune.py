@@ -21,7 +21,7 @@ from plait.config.engine_options import EngineOptions
 from plait.config.machine import num_cores, processor_model, processor_seconds
 from plait.config.option import OptionSources
 from plait.config.tune_options import TuneOptions
-from plait.core.errors import PlaitError
+from plait.core.errors import PlaitError, UsageError
 from plait.core.step import STEP_PROGRAM
 from plait.exec.native import presence, search
 from plait.exec.native.blocking import Blocking, GemmBlocks, UnitSizes, row_bucket
@@ -79,6 +79,8 @@ def run_tune(sources: OptionSources) -> int:
     options, engine_options = sources.read(TuneOptions), sources.read(EngineOptions)
     if (reason := presence.missing()) is not None:
         raise PlaitError(f"plait tune needs the native runtime: {reason}; install Plait where a C++ compiler is")
+    if engine_options.profile is not None:
+        raise UsageError(f"--profile is {engine_options.profile} but recording would slow what is timed; leave it out")
     began, before = time.monotonic(), processor_seconds()
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
         model = load_model(engine_options, progress, datetime.now)

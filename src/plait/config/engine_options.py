@@ -17,6 +17,7 @@ from plait.config.values import (
     parse_bytes,
     parse_flag,
     parse_path,
+    parse_path_or,
     parse_seed,
     parse_text,
 )
@@ -92,7 +93,7 @@ class EngineOptions:
     )
     tune_table: str = option(
         "auto",
-        parse_text,
+        parse_path_or("auto", "none"),
         "how operations are cut: auto: as plait tune measured it here, if it did; none; or a file. Answers stay equal",
         metavar="FILE",
     )

@@ -110,3 +110,12 @@ def parse_path(text: str) -> Path:
         return Path(parse_text(text)).expanduser()
     except RuntimeError:
         raise ValueError("there is no such user; write the whole path") from None
+
+
+def parse_path_or(*words: str) -> Callable[[str], str]:
+    """A path, as text, or one of `words` as it is."""
+
+    def parse(text: str) -> str:
+        return text if text in words else str(parse_path(text))
+
+    return parse

@@ -223,13 +223,22 @@ def test_the_reference_executor_can_be_measured_too_and_is_as_exact(tiny: str, c
 
 
 @needs_native
+@pytest.mark.parametrize("executor", ["native", "reference"])
+def test_what_rounding_at_load_costs_is_in_the_figures(tiny: str, executor: str, capsys: Capture) -> None:
+    plain = run(capsys, "--model", tiny, "--executor", executor)[1]
+    _, rounded = run(capsys, "--model", tiny, "--executor", executor, "--quantize", "int4")
+    assert rounded["true_perplexity"] == plain["true_perplexity"]
+    assert number(rounded, "logit_error") > 10 * number(plain, "logit_error")
+
+
+@needs_native
 def test_configurations_share_one_run_of_float32_and_get_what_each_gets_alone(tiny: str) -> None:
     options = EngineOptions(model=tiny)
     model = load_model(options, lambda done, total: None, datetime.now)
     tokens = model.tokenizer.encode(read_text(None), add_special=False)[:300]
     both = [replace(options, kv_cache_dtype=cache) for cache in ("f16", "f32")]
-    together = measure_quality(model, both, tokens, quiet=True)
-    assert together == [measure_quality(model, [one], tokens, quiet=True)[0] for one in both]
+    together = measure_quality(model, model, both, tokens, quiet=True)
+    assert together == [measure_quality(model, model, [one], tokens, quiet=True)[0] for one in both]
 
 
 @pytest.mark.parametrize(("wanted", "begin"), [(True, (BEGIN,)), (False, ())])

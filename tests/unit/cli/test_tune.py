@@ -94,3 +94,11 @@ def test_a_table_for_an_executor_that_cuts_nothing_is_refused(tmp_path: Path, ca
     model = str(write_tiny_model(tmp_path / "tiny.gguf"))
     assert main(["verify", model, "--executor", "reference", "--tune-table", "some.json"]) == 2
     assert "--tune-table is some.json but the reference executor cuts nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["tune"], ["bench", "quality"]])
+def test_a_profile_that_nobody_would_write_is_refused(command: list[str], tmp_path: Path, capsys: Capture) -> None:
+    assert main([*command, "--model", "none.gguf", "--profile", str(tmp_path / "trace.json")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"plait: --profile is {tmp_path / 'trace.json'} but ")
+    assert said.count("\n") == 1

@@ -17,6 +17,7 @@ from plait.config.values import (
     parse_count,
     parse_flag,
     parse_path,
+    parse_path_or,
     parse_percent,
     parse_positive,
     parse_seed,
@@ -157,6 +158,14 @@ def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert parse_path("-") == Path("-")
 
 
+def test_a_word_that_stands_for_no_path_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    parse = parse_path_or("auto", "none")
+    assert [parse("auto"), parse("none"), parse("~/auto")] == ["auto", "none", str(tmp_path / "auto")]
+    with pytest.raises(ValueError, match="there is no such user"):
+        parse("~nobody-of-this-name/x")
+
+
 def test_a_path_that_cannot_be_is_refused_and_not_a_traceback() -> None:
     with pytest.raises(ValueError, match="there is no such user"):
         parse_path("~nobody-of-this-name/x")
@@ -165,7 +174,18 @@ def test_a_path_that_cannot_be_is_refused_and_not_a_traceback() -> None:
 
 
 @pytest.mark.parametrize(
-    "parse", [parse_bytes, parse_count, parse_positive, parse_seed, parse_flag, parse_text, parse_path, parse_percent]
+    "parse",
+    [
+        parse_bytes,
+        parse_count,
+        parse_positive,
+        parse_seed,
+        parse_flag,
+        parse_text,
+        parse_path,
+        parse_path_or("auto"),
+        parse_percent,
+    ],
 )
 def test_no_text_breaks_a_parser(parse: Callable[[str], object]) -> None:
     @given(st.one_of(st.text(), st.from_regex(r"[0-9]{1,400}\.?[0-9]{0,400} ?[kKmMgGtT]?i?[bB]?", fullmatch=True)))

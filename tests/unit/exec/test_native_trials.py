@@ -62,6 +62,19 @@ def test_a_trial_knows_the_panels_that_units_are_cut_from() -> None:
     assert panels == [8, 4, 6, 4, 2]
 
 
+def test_a_product_is_as_large_as_the_weights_that_are_multiplied_and_not_as_those_of_the_file() -> None:
+    program = native.decoder_for(formats.F32)
+    table = native.table_in(program, formats.F32)
+    plain = schemes_of(program, table, WeightDtype.AUTO)
+    rounded = table.rounded("int8", {name: name for name in plain}, head="head")
+    schemes = schemes_of(program, rounded, WeightDtype.AUTO)
+    of_file = Model(lower(program, plain), table, plain, (-1, -1), "", MAX_STEP_TOKENS)
+    of_memory = Model(lower(program, schemes), rounded, schemes, (-1, -1), "", MAX_STEP_TOKENS)
+    (large, *_), (small, *_) = (list(one.products().values())[1] for one in (of_file, of_memory))
+    assert of_file.num_bytes(large) == 64 * 64 * 4
+    assert of_memory.num_bytes(small) == 64 * 64 * 33 // 32
+
+
 def decoder_of(max_positions: int) -> Program:
     """A layer with attention, for so many positions."""
     b = ProgramBuilder("decoder")

@@ -242,6 +242,12 @@ def test_a_spoilt_table_is_left_alone_with_one_line(
     assert "\n" not in said
 
 
+def test_a_folder_that_cannot_be_looked_into_keeps_nobody_from_starting(engine: Engine) -> None:
+    said = use_table(engine.executor, "auto", engine.folder / ("long" * 100), "here")
+    assert said.startswith("units by built-in estimates: ")
+    assert "File name too long" in said
+
+
 def test_a_file_that_was_named_is_used_wherever_it_was_measured_but_must_be_good(engine: Engine) -> None:
     named = engine.folder / "named.json"
     write_table(engine.table(), named)

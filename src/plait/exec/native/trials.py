@@ -74,14 +74,14 @@ class Model:
         return found
 
     def num_bytes(self, op: OpSpec) -> int:
-        return sum(self.weights[self.tape.matrices[matrix]].stored.nbytes for matrix in op.matrix if matrix != NONE)
+        return sum(self.weights[self.tape.matrices[matrix]].num_bytes for matrix in op.matrix if matrix != NONE)
 
 
 class ProductTrial:
     """A product of a model, with `ops` that all have its name."""
 
     def __init__(self, model: Model, ops: Sequence[OpSpec]) -> None:
-        whole = sum(model.weights[name].stored.nbytes for name in model.tape.matrices)
+        whole = sum(model.weights[name].num_bytes for name in model.tape.matrices)
         copies = -(-min(COLD_BYTES, whole) // model.num_bytes(ops[0]))
         repeated = [ops[index % len(ops)] for index in range(max(1, copies))]
         few = max(1, FEW_BYTES // model.num_bytes(ops[0]))
@@ -202,7 +202,7 @@ class _TapeMaker:
 
     def finish(self, x: Operand, names: tuple[str, ...]) -> Tape:
         """With the end that a tape must have, which steps without outputs never reach."""
-        self._buffers.append(BufferSpec(RowSpace.OUTPUTS, False, x.width, 0))
+        self._buffers.append(BufferSpec(RowSpace.OUTPUTS, 0, x.width, 0))
         selected = Operand(len(self._buffers) - 1, 0, x.width)
         first_output_op = len(self.ops)
         self.ops += [

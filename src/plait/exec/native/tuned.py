@@ -31,18 +31,19 @@ def use_table(executor: NativeExecutor, wanted: str, cache_dir: Path, processor:
         return "units by built-in estimates: --tune-table none"
     key = tune_key(executor, processor)
     if wanted != AUTO:
-        table = read_table(Path(wanted).expanduser())
+        table = read_table(Path(wanted))
         executor.retune(table.blocking)
         return f"units by {_entries(table)} of {wanted}{'' if table.key == key else ', which was measured elsewhere'}"
     path = key.path(cache_dir)
-    if not path.exists():
-        return "units by built-in estimates; plait tune looks for better ones"
     try:
+        if not path.exists():
+            return "units by built-in estimates; plait tune looks for better ones"
         table = read_table(path)
         if table.key != key:
             raise UsageError(f"{path} was measured for something else")
         executor.retune(table.blocking)
-    except UsageError as error:
+    except (UsageError, OSError) as error:
+        # A folder that may not be looked into is an OSError.
         return f"units by built-in estimates: {error}"
     return f"units by {_entries(table)} of {path}"
 
