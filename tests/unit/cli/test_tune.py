@@ -94,3 +94,24 @@ def test_a_table_for_an_executor_that_cuts_nothing_is_refused(tmp_path: Path, ca
     model = str(write_tiny_model(tmp_path / "tiny.gguf"))
     assert main(["verify", model, "--executor", "reference", "--tune-table", "some.json"]) == 2
     assert "--tune-table is some.json but the reference executor cuts nothing" in capsys.readouterr().err
+
+
+def test_what_cannot_end_well_is_said_before_anything_is_measured(tmp_path: Path, capsys: Capture) -> None:
+    model = str(write_tiny_model(tmp_path / "tiny.gguf"))
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+
+    def refused(*more: str) -> str:
+        assert main(["tune", model, "--quick", "--cache-dir", str(tmp_path / "cache"), *more]) in (1, 2)
+        said = capsys.readouterr()
+        assert said.out == ""
+        (line,) = said.err.splitlines()
+        return line
+
+    assert "exists and is no tune table" in refused("--output", str(notes))
+    assert notes.read_text() == "mine"
+    assert "is no regular file" in refused("--output", str(tmp_path))
+    assert "cannot be written to" in refused("--output", str(notes / "table.json"))
+    assert "only the native executor cuts operations" in refused("--executor", "reference")
+    assert "runs no engine to profile" in refused("--profile", str(tmp_path / "trace.json"))
+    assert "use --block-size 16" in refused("--kv-cache-dtype", "int8", "--block-size", "8")

@@ -31,8 +31,11 @@ def use_table(executor: NativeExecutor, wanted: str, cache_dir: Path, processor:
         return "units by built-in estimates: --tune-table none"
     key = tune_key(executor, processor)
     if wanted != AUTO:
-        table = read_table(Path(wanted).expanduser())
-        executor.retune(table.blocking)
+        table = read_table(_named(wanted))
+        try:
+            executor.retune(table.blocking)
+        except UsageError as error:
+            raise UsageError(f"{wanted}: {error}; make one with plait tune") from None
         return f"units by {_entries(table)} of {wanted}{'' if table.key == key else ', which was measured elsewhere'}"
     path = key.path(cache_dir)
     if not path.exists():
@@ -45,6 +48,15 @@ def use_table(executor: NativeExecutor, wanted: str, cache_dir: Path, processor:
     except UsageError as error:
         return f"units by built-in estimates: {error}"
     return f"units by {_entries(table)} of {path}"
+
+
+def _named(wanted: str) -> Path:
+    if "\0" in wanted:
+        raise UsageError(f"--tune-table is {wanted!r}; a path cannot hold the character NUL")
+    try:
+        return Path(wanted).expanduser()
+    except RuntimeError:
+        raise UsageError(f"--tune-table is {wanted!r}; there is no such user; write the whole path") from None
 
 
 def _entries(table: TuneTable) -> str:
