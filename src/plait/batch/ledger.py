@@ -217,7 +217,7 @@ class Ledger:
         if then.weights != now.weights:
             raise UsageError(
                 f"{self._path} was begun with other weights that are called {then.model!r} too (sha256 "
-                f"{then.weights[:16]}, now {now.weights[:16]}); {way_out}"
+                f"{_short(then.weights)}, now {_short(now.weights)}); {way_out}"
             )
 
     @contextmanager
@@ -261,12 +261,18 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("COMMIT")
 
 
+def _short(weights: str) -> str:
+    """The digest's beginning, and all of what stands behind it: how the weights were rounded when they were loaded."""
+    digest, plus, rounding = weights.partition("+")
+    return digest[:16] + plus + rounding
+
+
 def _warnings(then: JobTerms, now: JobTerms) -> tuple[str, ...]:
     warnings = []
     if then.fingerprint != now.fingerprint:
         warnings.append(
             f"the job was begun under numerics {then.fingerprint}, now they are {now.fingerprint}: answers from before "
-            "and after may differ in the last bits; system_fingerprint in each answer says which is which"
+            "and after may differ; system_fingerprint in each answer says which is which"
         )
     if then.seed != now.seed:
         warnings.append(f"the job was begun with seed {then.seed}, now it is {now.seed}: lines without a seed differ")

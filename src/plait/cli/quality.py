@@ -33,6 +33,8 @@ from plait.text.tokenizer import Tokenizer
 WINDOW = 512
 """Tokens. Two key tiles, so that attention merges; more would be slow without telling more."""
 QUICK_TOKENS = 1024
+MAX_TEXT_BYTES = 16 << 20
+"""Hundreds of times what is scored; what never ends, as a device, is found out by it."""
 CLEAR = 2.0
 """Standard errors. What is nearer to the limit may be on its other side for another text."""
 
@@ -95,7 +97,9 @@ def run_quality(options: BenchOptions, engine_options: EngineOptions) -> int:
             "where a C++ compiler is"
         )
     if engine_options.profile is not None:
-        raise UsageError(f"--profile is {engine_options.profile} but plait bench quality times nothing; leave it out")
+        raise UsageError(
+            f"--profile is {engine_options.profile} but plait bench quality runs no engine to profile; leave it out"
+        )
     text = read_text(options.text)
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
         model = load_model(engine_options, progress, datetime.now)
@@ -126,7 +130,11 @@ def read_text(path: Path | None) -> str:
     if path is None:
         return resources.files("plait").joinpath("resources/quality_text.txt").read_text(encoding="utf-8")
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            raw = file.read(MAX_TEXT_BYTES + 1)
+        if len(raw) > MAX_TEXT_BYTES:
+            raise UsageError(f"--text {path} is larger than {MAX_TEXT_BYTES} bytes; give a part of it")
+        return raw.decode("utf-8")
     except OSError as error:
         raise UsageError(f"--text {path} cannot be read: {error.strerror}; give an existing file") from None
     except ValueError as error:

@@ -28,8 +28,8 @@ from plait.exec.native.blocking import Blocking, GemmBlocks, UnitSizes, row_buck
 from plait.exec.native.checks import check_program
 from plait.exec.native.search import Choice, Effort, best_of, compare
 from plait.exec.native.tape import OpKind, OpSpec, RowSpace
-from plait.exec.native.tune_table import TuneTable, write_table
-from plait.model.cache_layout import group_token_bytes, plan_layout
+from plait.exec.native.tune_table import TuneTable, check_folder, check_output, write_table
+from plait.model.cache_layout import CacheLayout, group_token_bytes, plan_layout
 
 if TYPE_CHECKING:
     from plait.exec.native.trials import Mix, ProductTrial, StepTrials
@@ -79,12 +79,12 @@ def run_tune(sources: OptionSources) -> int:
     options, engine_options = sources.read(TuneOptions), sources.read(EngineOptions)
     if (reason := presence.missing()) is not None:
         raise PlaitError(f"plait tune needs the native runtime: {reason}; install Plait where a C++ compiler is")
-    if engine_options.profile is not None:
-        raise UsageError(f"--profile is {engine_options.profile} but recording would slow what is timed; leave it out")
+    _check_options(options, engine_options)
     began, before = time.monotonic(), processor_seconds()
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
         model = load_model(engine_options, progress, datetime.now)
     check_program(model.program)
+    _plan_memory(engine_options, model)
     found = Found()
     _tune_products(options, engine_options, model, found, began + LIMIT_S * PRODUCTS_SHARE)
     table = _tune_steps(options, engine_options, model, found, began)
@@ -97,6 +97,19 @@ def run_tune(sources: OptionSources) -> int:
     if (others := others_share(before, processor_seconds(), took_s)) > QUIET_SHARE:
         say(f"warning: other programs used {others:.0%} of this machine, so little of this is true")
     return 0
+
+
+def _check_options(options: TuneOptions, engine_options: EngineOptions) -> None:
+    """What would be found out minutes later, or never said."""
+    if engine_options.executor == "reference":
+        raise UsageError("--executor is reference but only the native executor cuts operations; leave it out")
+    if engine_options.profile is not None:
+        raise UsageError(
+            f"--profile is {engine_options.profile} but plait tune runs no engine to profile; leave it out"
+        )
+    if options.output is not None:
+        check_output(options.output)
+    check_folder(engine_options.cache_dir / "tune" if options.output is None else options.output.parent)
 
 
 def others_share(before: tuple[float, float] | None, after: tuple[float, float] | None, took_s: float) -> float:
@@ -187,20 +200,11 @@ def _tune_steps(
 ) -> TuneTable:
     """Sizes of units, on steps of the whole model, and what all entries together are worth there."""
     from plait.exec.native.executor import NativeExecutor
-    from plait.exec.native.trials import StepTrials, memory_for, mixes_for
+    from plait.exec.native.trials import StepTrials
     from plait.exec.native.tuned import tune_key
 
     config, _ = native_config(engine_options, model.config.max_positions)
-    mixes = mixes_for(model.config.max_positions, config.max_step_tokens, config.max_rows)
-    cache_type = choose_executor(engine_options, model.program, None).cache_type
-    groups, block_size = model.program.cache_groups, engine_options.block_size
-    per_token = max(group_token_bytes(group, cache_type) for group in groups)
-    layout = plan_layout(
-        model.program,
-        memory_bytes=memory_for(per_token, block_size, len(groups), mixes),
-        tokens_per_block=block_size,
-        cache_type=cache_type,
-    )
+    mixes, layout = _plan_memory(engine_options, model)
     executor = NativeExecutor(config)
     executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
     try:
@@ -213,6 +217,24 @@ def _tune_steps(
         return TuneTable(tune_key(executor, processor_model()), found.blocking)
     finally:
         executor.close()
+
+
+def _plan_memory(engine_options: EngineOptions, model: LoadedModel) -> tuple[Sequence[Mix], CacheLayout]:
+    """Steps to measure and the cache that they need. `UsageError`: blocks of that size hold no such numbers."""
+    from plait.exec.native.trials import memory_for, mixes_for
+
+    config, _ = native_config(engine_options, model.config.max_positions)
+    mixes = mixes_for(model.config.max_positions, config.max_step_tokens, config.max_rows)
+    cache_type = choose_executor(engine_options, model.program, None).cache_type
+    groups, block_size = model.program.cache_groups, engine_options.block_size
+    per_token = max(group_token_bytes(group, cache_type) for group in groups)
+    layout = plan_layout(
+        model.program,
+        memory_bytes=memory_for(per_token, block_size, len(groups), mixes),
+        tokens_per_block=block_size,
+        cache_type=cache_type,
+    )
+    return mixes, layout
 
 
 def _compare_steps(trials: StepTrials, mixes: Sequence[Mix], found: Found) -> None:

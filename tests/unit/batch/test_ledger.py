@@ -108,6 +108,12 @@ def test_another_input_or_model_is_refused_with_the_way_out(ledger: Ledger, term
     assert "choose another output" in str(caught.value)
 
 
+def test_weights_that_were_rounded_otherwise_are_told_apart_in_words(ledger: Ledger) -> None:
+    ledger.begin_job("output", TERMS)
+    with pytest.raises(UsageError, match=r"\(sha256 wwwwwwwwwwwwwwww, now wwwwwwwwwwwwwwww\+int8\)"):
+        ledger.begin_job("output", replace(TERMS, weights=f"{TERMS.weights}+int8"))
+
+
 def test_other_numerics_or_seed_are_warned_about_and_the_job_goes_on(ledger: Ledger) -> None:
     ledger.record(ledger.begin_job("output", TERMS), [outcome(1)])
     job = ledger.begin_job("output", replace(TERMS, fingerprint="fp-2", seed=5))

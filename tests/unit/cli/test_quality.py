@@ -17,6 +17,7 @@ from plait.build import load_model
 from plait.cli.main import main
 from plait.cli.quality import Quality, beginning, measure_quality, paired_change, read_text
 from plait.config.engine_options import EngineOptions
+from plait.core.errors import UsageError
 from plait.exec.likeness import Likeness
 from plait.exec.native import presence
 from plait.text.bpe import tokenizer_from_gguf
@@ -123,6 +124,17 @@ def test_the_built_in_text_is_small_and_of_several_kinds() -> None:
 def test_the_built_in_text_has_as_many_tokens_as_are_scored_by_default(model_path: Path) -> None:
     model = load_model(EngineOptions(model=str(model_path)), lambda done, total: None, datetime.now)
     assert len(model.tokenizer.encode(read_text(None), add_special=False)) > 20_000
+
+
+def test_a_text_that_does_not_end_is_not_read_to_its_end() -> None:
+    with pytest.raises(UsageError, match=r"--text /dev/zero is larger than \d+ bytes; give a part of it"):
+        read_text(Path("/dev/zero"))
+
+
+def test_a_profile_that_there_would_not_be_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    pytest.importorskip("plait._native")
+    assert main(["bench", "quality", "--profile", str(tmp_path / "trace.json")]) == 2
+    assert "runs no engine to profile; leave it out" in capsys.readouterr().err
 
 
 def test_a_text_that_is_none_is_one_line(tmp_path: Path, capsys: Capture) -> None:

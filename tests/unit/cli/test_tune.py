@@ -102,3 +102,24 @@ def test_a_profile_that_nobody_would_write_is_refused(command: list[str], tmp_pa
     said = capsys.readouterr().err
     assert said.startswith(f"plait: --profile is {tmp_path / 'trace.json'} but ")
     assert said.count("\n") == 1
+
+
+def test_what_cannot_end_well_is_said_before_anything_is_measured(tmp_path: Path, capsys: Capture) -> None:
+    model = str(write_tiny_model(tmp_path / "tiny.gguf"))
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+
+    def refused(*more: str) -> str:
+        assert main(["tune", model, "--quick", "--cache-dir", str(tmp_path / "cache"), *more]) in (1, 2)
+        said = capsys.readouterr()
+        assert said.out == ""
+        (line,) = said.err.splitlines()
+        return line
+
+    assert "exists and is no tune table" in refused("--output", str(notes))
+    assert notes.read_text() == "mine"
+    assert "is no regular file" in refused("--output", str(tmp_path))
+    assert "cannot be written to" in refused("--output", str(notes / "table.json"))
+    assert "only the native executor cuts operations" in refused("--executor", "reference")
+    assert "runs no engine to profile" in refused("--profile", str(tmp_path / "trace.json"))
+    assert "use --block-size 16" in refused("--kv-cache-dtype", "int8", "--block-size", "8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -19,7 +20,15 @@ from plait.core.ids import SeqId
 from plait.core.step import Chunk, OutputKind, Outputs
 from plait.exec.native.blocking import ROW_BUCKETS, Blocking, GemmBlocks, UnitSizes, row_bucket
 from plait.exec.native.executor import NativeConfig, NativeExecutor
-from plait.exec.native.tune_table import MAX_BYTES, TuneKey, TuneTable, read_table, write_table
+from plait.exec.native.tune_table import (
+    MAX_BYTES,
+    TuneKey,
+    TuneTable,
+    check_folder,
+    check_output,
+    read_table,
+    write_table,
+)
 from plait.exec.native.tuned import tune_key, use_table
 from plait.model.program import Program
 from plait.weights import formats
@@ -112,6 +121,29 @@ def test_where_nothing_can_be_written_the_way_out_is_named(tmp_path: Path) -> No
         write_table(TABLE, tmp_path / "file" / "table.json")
 
 
+def test_a_table_takes_the_place_of_a_table_and_of_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    check_output(path)
+    write_table(TABLE, path)
+    check_output(path)
+    path.write_text("notes of mine")
+    with pytest.raises(UsageError, match=r"table\.json exists and is no tune table; remove it"):
+        check_output(path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for other in (tmp_path, pipe):
+        with pytest.raises(UsageError, match="is no regular file; name a file that may be written"):
+            check_output(other)
+
+
+def test_a_folder_that_takes_no_file_is_found_out_before_and_a_good_one_is_left_empty(tmp_path: Path) -> None:
+    check_folder(tmp_path / "new")
+    assert not list((tmp_path / "new").iterdir())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlaitError, match=r"cannot be written to .*; give a place with --output"):
+        check_folder(tmp_path / "file" / "tune")
+
+
 def changed(*path: str, value: object) -> str:
     document: dict[str, object] = json.loads(good_text())
     at = document
@@ -141,6 +173,10 @@ def good_text() -> str:
         ("{}", "plait_tune is None and not 1"),
         (" " * (MAX_BYTES + 1), "it is larger than"),
         (changed("plait_tune", value=2), "plait_tune is 2 and not 1"),
+        (changed("plait_tune", value=True), "plait_tune is True and not 1"),
+        (changed("plait_tune", value="A" * 10_000), "plait_tune is 'AAA"),
+        (changed("sizes", "largest_us", value=float("nan")), "largest_us is nan and no number"),
+        (changed("products", "a\nb\x1b[31m", value=[]), "a b [31m is no JSON object"),
         (changed("key", value=None), "key is no JSON object"),
         (changed("key", "workers", value="two"), "key.workers is 'two' and no whole number"),
         (changed("key", "target", value=7), "key.target is no text"),
@@ -166,11 +202,14 @@ def test_a_file_that_is_no_table_is_refused_in_one_line(text: str, reason: str, 
     assert reason in said
     assert said.startswith(f"{path} is no tune table: ")
     assert said.endswith("; make one with plait tune")
-    assert "\n" not in said
+    assert said.isprintable()
+    assert len(said) < 600
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"the tune table .*none\.json cannot be read: No such file"):
+    with pytest.raises(
+        UsageError, match=r"tune table .*none\.json cannot be read: No such file.*; make one with plait tune"
+    ):
         read_table(tmp_path / "none.json")
 
 
@@ -208,6 +247,13 @@ def test_the_machines_own_table_is_used_unless_nobody_wants_it(engine: Engine) -
     write_table(engine.table(), engine.path)
     assert engine.uses("auto") == f"units by 1 measured entry of {engine.path}"
     assert engine.uses("none") == "units by built-in estimates: --tune-table none"
+
+
+def test_a_named_table_out_of_its_limits_is_named_with_the_way_out(engine: Engine) -> None:
+    path = engine.folder / "mine.json"
+    write_table(replace(engine.table(), blocking=Blocking(UnitSizes(smallest_us=0.0))), path)
+    with pytest.raises(UsageError, match=r"mine\.json: .* smallest_us is 0 but must be .*; make one with plait tune"):
+        engine.uses(str(path))
 
 
 def spoil_text(engine: Engine) -> None:

@@ -20,8 +20,12 @@ from plait.core.errors import PlaitError, UsageError
 from plait.exec.native.blocking import ROW_BUCKETS, Blocking, GemmBlocks, UnitSizes, row_bucket
 
 FORM: Final = 1
+BEGINNING: Final = b'{\n "plait_tune": '
+"""By which a table of ours is known, so that nothing else is ever overwritten."""
 MAX_BYTES: Final = 1 << 20
 """A table is a few kilobytes. What is larger is something else, and is not read."""
+MAX_REASON: Final = 200
+"""Characters of what is wrong with a file."""
 
 Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | bool | None"
 
@@ -54,6 +58,36 @@ class TuneTable:
         return len(changed) + sum(map(len, self.blocking.products.values()))
 
 
+def check_output(path: Path) -> None:
+    """Before anything is measured: whether a table may take this place, and whether that would destroy something."""
+    if not os.path.lexists(path):
+        return
+    if not path.is_file():
+        raise UsageError(f"--output {path} is no regular file; name a file that may be written")
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(BEGINNING))
+    except OSError as error:
+        raise UsageError(f"--output {path} cannot be read: {error.strerror}; choose another file") from None
+    if start not in (b"", BEGINNING):
+        raise UsageError(f"--output {path} exists and is no tune table; remove it, or choose another file")
+
+
+def check_folder(folder: Path) -> None:
+    """Before anything is measured: whether a file can be made there. Makes the folder. `PlaitError` if it cannot."""
+    probe = folder / f".plait_tune.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(place: Path, error: OSError) -> PlaitError:
+    return PlaitError(f"the table cannot be written to {place}: {error.strerror}; give a place with --output")
+
+
 def write_table(table: TuneTable, path: Path) -> None:
     """`PlaitError` if the system does not let it be written."""
     products = {
@@ -78,9 +112,7 @@ def write_table(table: TuneTable, path: Path) -> None:
     except OSError as error:
         with suppress(OSError):
             fresh.unlink()
-        raise PlaitError(
-            f"the table cannot be written to {path}: {error.strerror}; give a place with --output"
-        ) from None
+        raise _unwritable(path, error) from None
 
 
 def read_table(path: Path) -> TuneTable:
@@ -89,20 +121,27 @@ def read_table(path: Path) -> TuneTable:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"the tune table {path} cannot be read: {error.strerror}") from None
+        raise UsageError(f"the tune table {path} cannot be read: {error.strerror}; make one with plait tune") from None
     try:
         if len(raw) > MAX_BYTES:
             raise ValueError(f"it is larger than {MAX_BYTES} bytes")
         return _table(json.loads(raw))
     except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
+        reason = _in_a_line(str(error))
         raise UsageError(f"{path} is no tune table: {reason}; make one with plait tune") from None
+
+
+def _in_a_line(text: str) -> str:
+    """Words that may come from the file: one line, no control characters, no more than a line's worth."""
+    clean = " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    return clean if len(clean) <= MAX_REASON else f"{clean[:MAX_REASON]}..."
 
 
 def _table(document: Json) -> TuneTable:
     parts = _mapping(document, "the file")
-    if parts.get("plait_tune") != FORM:
-        raise ValueError(f"plait_tune is {parts.get('plait_tune')!r} and not {FORM}")
+    form = parts.get("plait_tune")
+    if isinstance(form, bool) or form != FORM:
+        raise ValueError(f"plait_tune is {form!r} and not {FORM}")
     key = _mapping(parts.get("key"), "key")
     products = key.get("products")
     if not isinstance(products, list):
@@ -173,7 +212,7 @@ def _text(of: Mapping[str, Json], name: str) -> str:
 
 
 def _number(value: Json, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN is not itself
         raise ValueError(f"{what} is {value!r} and no number")
     # A whole number of hundreds of digits fits no float.
     return float(value) if abs(value) < 1e18 else float("inf")

@@ -32,7 +32,10 @@ def use_table(executor: NativeExecutor, wanted: str, cache_dir: Path, processor:
     key = tune_key(executor, processor)
     if wanted != AUTO:
         table = read_table(Path(wanted))
-        executor.retune(table.blocking)
+        try:
+            executor.retune(table.blocking)
+        except UsageError as error:
+            raise UsageError(f"{wanted}: {error}; make one with plait tune") from None
         return f"units by {_entries(table)} of {wanted}{'' if table.key == key else ', which was measured elsewhere'}"
     path = key.path(cache_dir)
     try:
