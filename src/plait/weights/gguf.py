@@ -22,6 +22,7 @@ from plait.core.errors import ModelError
 from plait.weights import formats
 from plait.weights.formats import Bytes, WeightFormat
 from plait.weights.gguf_header import HeaderCursor, MetaValue, shown
+from plait.weights.stored import StoredTensor
 
 SUPPORTED_VERSIONS: Final = (2, 3)
 DEFAULT_ALIGNMENT: Final = 32
@@ -45,24 +46,6 @@ _LEAST_TENSOR_BYTES: Final = 8 + 4 + 8 + 4 + 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GgufTensor:
-    """One entry of the tensor table. `shape` is row-major (outermost dimension first): the file's order reversed."""
-
-    name: str
-    shape: tuple[int, ...]
-    format: WeightFormat
-    offset: int
-    """First byte, counted from the start of the file."""
-    num_bytes: int
-    mapped: Bytes
-    """The tensor's bytes in the mapped file, read-only."""
-
-    def raw(self) -> Bytes:
-        """The tensor's bytes as they lie in the file: a read-only view, paged in when touched."""
-        return self.mapped
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class GgufFile:
     """A sound GGUF file. The mapping lives as long as any tensor's bytes are referred to."""
 
@@ -71,7 +54,7 @@ class GgufFile:
     num_bytes: int
     alignment: int
     metadata: dict[str, MetaValue]
-    tensors: dict[str, GgufTensor]
+    tensors: dict[str, StoredTensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +193,10 @@ def _check_places(cursor: HeaderCursor, entries: list[_Entry], start: int, end: 
         last_end, last_name = entry.offset + entry.num_bytes, entry.name
 
 
-def _tensors_of(entries: list[_Entry], start: int, contents: Bytes) -> dict[str, GgufTensor]:
-    tensors: dict[str, GgufTensor] = {}
+def _tensors_of(entries: list[_Entry], start: int, contents: Bytes) -> dict[str, StoredTensor]:
+    tensors: dict[str, StoredTensor] = {}
     for entry in entries:
         first = start + entry.offset
         mapped = contents[first : first + entry.num_bytes]
-        tensors[entry.name] = GgufTensor(entry.name, entry.shape, entry.format, first, entry.num_bytes, mapped)
+        tensors[entry.name] = StoredTensor(entry.name, entry.shape, entry.format, first, entry.num_bytes, mapped)
     return tensors

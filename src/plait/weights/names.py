@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from plait.core.errors import ModelError
-from plait.weights.gguf import GgufFile, GgufTensor
+from plait.weights.gguf import GgufFile
 from plait.weights.gguf_header import shown
+from plait.weights.stored import StoredTensor
 from plait.weights.table import WeightTable
 from plait.weights.tensor import Tensor
 
@@ -112,8 +113,8 @@ def _check_architecture(file: GgufFile) -> None:
         raise ModelError(f"{file.path}: one of {num_parts} parts of a split model; merge the parts into one file first")
 
 
-def _by_canonical_name(file: GgufFile, rope_factors_used: bool) -> dict[str, GgufTensor]:
-    found: dict[str, GgufTensor] = {}
+def _by_canonical_name(file: GgufFile, rope_factors_used: bool) -> dict[str, StoredTensor]:
+    found: dict[str, StoredTensor] = {}
     unknown: list[str] = []
     for gguf_name, tensor in file.tensors.items():
         if gguf_name == _ROPE_FACTORS:
@@ -143,7 +144,7 @@ def _listed(names: Iterable[str]) -> str:
     return f"tensors {', '.join(first)}{more} are" if len(quoted) > 1 else f"tensor {quoted[0]} is"
 
 
-def _check_shapes(file: GgufFile, found: Mapping[str, GgufTensor], expected: Mapping[str, tuple[int, ...]]) -> None:
+def _check_shapes(file: GgufFile, found: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]]) -> None:
     wrong = [
         f"{shown(found[name].name)} has shape {found[name].shape}, not {tuple(shape)}"
         for name, shape in expected.items()
@@ -170,7 +171,7 @@ def _head_count(file: GgufFile, key: str, default: int | None) -> int:
     return count
 
 
-def _tensor(file: GgufFile, name: str, found: GgufTensor, heads: tuple[int, int]) -> Tensor:
+def _tensor(file: GgufFile, name: str, found: StoredTensor, heads: tuple[int, int]) -> Tensor:
     if len(found.shape) == 1 and found.format.block_weights > 1:
         raise ModelError(
             f"{file.path}: vector {shown(found.name)} is in {found.format.name}; vectors must be F32, F16 or BF16"
@@ -182,7 +183,7 @@ def _tensor(file: GgufFile, name: str, found: GgufTensor, heads: tuple[int, int]
     return Tensor(name, found.shape, found.format, found.raw().reshape(found.shape[0], -1), order)
 
 
-def _order_of(file: GgufFile, found: GgufTensor, num_heads: int) -> npt.NDArray[np.intp]:
+def _order_of(file: GgufFile, found: StoredTensor, num_heads: int) -> npt.NDArray[np.intp]:
     num_rows = found.shape[0]
     if num_rows % (2 * num_heads):
         raise ModelError(
