@@ -90,6 +90,17 @@ def slots_of(layout: CacheLayout) -> tuple[GroupSlots, ...]:
     return tuple(GroupSlots.of(group) for group in layout.groups)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tail:
+    """One block of every group, which only one sequence holds, and the slots that all of them have: [first, end)."""
+
+    keys: tuple[Key, ...]
+    starts: tuple[int, ...]
+    """The slot at which each block begins."""
+    first: int
+    end: int
+
+
 @dataclass(slots=True, eq=False)
 class Seat:
     """A sequence between its join and its leave; valid until its last plan is settled. `tables[group]` only grows."""
@@ -122,6 +133,8 @@ class Seat:
     """Per group: the table has no hole from this entry on."""
     dropped: list[int] = field(default_factory=list)
     """Per group: entries before this one have left the window and may belong to others."""
+    tail: Tail | None = None
+    """The blocks that its last chunk ended in, found to be its own. A chunk that stays in them needs no other look."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,6 +159,9 @@ class Roster:
     def __init__(self, max_rows: int, groups: Sequence[GroupSlots]) -> None:
         self._max_rows = max_rows
         self._groups = tuple(groups)
+        self._have_tails = all(group.holds is Holds.TOKENS for group in groups)
+        self._bounded = [GroupId(place) for place, group in enumerate(groups) if group.visibility != CAUSAL]
+        """Groups whose blocks leave the window."""
         self._seats: dict[SeqId, Seat] = {}
         self._rows: dict[int, SeqId] = {}
         self._left: dict[int, tuple[StepId, LaneId]] = {}
@@ -201,7 +217,8 @@ class Roster:
             writers.pop()
             if not writers:
                 del self._writers[key]
-        self._left = {row: left for row, left in self._left.items() if left[0] != result.step}
+        if self._left:
+            self._left = {row: left for row, left in self._left.items() if left[0] != result.step}
 
     def _settle_chunk(self, chunk: Chunk, seat: Seat, result: SeqResult | None) -> None:
         if result is not None and result.status is SeqStatus.OK:
@@ -212,8 +229,19 @@ class Roster:
                 )
             seat.num_computed += result.num_computed
             seat.sampled = _samples(chunk)
-            self._mark_written(chunk, result.num_computed, seat)
-            self._drop_behind_window(seat)
+            tail = seat.tail
+            if result.num_computed != chunk.num_tokens:
+                seat.tail = None
+                self._mark_written(chunk, result.num_computed, seat)
+            elif tail is None or chunk.start < tail.first or chunk.snapshots:
+                self._mark_written(chunk, result.num_computed, seat)
+            else:
+                for key, start in zip(tail.keys, tail.starts, strict=True):
+                    self._written[key] = chunk.end - start
+            if self._bounded:
+                self._drop_behind_window(seat)
+        else:
+            seat.tail = None
         seat.num_in_flight -= 1
         if seat.num_in_flight == 0:
             seat.lane, seat.drafted, seat.broken = None, False, False
@@ -273,7 +301,11 @@ class Roster:
             else:
                 self._release(seat, group, table[entry])
                 table[entry] = block
-            self._holders.setdefault((group, block), []).append(seat)
+                seat.tail = None
+            holders = self._holders.setdefault((group, block), [])
+            for other in holders:
+                other.tail = None
+            holders.append(seat)
 
     def _start(self, chunk: Chunk, plan: StepPlan) -> Seat:
         seat = self.seat(chunk.seq)
@@ -288,7 +320,8 @@ class Roster:
             )
         if isinstance(chunk.tokens, FromDevice) and not seat.samples:
             raise InvariantError(f"{what} takes its token from the device, but nothing was sampled before it")
-        self._check_tables(chunk, seat, what)
+        if seat.tail is None or chunk.end > seat.tail.end:
+            self._check_tables(chunk, seat, what)
         if seat.num_slots is None:
             seat.num_computed = chunk.start
         seat.samples = _samples(chunk)
@@ -401,22 +434,40 @@ class Roster:
         for encode in plan.encodes:
             for block in encode.blocks:
                 self._note_write(plan, (encode.group, block), self.seat(encode.seq))
+        writes = self._writes[plan.step]
+        # Copies in flight may name any block.
+        may_stay = not any(self._moved.values()) and not any(self._sources.values())
         for chunk, seat in zip(plan.chunks, seats, strict=True):
-            for index, group in enumerate(self._groups):
-                if group.holds is Holds.ENCODED:
-                    continue
-                table, size = seat.tables[index], group.tokens_per_block
-                if group.holds is Holds.TOKENS:
-                    table = table[chunk.start // size : (chunk.end - 1) // size + 1]
-                for entry, block in enumerate(table):
-                    key = (GroupId(index), block)
-                    kept = chunk.start % size if entry == 0 and group.holds is Holds.TOKENS else 0
-                    self._note_write(plan, key, seat, kept)
-                    self._trim(key, kept)
-            for snapshot in chunk.snapshots:
-                key = (snapshot.group, snapshot.block)
-                self._note_write(plan, key, seat)
-                self._trim(key, 0)
+            tail = seat.tail
+            if may_stay and tail is not None and chunk.end <= tail.end and not chunk.snapshots:
+                for key in tail.keys:
+                    self._writers.setdefault(key, []).append(seat.seq)
+                writes += tail.keys
+            else:
+                self._note_chunk(plan, chunk, seat)
+
+    def _note_chunk(self, plan: StepPlan, chunk: Chunk, seat: Seat) -> None:
+        keys: list[Key] = []
+        for index, group in enumerate(self._groups):
+            if group.holds is Holds.ENCODED:
+                continue
+            table, size = seat.tables[index], group.tokens_per_block
+            if group.holds is Holds.TOKENS:
+                table = table[chunk.start // size : (chunk.end - 1) // size + 1]
+            for entry, block in enumerate(table):
+                key = (GroupId(index), block)
+                kept = chunk.start % size if entry == 0 and group.holds is Holds.TOKENS else 0
+                self._note_write(plan, key, seat, kept)
+                self._trim(key, kept)
+            keys.append((GroupId(index), table[-1]))
+        for snapshot in chunk.snapshots:
+            key = (snapshot.group, snapshot.block)
+            self._note_write(plan, key, seat)
+            self._trim(key, 0)
+        if self._have_tails:
+            starts = tuple((chunk.end - 1) // group.tokens_per_block * group.tokens_per_block for group in self._groups)
+            end = min(start + group.tokens_per_block for start, group in zip(starts, self._groups, strict=True))
+            seat.tail = Tail(tuple(keys), starts, max(starts), end)
 
     def _trim(self, key: Key, kept: int) -> None:
         """What a block held behind the first slot written now is lost, cancelled or not; a state, whole."""
@@ -444,12 +495,13 @@ class Roster:
         self._writes[plan.step].append(key)
 
     def _drop_behind_window(self, seat: Seat) -> None:
-        for index, group in enumerate(self._groups):
+        for index in self._bounded:
+            group = self._groups[index]
             if group.holds is not Holds.TOKENS:
                 continue
             behind = min(group.first_visible_entry(seat.num_computed), len(seat.tables[index]))
             for entry in range(seat.dropped[index], behind):
-                self._release(seat, GroupId(index), seat.tables[index][entry])
+                self._release(seat, index, seat.tables[index][entry])
             seat.dropped[index] = max(seat.dropped[index], behind)
 
     def _forget(self, seat: Seat) -> None:
@@ -467,4 +519,7 @@ class Roster:
 
 
 def _samples(chunk: Chunk) -> bool:
-    return any(out.kind is OutputKind.SAMPLE for out in chunk.outputs)
+    outputs = chunk.outputs
+    if len(outputs) == 1:
+        return outputs[0].kind is OutputKind.SAMPLE
+    return any(out.kind is OutputKind.SAMPLE for out in outputs)

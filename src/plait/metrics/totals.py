@@ -73,6 +73,6 @@ class Totals:
 
     def _submitted(self, event: Submitted) -> None:
         self.num_steps += 1
-        self.computed_tokens += event.plan.shape().num_tokens
+        self.computed_tokens += sum([chunk.num_tokens for chunk in event.plan.chunks])
         self.steps_short_of_rows += event.blocked is Blocked.BY_ROWS
         self.steps_short_of_memory += event.blocked is Blocked.BY_MEMORY

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -32,6 +33,7 @@ from plait.exec.roster import NO_BLOCK, GroupSlots, Holds, Roster
 from plait.model.visibility import window
 
 FULL = GroupSlots(num_blocks=10, tokens_per_block=4)
+MANY = replace(FULL, num_blocks=500)
 
 
 def join(seq: int, row: int | None = None) -> Join:
@@ -555,3 +557,93 @@ def test_a_state_is_not_replaced_under_its_sequence_in_flight(states: Roster) ->
     states.apply(plan(1, [chunk(1, 6, 1)]))
     with pytest.raises(InvariantError, match="but sequence 1, whose state it is, is in flight"):
         states.apply(plan(2, [], moves=[state_move(5, 0)]))
+
+
+def test_a_block_that_another_is_granted_meanwhile_is_not_written_further() -> None:
+    roster = Roster(8, [FULL])
+    run(
+        roster,
+        plan(0, [chunk(1, 0, 1), chunk(2, 0, 1)], roster=[join(1), join(2)], blocks=[grant(1, [5]), grant(2, [6])]),
+    )
+    run(roster, plan(1, [chunk(1, 1, 1)]))
+    run(roster, plan(2, [chunk(2, 1, 1)], blocks=[grant(2, [5], first=1)]))
+    with pytest.raises(InvariantError, match=r"writes block 5 .* but sequence 2, at rest, holds it"):
+        roster.apply(plan(3, [chunk(1, 2, 1)]))
+
+
+def test_a_cancelled_chunk_in_a_new_block_leaves_the_one_before_to_be_written() -> None:
+    roster = Roster(8, [FULL])
+    run(roster, plan(0, [chunk(1, 0, 3)], roster=[join(1)], blocks=[grant(1, [5, 6])]))
+    gone = plan(1, [chunk(1, 3, 2)])
+    roster.apply(gone)
+    roster.settle(result(gone, [0], SeqStatus.CANCELLED))
+    run(roster, plan(2, [chunk(1, 3, 1)]))
+    run(roster, plan(3, [chunk(2, 4, 1)], roster=[join(2)], blocks=[grant(2, [5, 7])]))
+    assert roster.seat(SeqId(2)).num_slots == 5
+
+
+class _Twins:
+    """Two rosters that see the same plans; one forgets before each what its sequences' last blocks are."""
+
+    def __init__(self, groups: Sequence[GroupSlots]) -> None:
+        self.quick, self.thorough = Roster(4, groups), Roster(4, groups)
+
+    def apply(self, made: StepPlan, seqs: Sequence[int]) -> str | None:
+        for seq in seqs:
+            self.thorough.seat(SeqId(seq)).tail = None
+        faults = [_fault(lambda: self.quick.apply(made)), _fault(lambda: self.thorough.apply(made))]
+        assert faults[0] == faults[1]
+        return faults[0]
+
+    def settle(self, made: StepResult) -> None:
+        self.quick.settle(made)
+        self.thorough.settle(made)
+        assert self.quick._written == self.thorough._written
+        assert self.quick._writers == self.thorough._writers
+
+
+def _fault(act: Callable[[], object]) -> str | None:
+    try:
+        act()
+    except InvariantError as fault:
+        return str(fault)
+    return None
+
+
+@pytest.mark.parametrize("groups", [[MANY], [MANY, replace(MANY, visibility=window(6), tokens_per_block=2)]])
+def test_what_is_remembered_of_the_last_block_changes_no_verdict(groups: list[GroupSlots]) -> None:
+    """Random decode and prompt chunks, two steps in flight, cancels, and now and then a block of somebody else."""
+    faults = 0
+    for seed in range(150):
+        random = Random(seed)
+        twins = _Twins(groups)
+        starts = dict.fromkeys(range(3), 0)
+        free = [list(range(500)) for _ in groups]
+        held: list[list[list[int]]] = [[[] for _ in groups] for _ in starts]
+        waiting: list[StepPlan] = []
+        for step in range(30):
+            if len(waiting) == 2 or (waiting and random.random() < 0.3):
+                done = waiting.pop(0)
+                twins.settle(result(done))
+            chunks, grants = [], []
+            for seq in random.sample(sorted(starts), random.randint(1, 3)):
+                made = chunk(seq, starts[seq], random.choice([1, 1, 1, 1, 5]))
+                starts[seq] = made.end
+                chunks.append(made)
+                for index, group in enumerate(groups):
+                    mine = held[seq][index]
+                    count = -(-made.end // group.tokens_per_block) - len(mine)
+                    blocks = [free[index].pop() for _ in range(count)]
+                    others = held[(seq + 1) % 3][index]
+                    if blocks and others and random.random() < 0.02:
+                        blocks[0] = others[-1]
+                    if blocks:
+                        grants.append(grant(seq, blocks, len(mine), index))
+                        mine += blocks
+            roster = [join(seq) for seq in starts] if step == 0 else []
+            made_plan = plan(step, chunks, roster=roster, blocks=grants)
+            if twins.apply(made_plan, [] if step == 0 else list(starts)) is not None:
+                faults += 1
+                break
+            waiting.append(made_plan)
+    assert 0 < faults < 150
