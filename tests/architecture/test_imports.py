@@ -40,8 +40,9 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     "assembly": CONTROL_PLANE,
     "build": (*BELOW_BUILD, "assembly"),
     "batch": ("core", "api", "text", "engine", "metrics", "build"),
+    "server": ("core", "api", "text", "metrics"),
     "sim": ("core", "model", "kv", "cost", "sched", "exec", "engine", "metrics", "assembly"),
-    "cli": (*BELOW_BUILD, "build", "batch", "sim"),
+    "cli": (*BELOW_BUILD, "build", "batch", "server", "sim"),
 }
 
 # Library -> the only places that may import it.
@@ -50,7 +51,9 @@ OWNED_LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "triton": ("exec/cuda",),
     "tokenizers": ("text",),
     "jinja2": ("text",),
-    "pydantic": ("api", "config"),
+    "pydantic": ("api", "config", "server"),
+    "starlette": ("server",),
+    "uvicorn": ("server",),
     "sqlite3": ("batch",),
     "plait._native": ("exec", "cli"),
 }

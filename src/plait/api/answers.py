@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from plait.api.bodies import JsonObject, JsonValue
 from plait.api.calls import Call, Endpoint
-from plait.api.logprobs import chat_logprobs, completion_logprobs
+from plait.api.logprobs import CompletionOffsets, chat_logprobs, completion_logprobs
 from plait.core.client import Delta
 from plait.core.errors import InvariantError
 from plait.core.request import FinishReason
@@ -136,9 +136,11 @@ class Answer:
             body["logprobs"] = chat_logprobs(choice.logprobs, self._tokenizer) if wants_logprobs else None
         else:
             body["text"] = text
-            skip_special = generation.sampling.skip_special_tokens
+            offsets = CompletionOffsets(self._tokenizer, generation.sampling.skip_special_tokens)
             body["logprobs"] = (
-                completion_logprobs(choice.logprobs, self._tokenizer, text, skip_special) if wants_logprobs else None
+                completion_logprobs(choice.logprobs, self._tokenizer, offsets.place(choice.logprobs, text))
+                if wants_logprobs
+                else None
             )
         body["finish_reason"] = choice.finish_reason.value if choice.finish_reason else None
         body["stop_reason"] = choice.stop_reason

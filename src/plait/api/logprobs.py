@@ -27,9 +27,30 @@ def chat_logprobs(entries: Sequence[TokenLogprob], tokenizer: Tokenizer) -> Json
     return {"content": content, "refusal": None}
 
 
-def completion_logprobs(
-    entries: Sequence[TokenLogprob], tokenizer: Tokenizer, answer: str, skip_special: bool
-) -> JsonObject:
+class CompletionOffsets:
+    """Where each token's text begins in the answer, in characters, for an answer that comes in pieces.
+
+    What the answer leaves out (stops, control tokens) begins where the text before it ends; a token inside a character
+    begins at that character.
+    """
+
+    __slots__ = ("_detokenizer", "_end")
+
+    def __init__(self, tokenizer: Tokenizer, skip_special: bool) -> None:
+        self._detokenizer = Detokenizer(tokenizer, skip_special)
+        self._end = 0
+
+    def place(self, entries: Sequence[TokenLogprob], text: str) -> list[int]:
+        """Offsets of tokens that come with `text`, the next piece of the answer."""
+        self._end += len(text)
+        offsets = []
+        for entry in entries:
+            offsets.append(min(self._detokenizer.num_chars, self._end))
+            self._detokenizer.push((entry.token,))
+        return offsets
+
+
+def completion_logprobs(entries: Sequence[TokenLogprob], tokenizer: Tokenizer, offsets: Sequence[int]) -> JsonObject:
     """The shape of text completions: parallel lists. The chosen token is always among the alternatives, as in the
     OpenAI API.
     """
@@ -40,8 +61,7 @@ def completion_logprobs(
         pairs = [*entry.top, (entry.token, entry.logprob)]
         alternatives: JsonObject = {spelled(tokenizer.token_bytes(token)): floored(logprob) for token, logprob in pairs}
         top.append(alternatives)
-    offsets: list[JsonValue] = list(_offsets([entry.token for entry in entries], tokenizer, len(answer), skip_special))
-    return {"tokens": tokens, "token_logprobs": chosen, "top_logprobs": top, "text_offset": offsets}
+    return {"tokens": tokens, "token_logprobs": chosen, "top_logprobs": top, "text_offset": list(offsets)}
 
 
 def spelled(piece: bytes) -> str:
@@ -59,15 +79,3 @@ def floored(logprob: float) -> float:
 def _token(token: int, logprob: float, tokenizer: Tokenizer) -> JsonObject:
     piece = tokenizer.token_bytes(token)
     return {"token": spelled(piece), "logprob": floored(logprob), "bytes": list(piece)}
-
-
-def _offsets(tokens: Sequence[int], tokenizer: Tokenizer, end: int, skip_special: bool) -> list[int]:
-    """Where each token's text begins in the answer, in characters. What the answer leaves out (stops, control tokens)
-    begins where the text before it ends; a token inside a character begins at that character.
-    """
-    offsets = []
-    detokenizer = Detokenizer(tokenizer, skip_special)
-    for token in tokens:
-        offsets.append(min(detokenizer.num_chars, end))
-        detokenizer.push((token,))
-    return offsets

@@ -14,10 +14,12 @@ from plait.config.batch_options import BatchOptions
 from plait.config.bench_options import BenchOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
+from plait.config.serve_options import ServeOptions
 from plait.config.tune_options import TuneOptions
 from plait.config.verify_options import VerifyOptions
 
 COMMANDS = (
+    Command("serve", "Serve the OpenAI API over HTTP.", (ServeOptions, EngineOptions), "model"),
     Command("batch", "Answer a file of OpenAI Batch lines.", (BatchOptions, EngineOptions)),
     Command("verify", "Check that answers do not depend on the load.", (VerifyOptions, EngineOptions), "model"),
     Command("bench", "Measure what this machine can do at most.", (BenchOptions, EngineOptions), "subject"),
@@ -26,6 +28,12 @@ COMMANDS = (
 
 Work: TypeAlias = Callable[[OptionSources], int]
 """Does what a command is for and returns the exit code."""
+
+
+def _load_serve() -> Work:
+    from plait.cli.serve import run_serve
+
+    return run_serve
 
 
 def _load_batch() -> Work:
@@ -53,6 +61,7 @@ def _load_tune() -> Work:
 
 
 LOAD: dict[str, Callable[[], Work]] = {
+    "serve": _load_serve,
     "batch": _load_batch,
     "verify": _load_verify,
     "bench": _load_bench,

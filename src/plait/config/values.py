@@ -14,6 +14,7 @@ _NUMBER = r"([0-9]{1,18}(?:\.[0-9]{1,18})?)"
 _BYTES = re.compile(_NUMBER + r"\s*([kKmMgGtT]i?)?[bB]?")
 _COUNT = re.compile(_NUMBER + r"\s*([kKmM])?")
 _PERCENT = re.compile(_NUMBER + r"\s*%?")
+_SECONDS = re.compile(_NUMBER + r"\s*s?")
 _SEED = re.compile(r"[+-]?[0-9]{1,19}")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _TRUE = ("1", "true", "yes", "on")
@@ -78,6 +79,14 @@ def parse_percent(text: str) -> float:
     found = _PERCENT.fullmatch(text.strip())
     if found is None:
         raise ValueError("a number of percent such as 0.5 is expected")
+    return float(found.group(1))
+
+
+def parse_seconds(text: str) -> float:
+    """ "30" or "0.5s": a number of seconds from 0 on."""
+    found = _SECONDS.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("a number of seconds such as 30 is expected")
     return float(found.group(1))
 
 

@@ -8,7 +8,7 @@ Invariant: the deltas of one choice, joined, are its whole text and tokens; exac
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,7 +71,7 @@ class EngineClient(Protocol):
     def model(self) -> ModelInfo:
         """The served model."""
 
-    def submit(self, request: Request) -> AsyncIterator[Delta]:
+    def submit(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Answers as they come; raises `RequestError` at the first step if the request can never be served. Closing
         the iterator aborts.
         """

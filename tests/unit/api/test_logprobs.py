@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.api.byte_text import END, byte_text
 
-from plait.api.logprobs import completion_logprobs, floored, spelled
+from plait.api.logprobs import CompletionOffsets, floored, spelled
 from plait.core.step import TokenLogprob
 
 
@@ -32,7 +32,7 @@ def test_parts_of_characters_are_spelled_in_bytes_and_stay_different() -> None:
 
 def offsets(tokens: list[int], answer: str, *, skip_special: bool = True) -> object:
     entries = [TokenLogprob(token, -1.0) for token in tokens]
-    return completion_logprobs(entries, byte_text().tokenizer, answer, skip_special)["text_offset"]
+    return CompletionOffsets(byte_text().tokenizer, skip_special).place(entries, answer)
 
 
 def test_a_token_inside_a_character_begins_where_the_character_does() -> None:

@@ -1,0 +1,142 @@
+"""Chunks: deltas as the stream objects of the OpenAI API.
+
+Owns the order of a stream: for a chat the role first, then text, then a chunk with the finish reason, for every choice;
+last of all the usage, where it was asked for. Counts tokens as `answers` does.
+Invariant: the texts of a choice's chunks, joined, are the text of the answer that is given in one piece, and so are
+its log-probabilities; tokens that have no text yet wait for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from plait.api.answers import Usage
+from plait.api.bodies import JsonObject, JsonValue
+from plait.api.calls import Call, Endpoint
+from plait.api.logprobs import CompletionOffsets, chat_logprobs, completion_logprobs
+from plait.core.client import Delta
+from plait.core.errors import InvariantError
+from plait.core.request import FinishReason
+from plait.core.step import TokenLogprob
+from plait.text.tokenizer import Tokenizer
+
+
+@dataclass(slots=True, eq=False)
+class _Choice:
+    """What a choice has told so far, and what waits for text."""
+
+    offsets: CompletionOffsets
+    begun: bool = False
+    finished: bool = False
+    num_tokens: int = 0
+    waiting_tokens: list[int] = field(default_factory=list)
+    waiting_logprobs: list[TokenLogprob] = field(default_factory=list)
+
+
+class Chunks:
+    """The stream of one call. `created` is Unix time in whole seconds."""
+
+    def __init__(self, call: Call, tokenizer: Tokenizer, created: int) -> None:
+        self._call = call
+        self._tokenizer = tokenizer
+        self._is_chat = call.endpoint is Endpoint.CHAT
+        self._frame: JsonObject = {
+            "id": call.id,
+            "object": "chat.completion.chunk" if self._is_chat else "text_completion",
+            "created": created,
+            "model": call.model,
+            "system_fingerprint": call.fingerprint,
+        }
+        skip_special = call.generation.sampling.skip_special_tokens
+        self._choices = [_Choice(CompletionOffsets(tokenizer, skip_special)) for _ in range(call.num_choices)]
+        self._cached = [0] * len(call.requests)
+        self._num_prompt = sum(len(request.prompt) for request in call.requests)
+
+    @property
+    def is_complete(self) -> bool:
+        return all(choice.finished for choice in self._choices)
+
+    def add(self, prompt: int, delta: Delta) -> list[JsonObject]:
+        """What a delta of the request of prompt number `prompt` adds to the stream, often nothing. A delta that ends in
+        an error or an abort has no chunk: the stream ends with it.
+        """
+        index = prompt * self._call.generation.n + delta.choice
+        choice = self._choices[index]
+        if choice.finished:
+            raise InvariantError(f"a delta came after choice {index} had finished")
+        if delta.choice == 0:
+            self._cached[prompt] = delta.num_cached
+        choice.num_tokens += len(delta.tokens)
+        choice.waiting_tokens += delta.tokens
+        choice.waiting_logprobs += delta.logprobs
+        reason = delta.finish_reason
+        choice.finished = reason is not None
+        if reason in (FinishReason.ABORT, FinishReason.ERROR):
+            return []
+        made: list[JsonObject] = []
+        if self._is_chat and not choice.begun:
+            choice.begun = True
+            made.append(self._chunk({"index": index, "delta": {"role": "assistant", "content": ""}, **_OPEN}))
+        # At the end what waits is told with or without text.
+        if delta.text or (reason is not None and choice.waiting_tokens and self._tells_tokens):
+            made.append(self._chunk(self._text_choice(index, choice, delta.text)))
+        if reason is not None:
+            made.append(self._chunk(self._last_choice(index, delta, reason)))
+        return made
+
+    def end(self) -> list[JsonObject]:
+        """What follows the last choice."""
+        if not self._call.generation.include_usage:
+            return []
+        return [{**self._frame, "choices": [], "usage": self.usage().body()}]
+
+    def usage(self) -> Usage:
+        return Usage(self._num_prompt, sum(self._cached), sum(choice.num_tokens for choice in self._choices))
+
+    @property
+    def _tells_tokens(self) -> bool:
+        generation = self._call.generation
+        return generation.return_token_ids or generation.sampling.logprobs is not None
+
+    def _chunk(self, choice: JsonObject) -> JsonObject:
+        chunk: JsonObject = {**self._frame, "choices": [choice]}
+        generation = self._call.generation
+        if generation.continuous_usage:
+            chunk["usage"] = self.usage().body()
+        elif generation.include_usage:
+            chunk["usage"] = None
+        return chunk
+
+    def _text_choice(self, index: int, choice: _Choice, text: str) -> JsonObject:
+        tokens, choice.waiting_tokens = choice.waiting_tokens, []
+        entries, choice.waiting_logprobs = choice.waiting_logprobs, []
+        wants_logprobs = self._call.generation.sampling.logprobs is not None
+        body: JsonObject = {"index": index}
+        logprobs: JsonValue = None
+        if self._is_chat:
+            body["delta"] = {"content": text}
+            if wants_logprobs:
+                logprobs = chat_logprobs(entries, self._tokenizer)
+        else:
+            body["text"] = text
+            if wants_logprobs:
+                logprobs = completion_logprobs(entries, self._tokenizer, choice.offsets.place(entries, text))
+        body["logprobs"] = logprobs
+        body["finish_reason"] = None
+        if self._call.generation.return_token_ids:
+            body["token_ids"] = list(tokens)
+        return body
+
+    def _last_choice(self, index: int, delta: Delta, reason: FinishReason) -> JsonObject:
+        body: JsonObject = {"index": index}
+        if self._is_chat:
+            body["delta"] = {}
+        else:
+            body["text"] = ""
+        body |= {"logprobs": None, "finish_reason": reason.value, "stop_reason": delta.stop_reason}
+        if not self._call.generation.sampling.is_greedy:
+            body["seed"] = delta.seed
+        return body
+
+
+_OPEN: JsonObject = {"logprobs": None, "finish_reason": None}

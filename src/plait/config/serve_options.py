@@ -1,0 +1,46 @@
+"""Serve options: where the server listens, whom it lets in and how much it takes on.
+
+Owns the options that only `plait serve` has. Lists are written with commas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from plait.config.option import option
+from plait.config.values import count_between, parse_bytes, parse_flag, parse_path, parse_seconds, parse_text
+
+MAX_PORT = 65_535
+MAX_QUEUED = 1_000_000
+KIB, MIB = 1024, 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    host: str = option("127.0.0.1", parse_text, "address to listen on; 0.0.0.0 is every one", metavar="ADDRESS")
+    port: int = option(8000, count_between(0, MAX_PORT), "port to listen on; 0: any that is free", metavar="PORT")
+    uds: Path | None = option(None, parse_path, "listen on this Unix socket instead", metavar="FILE")
+    served_model_name: str | None = option(
+        None, parse_text, "names that clients may ask for, the first one is listed first", metavar="NAME[,NAME]"
+    )
+    api_key: str | None = option(
+        None, parse_text, "keys that clients must send; better in a file or in PLAIT_API_KEY", metavar="KEY[,KEY]"
+    )
+    api_key_file: Path | None = option(None, parse_path, "a file with one key a line", metavar="FILE")
+    max_num_queued_reqs: int = option(
+        1024, count_between(0, MAX_QUEUED), "answers that may wait beyond --max-num-seqs; more get 429", metavar="N"
+    )
+    max_body_size: int = option(32 * MIB, parse_bytes, "largest body of a request", metavar="SIZE")
+    shutdown_timeout: float = option(
+        30.0, parse_seconds, "time that answers have to finish after SIGTERM or Ctrl-C", metavar="SECONDS"
+    )
+    allowed_origins: str | None = option(
+        None, parse_text, "origins whose browsers may call, or *", metavar="ORIGIN[,ORIGIN]"
+    )
+    ssl_certfile: Path | None = option(None, parse_path, "certificate for TLS", metavar="FILE")
+    ssl_keyfile: Path | None = option(None, parse_path, "its private key", metavar="FILE")
+    root_path: str = option("", str, "path under which a proxy shows this server", metavar="PATH")
+    log_format: str = option("text", parse_text, "form of the log lines", choices=("text", "json"))
+    enable_docs: bool = option(True, parse_flag, "serve /docs and /openapi.json")
+    dry_run: bool = option(False, parse_flag, "print what would be served, with which limits, and exit")

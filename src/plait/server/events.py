@@ -1,0 +1,112 @@
+"""Events: server-sent events over HTTP.
+
+Owns the wire form of a stream: its headers, one event an object, comments while nothing comes, the end mark. Closes the
+source when the client leaves, whatever the source is at.
+Invariant: an error before the first object is an ordinary error reply, because nothing was sent yet; a stream that went
+well ends in exactly one [DONE].
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import ExitStack, aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from plait.api.bodies import JsonObject
+from plait.api.errors import error_body
+from plait.core.errors import RequestError
+from plait.server.incoming import ClientGone, while_there
+from plait.server.replies import as_request_error, error_reply, one_line
+
+PING_S = 15.0
+"""Proxies drop a connection on which nothing was sent for a minute, some earlier."""
+
+FIRST_OBJECT_S = 2.0
+"""So long the status waits for the first object: what is refused is refused by then."""
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class EventStream(Response):
+    """`room` is given back when the stream ends, however it ends."""
+
+    def __init__(self, objects: AsyncGenerator[JsonObject, None], room: ExitStack) -> None:
+        super().__init__()
+        self._objects = objects
+        self._room = room
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._room:
+            try:
+                await while_there(receive, self._tell(scope, receive, send))
+            except ClientGone:
+                return
+
+    async def _tell(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._objects) as objects:
+            first = asyncio.ensure_future(anext(objects, None))
+            try:
+                await asyncio.wait((first,), timeout=FIRST_OBJECT_S)
+                if first.done() and (trouble := first.exception()) is not None:
+                    await error_reply(as_request_error(trouble))(scope, receive, send)
+                    return
+                await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *self._extra()]})
+                await self._tell_all(first, objects, _Line(send))
+            finally:
+                first.cancel()
+                await asyncio.gather(first, return_exceptions=True)
+
+    async def _tell_all(
+        self, first: asyncio.Future[JsonObject | None], rest: AsyncIterator[JsonObject], line: _Line
+    ) -> None:
+        pinging = asyncio.ensure_future(line.ping_while_idle())
+        try:
+            said = await first
+            while said is not None:
+                await line.tell(said)
+                if "error" in said:
+                    return await line.end(b"")
+                said = await anext(rest, None)
+            await line.end(b"data: [DONE]\n\n")
+        except RequestError as error:
+            # Nothing but comments was sent so far, but the status was.
+            await line.tell(error_body(error))
+            await line.end(b"")
+        finally:
+            pinging.cancel()
+            await asyncio.gather(pinging, return_exceptions=True)
+
+    def _extra(self) -> list[tuple[bytes, bytes]]:
+        """Headers that were set on the response before it was sent; those of an empty body do not hold for a stream."""
+        return [(name, value) for name, value in self.raw_headers if name not in (b"content-length", b"content-type")]
+
+
+class _Line:
+    """The way to the client, once the status was sent."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._is_idle = True
+
+    async def tell(self, said: JsonObject) -> None:
+        self._is_idle = False
+        await self._send(
+            {"type": "http.response.body", "body": b"data: " + one_line(said) + b"\n\n", "more_body": True}
+        )
+
+    async def end(self, last: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def ping_while_idle(self) -> None:
+        while True:
+            self._is_idle = True
+            await asyncio.sleep(PING_S)
+            if self._is_idle:
+                await self._send({"type": "http.response.body", "body": b": ping\n\n", "more_body": True})

@@ -1,0 +1,143 @@
+"""Generating: /v1/chat/completions and /v1/completions, in one piece or as a stream.
+
+Owns the way of a body to the engine and of the deltas back. What a body means is the api room's business, what a stream
+looks like on the wire that of `events`.
+Invariant: when a client leaves, its requests are aborted before anything else is done for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, aclosing
+from dataclasses import replace
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from plait.api.answers import Answer
+from plait.api.bodies import JsonObject
+from plait.api.calls import Call, Endpoint, check_model
+from plait.api.chat import chat_call, parse_chat
+from plait.api.chunks import Chunks
+from plait.api.completions import completion_call, parse_completion
+from plait.api.errors import engine_failure, error_body
+from plait.core.client import Delta
+from plait.core.errors import RequestError
+from plait.core.request import FinishReason
+from plait.core.request import Request as EngineRequest
+from plait.server.events import EventStream
+from plait.server.identity import tenant_of
+from plait.server.incoming import read_json, while_there
+from plait.server.replies import Json, as_request_error
+from plait.server.serving import Serving, unavailable
+
+_PREFIXES = {Endpoint.CHAT: "chatcmpl", Endpoint.COMPLETIONS: "cmpl"}
+
+
+async def generate(serving: Serving, endpoint: Endpoint, request: Request) -> Response:
+    serving.check_open()
+    body = await read_json(request, serving.limits.max_body_bytes)
+    call_id = f"{_PREFIXES[endpoint]}-{serving.new_id()}"
+    call = await serving.beside_loop(_prepare, serving, endpoint, call_id, body)
+    call = _for_tenant(call, tenant_of(request))
+    if not call.generation.stream:
+        with serving.place(call.num_choices):
+            return await while_there(request.receive, _whole(serving, call))
+    room = ExitStack()
+    room.enter_context(serving.place(call.num_choices))
+    return EventStream(_chunks(serving, call), room)
+
+
+def _prepare(serving: Serving, endpoint: Endpoint, call_id: str, body: JsonObject) -> Call:
+    """Check, render and encode; not for an event loop."""
+    if endpoint is Endpoint.CHAT:
+        chat = parse_chat(body)
+        check_model(chat.generation.model, serving.names)
+        return chat_call(chat, call_id, serving.text, serving.client.model)
+    completion = parse_completion(body)
+    check_model(completion.generation.model, serving.names)
+    return completion_call(completion, call_id, serving.text, serving.client.model)
+
+
+def _for_tenant(call: Call, tenant: str) -> Call:
+    """Nobody finds out what others asked by how fast a prompt is answered: keys share no prefixes."""
+    if not tenant:
+        return call
+    return replace(call, requests=tuple(replace(one, tenant=f"{tenant}/{one.tenant}") for one in call.requests))
+
+
+async def _whole(serving: Serving, call: Call) -> Response:
+    answer = Answer(call, serving.text.tokenizer, serving.unix_now())
+    async with aclosing(_deltas(serving, call)) as deltas:
+        async for prompt, delta in deltas:
+            answer.add(prompt, delta)
+            _check_end(delta)
+    return Json(answer.body())
+
+
+async def _chunks(serving: Serving, call: Call) -> AsyncGenerator[JsonObject, None]:
+    """Stream objects; trouble behind the first of them is the last object, an error's."""
+    chunks = Chunks(call, serving.text.tokenizer, serving.unix_now())
+    begun = False
+    try:
+        async with aclosing(_deltas(serving, call)) as deltas:
+            async for prompt, delta in deltas:
+                _check_end(delta)
+                for chunk in chunks.add(prompt, delta):
+                    begun = True
+                    yield chunk
+        for chunk in chunks.end():
+            yield chunk
+    except RequestError as error:
+        if not begun:
+            raise
+        yield error_body(as_request_error(error))
+
+
+def _check_end(delta: Delta) -> None:
+    """`RequestError` for an answer that will never be whole."""
+    if delta.finish_reason is FinishReason.ERROR:
+        raise engine_failure(delta.error or "no reason given")
+    if delta.finish_reason is FinishReason.ABORT:
+        raise unavailable("the server stopped before this answer was finished; send the request again", "aborted")
+
+
+async def _deltas(serving: Serving, call: Call) -> AsyncGenerator[tuple[int, Delta], None]:
+    """What the engine answers to all prompts of a call, as it comes. Closing this aborts what is not finished."""
+    if len(call.requests) == 1:
+        async with aclosing(serving.client.submit(call.requests[0])) as answers:
+            async for delta in answers:
+                yield 0, delta
+        return
+    queue: asyncio.Queue[tuple[int, Delta] | None] = asyncio.Queue()
+
+    async def follow(place: int, request: EngineRequest) -> None:
+        async with aclosing(serving.client.submit(request)) as answers:
+            async for delta in answers:
+                queue.put_nowait((place, delta))
+
+    async def follow_all() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for place, request in enumerate(call.requests):
+                    group.create_task(follow(place, request))
+        finally:
+            queue.put_nowait(None)
+
+    everyone = asyncio.ensure_future(follow_all())
+    try:
+        while (item := await queue.get()) is not None:
+            yield item
+        await _raise_first(everyone)
+    finally:
+        everyone.cancel()
+        await asyncio.gather(everyone, return_exceptions=True)
+
+
+async def _raise_first(everyone: asyncio.Future[None]) -> None:
+    """The first trouble of several prompts, without the group around it."""
+    try:
+        await everyone
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None

@@ -1,0 +1,83 @@
+"""Incoming: a request's body, and whether its sender is still there.
+
+Owns the limit on bytes and the watch for a client that leaves. Parses nothing but JSON's outside.
+Invariant: no more than the limit and one piece of the network's is ever held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.types import Receive
+
+from plait.api.bodies import JsonObject, read_object
+from plait.core.errors import RequestError
+
+T = TypeVar("T")
+
+
+class ClientGone(Exception):
+    """Nobody reads the answer any more."""
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """The whole body; `RequestError` 413 for one above the limit, before it has been read where its size is said."""
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and len(said) < 20 and int(said) > max_bytes:
+        raise _too_large(int(said), max_bytes)
+    pieces: list[bytes] = []
+    num_bytes = 0
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece = message.get("body", b"")
+        num_bytes += len(piece)
+        if num_bytes > max_bytes:
+            raise _too_large(num_bytes, max_bytes)
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+async def read_json(request: Request, max_bytes: int) -> JsonObject:
+    """A JSON object. A form's content type passes, because it is what `curl -d` says of everything."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind.startswith(("multipart/", "image/", "audio/", "video/")):
+        raise RequestError(
+            f"the content type is {kind[:60]!r}; send JSON as application/json",
+            status=415,
+            code="unsupported_media_type",
+        )
+    return read_object(await read_body(request, max_bytes))
+
+
+async def while_there(receive: Receive, work: Coroutine[None, None, T]) -> T:
+    """The result of `work`, which is cancelled when the client leaves: then `ClientGone`."""
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_until_gone(receive))
+    try:
+        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        task.cancel()
+        watch.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _too_large(num_bytes: int, max_bytes: int) -> RequestError:
+    return RequestError(
+        f"the body has {num_bytes:,} bytes or more; at most {max_bytes:,} are taken (--max-body-size)",
+        status=413,
+        code="body_too_large",
+    )

@@ -1,0 +1,91 @@
+"""Serving: what every route works with.
+
+Owns the served model's names, the engine's client, the text, the limits, and the count of answers under way. Handles no
+request.
+Invariant: a place that was taken is given back, whatever becomes of the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from plait.api.model_text import ModelText
+from plait.core.client import EngineClient
+from plait.core.errors import RequestError
+
+T = TypeVar("T")
+
+TEXT_THREADS = 2
+"""Encoding and rendering run beside the event loop; more threads would only take cores from the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`max_open`: choices that may run or wait at once."""
+
+    max_open: int
+    max_body_bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class Serving:
+    """One engine, as HTTP sees it. `unix_now` gives whole seconds; `new_id` a word that nobody else has."""
+
+    client: EngineClient
+    text: ModelText
+    names: tuple[str, ...]
+    """What clients may ask for; the first is the model's own."""
+    limits: Limits
+    unix_now: Callable[[], int]
+    new_id: Callable[[], str]
+    created: int = 0
+    num_open: int = 0
+    is_draining: bool = False
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="plait-text")
+    )
+
+    async def beside_loop(self, work: Callable[..., T], *given: object) -> T:
+        """Run what takes a while without holding up other requests."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *given))
+
+    @contextmanager
+    def place(self, num_choices: int) -> Iterator[None]:
+        """Room for so many choices, or `RequestError`. A request larger than all room is let in when nobody is there:
+        it waits for nobody but itself.
+        """
+        self.check_open()
+        if self.num_open and self.num_open + num_choices > self.limits.max_open:
+            raise RequestError(
+                f"{self.num_open} answers are under way or waiting and {num_choices} more were asked for, but at most "
+                f"{self.limits.max_open} are taken on; try again later",
+                status=429,
+                kind="rate_limit_error",
+                code="queue_full",
+            )
+        self.num_open += num_choices
+        try:
+            yield
+        finally:
+            self.num_open -= num_choices
+
+    def check_open(self) -> None:
+        """`RequestError` 503 while the server takes no more work."""
+        if self.is_draining:
+            raise unavailable("the server is shutting down; send the request to another one", "shutting_down")
+        health = self.client.health()
+        if not health.ok:
+            raise unavailable(f"the engine does not serve: {health.reason or 'it is closed'}", "engine_stopped")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def unavailable(message: str, code: str) -> RequestError:
+    return RequestError(message, status=503, kind="service_unavailable", code=code)

@@ -1,0 +1,79 @@
+"""Tokens: /tokenize and /detokenize, in vLLM's shapes.
+
+Owns nothing but these two bodies: texts are encoded exactly as prompts are.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from plait.api.bodies import JsonObject
+from plait.api.calls import check_model
+from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
+from plait.api.logprobs import spelled
+from plait.api.messages import parse_messages
+from plait.core.errors import RequestError
+from plait.core.sampling import check_token_ids
+from plait.server.incoming import read_json
+from plait.server.replies import Json
+from plait.server.serving import Serving
+
+
+class TokenizeFields(BaseModel):
+    model_config = LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES
+
+    model: str | None = None
+    prompt: str | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeFields(BaseModel):
+    model_config = LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES
+
+    model: str | None = None
+    tokens: list[Integer]
+
+
+async def tokenize(serving: Serving, request: Request) -> Response:
+    body = await read_json(request, serving.limits.max_body_bytes)
+    return Json(await serving.beside_loop(_tokenized, serving, body))
+
+
+async def detokenize(serving: Serving, request: Request) -> Response:
+    body = await read_json(request, serving.limits.max_body_bytes)
+    return Json(await serving.beside_loop(_detokenized, serving, body))
+
+
+def _tokenized(serving: Serving, body: JsonObject) -> JsonObject:
+    fields = checked(TokenizeFields, body)
+    check_model(fields.model, serving.names)
+    if (fields.prompt is None) == (body.get("messages") is None):
+        raise RequestError("one of prompt and messages must be given, and not both", param="prompt")
+    if fields.prompt is not None:
+        tokens = serving.text.encode_text(fields.prompt, fields.add_special_tokens is not False)
+    else:
+        tokens = serving.text.encode_chat(
+            parse_messages(body.get("messages")),
+            add_generation_prompt=fields.add_generation_prompt is not False,
+            variables={},
+        )
+    told: JsonObject = {
+        "count": len(tokens),
+        "max_model_len": serving.client.model.max_model_tokens,
+        "tokens": list(tokens),
+        "token_strs": None,
+    }
+    if fields.return_token_strs:
+        told["token_strs"] = [spelled(serving.text.tokenizer.token_bytes(token)) for token in tokens]
+    return told
+
+
+def _detokenized(serving: Serving, body: JsonObject) -> JsonObject:
+    fields = checked(DetokenizeFields, body)
+    check_model(fields.model, serving.names)
+    check_token_ids("tokens", fields.tokens, serving.client.model.vocab_size)
+    return {"prompt": serving.text.tokenizer.decode(fields.tokens, skip_special=False)}
