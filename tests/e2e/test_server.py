@@ -1,0 +1,405 @@
+"""`plait serve` as clients see it: the OpenAI SDK, plain HTTP, clients that leave, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import openai
+import pytest
+from tests.e2e.server_process import PLAIT, ServerProcess, serving
+from tests.e2e.tiny_model import CONTEXT, write_tiny_model
+
+from plait.api.bodies import JsonObject
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def server(tiny: Path) -> Iterator[ServerProcess]:
+    with serving(tiny) as running:
+        yield running
+
+
+@pytest.fixture
+def sdk(server: ServerProcess) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=server.url, api_key="none", max_retries=0) as client:
+        yield client
+    assert server.become_idle()
+
+
+def completion(server: ServerProcess, **fields: object) -> JsonObject:
+    body = {"prompt": "A text", "max_tokens": 20, "temperature": 0, "ignore_eos": True, **fields}
+    with server.client() as client:
+        reply = client.post("/v1/completions", json=body)
+    told: JsonObject = reply.json()
+    assert reply.status_code == 200, told
+    return told
+
+
+def events(server: ServerProcess, path: str, body: JsonObject) -> list[str]:
+    """What stands behind `data: ` in each event."""
+    with server.client() as client, client.stream("POST", path, json={**body, "stream": True}) as reply:
+        assert reply.status_code == 200
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        text = "".join(reply.iter_text())
+    assert text.endswith("\n\n")
+    return [event.removeprefix("data: ") for event in text.removesuffix("\n\n").split("\n\n")]
+
+
+def refusal(server: ServerProcess, path: str, body: object, status: int = 400) -> JsonObject:
+    with server.client() as client:
+        reply = client.post(path, json=body)
+    assert reply.status_code == status, reply.text
+    told = reply.json()["error"]
+    assert sorted(told) == ["code", "message", "param", "type"]
+    return told  # type: ignore[no-any-return]
+
+
+CHAT: JsonObject = {"messages": [{"role": "user", "content": "Say something"}], "temperature": 0}
+
+
+def test_a_chat_is_the_same_in_one_piece_and_as_a_stream(sdk: openai.OpenAI) -> None:
+    asked = {"model": "tiny", "messages": [{"role": "user", "content": "héllo"}], "temperature": 0, "max_tokens": 40}
+    whole = sdk.chat.completions.create(**asked)  # type: ignore[call-overload]
+    stream = sdk.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})  # type: ignore[call-overload]
+    chunks = list(stream)
+    texts = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
+    assert "".join(texts) == whole.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [chunk.choices[0].finish_reason for chunk in chunks[:-1] if chunk.choices[0].finish_reason] == ["length"]
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.total_tokens == whole.usage.total_tokens
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_several_prompts_and_choices_with_logprobs_are_the_same_as_a_stream(server: ServerProcess) -> None:
+    body: JsonObject = {
+        "prompt": ["first", "second one"],
+        "n": 2,
+        "max_tokens": 12,
+        "temperature": 0.8,
+        "seed": 7,
+        "logprobs": 2,
+        "ignore_eos": True,
+    }
+    whole = completion(server, **body)
+    told = events(server, "/v1/completions", body)
+    assert told.count("[DONE]") == 1
+    assert told[-1] == "[DONE]"
+    joined = {place: {"text": "", "tokens": [], "token_logprobs": [], "text_offset": []} for place in range(4)}
+    for event in told[:-1]:
+        (choice,) = json.loads(event)["choices"]
+        mine = joined[choice["index"]]
+        mine["text"] += choice["text"]
+        for key in ("tokens", "token_logprobs", "text_offset"):
+            mine[key] += (choice["logprobs"] or {}).get(key, [])
+    for choice in whole["choices"]:  # type: ignore[union-attr]
+        assert isinstance(choice, dict)
+        expected = {"text": choice["text"]} | {
+            key: choice["logprobs"][key] for key in ("tokens", "token_logprobs", "text_offset")
+        }  # type: ignore[index, call-overload]
+        assert joined[choice["index"]] == expected  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("options", "with_usage"),
+    [
+        (None, "never"),
+        ({}, "never"),
+        ({"include_usage": False}, "never"),
+        ({"include_usage": True}, "last"),
+        ({"include_usage": True, "continuous_usage_stats": True}, "always"),
+    ],
+)
+def test_usage_comes_only_when_it_was_asked_for(server: ServerProcess, options: object, with_usage: str) -> None:
+    told = events(
+        server, "/v1/chat/completions", {**CHAT, "max_tokens": 5, "ignore_eos": True, "stream_options": options}
+    )  # type: ignore[dict-item]
+    chunks = [json.loads(event) for event in told[:-1]]
+    used = [chunk.get("usage") for chunk in chunks]
+    if with_usage == "never":
+        assert not any(used)
+        assert chunks[-1]["choices"]
+        return
+    assert chunks[-1]["choices"] == []
+    assert used[-1]["completion_tokens"] == 5
+    counts = [usage["completion_tokens"] for usage in used if usage]
+    assert counts == sorted(counts)
+    assert len(counts) == (1 if with_usage == "last" else len(chunks))
+
+
+def test_a_stop_string_never_leaks_into_a_stream(server: ServerProcess) -> None:
+    text = str(completion(server, max_tokens=40)["choices"][0]["text"])  # type: ignore[index, call-overload]
+    for start in range(1, min(len(text) - 6, 20)):
+        stop = text[start : start + 6]
+        told = events(
+            server,
+            "/v1/completions",
+            {"prompt": "A text", "max_tokens": 40, "temperature": 0, "ignore_eos": True, "stop": stop},
+        )
+        joined = "".join(json.loads(event)["choices"][0]["text"] for event in told[:-1])
+        assert joined == text[: text.index(stop)]
+
+
+def test_answers_do_not_depend_on_who_else_asks(server: ServerProcess) -> None:
+    prompts = [f"prompt number {number}" for number in range(24)]
+
+    def ask(prompt: str) -> str:
+        return str(completion(server, prompt=prompt, max_tokens=24)["choices"][0]["text"])  # type: ignore[index, call-overload]
+
+    alone = [ask(prompt) for prompt in prompts]
+    with ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(ask, prompts)) == alone
+    assert server.become_idle()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_stops_its_work(tiny: Path, stream: bool) -> None:
+    with serving(tiny, "--max-num-seqs", "2") as server:
+        body = {"prompt": "x", "max_tokens": 200, "n": 60, "ignore_eos": True, "stream": stream}
+        payload = json.dumps(body).encode()
+        host, _, port = server.root.removeprefix("http://").partition(":")
+        for _ in range(3):
+            with socket.create_connection((host, int(port))) as connection:
+                head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(payload)}\r\n\r\n"
+                connection.sendall(head.encode() + payload)
+                if stream:
+                    assert connection.recv(64)
+                else:
+                    time.sleep(0.05)
+        assert server.become_idle()
+        assert completion(server)["usage"]
+
+
+def test_more_than_is_taken_on_is_refused_at_once_and_the_rest_is_served(tiny: Path) -> None:
+    with serving(tiny, "--max-num-seqs", "1", "--max-num-queued-reqs", "3") as server:
+        body = {"prompt": "x", "max_tokens": 150, "temperature": 0, "ignore_eos": True}
+
+        def ask(_: int) -> tuple[int, str | None]:
+            with server.client() as client:
+                reply = client.post("/v1/completions", json=body)
+            return reply.status_code, reply.headers.get("retry-after")
+
+        with ThreadPoolExecutor(40) as pool:
+            replies = list(pool.map(ask, range(40)))
+        statuses = [status for status, _ in replies]
+        assert set(statuses) == {200, 429}
+        assert statuses.count(200) >= 4
+        assert all(after is not None for status, after in replies if status == 429)
+        assert server.become_idle()
+
+
+def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(server: ServerProcess) -> None:
+    tokens = [65] * (CONTEXT - 1)
+    assert completion(server, prompt=tokens, max_tokens=1)["usage"]["total_tokens"] == CONTEXT  # type: ignore[index, call-overload]
+    for prompt, asked in ((tokens, 2), ([65] * CONTEXT, 1), ([65] * 5000, 8)):
+        told = refusal(server, "/v1/completions", {"prompt": prompt, "max_tokens": asked})
+        assert told["code"] == "context_length_exceeded"
+        assert str(len(prompt)) in str(told["message"])
+        assert str(CONTEXT) in str(told["message"])
+
+
+@pytest.mark.parametrize("raw", [b"[]", b'"x"', b"null", b"1", b"{", b"", b"[" * 1_000_000, b"\xff\xfe{}", b"{\x00}"])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"])
+def test_a_body_that_is_no_object_is_refused(server: ServerProcess, raw: bytes, path: str) -> None:
+    with server.client() as client:
+        reply = client.post(path, content=raw)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_bodies_above_the_limit_are_refused_said_or_not(tiny: Path) -> None:
+    with serving(tiny, "--max-body-size", "1000") as server, server.client() as client:
+        body = b'{"prompt": "' + b"x" * 2000 + b'"}'
+        assert client.post("/v1/completions", content=body).status_code == 413
+        assert client.post("/v1/completions", content=iter([body[:900], body[900:]])).status_code == 413
+        assert client.post("/v1/completions", content=b'{"prompt": "x", "max_tokens": 1}').status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"prompt": "", "max_tokens": -1}, "max_tokens"),
+        ({"prompt": "x", "max_tokens": 1.5}, "max_tokens"),
+        ({"prompt": "x", "temperature": -1}, "temperature"),
+        ({"prompt": "x", "stop": [""]}, "stop"),
+        ({"prompt": ["a", [99999]]}, "prompt.1"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": "x", "n": 0}, "n"),
+    ],
+)
+def test_a_wrong_field_is_named(server: ServerProcess, body: JsonObject, param: str) -> None:
+    assert refusal(server, "/v1/completions", body)["param"] == param
+
+
+def test_models_are_listed_and_others_are_not_found(server: ServerProcess, sdk: openai.OpenAI) -> None:
+    (model,) = sdk.models.list().data
+    assert model.id == "tiny"
+    assert sdk.models.retrieve("tiny").id == "tiny"
+    with pytest.raises(openai.NotFoundError):
+        sdk.models.retrieve("no/such")
+    told = refusal(server, "/v1/chat/completions", {**CHAT, "model": "gpt-9"}, 404)
+    assert (told["code"], told["param"]) == ("model_not_found", "model")
+    with server.client() as client:
+        doubled = client.post("/v1/v1/completions", json={})
+        assert doubled.status_code == 404
+        assert "drop one" in doubled.json()["error"]["message"]
+        wrong = client.get("/v1/completions")
+    assert wrong.status_code == 405
+    assert wrong.headers["allow"] == "POST"
+
+
+def test_tokens_go_there_and_back(server: ServerProcess) -> None:
+    with server.client() as client:
+        made = client.post("/tokenize", json={"prompt": "two  words é", "return_token_strs": True}).json()
+        assert made["count"] == len(made["tokens"]) == len(made["token_strs"])
+        assert client.post("/detokenize", json={"tokens": made["tokens"]}).json() == {"prompt": "two  words é"}
+        chat = client.post("/tokenize", json={"messages": CHAT["messages"]}).json()
+        whole = client.post("/v1/chat/completions", json={**CHAT, "max_tokens": 1, "return_token_ids": True}).json()
+    assert whole["prompt_token_ids"] == chat["tokens"]
+    assert refusal(server, "/detokenize", {"tokens": [10**9]})["param"] == "tokens"
+
+
+def test_request_ids_come_back_and_two_equal_ones_do_not_collide(server: ServerProcess) -> None:
+    def ask(_: int) -> tuple[int, str]:
+        with server.client(**{"x-request-id": "mine"}) as client:
+            reply = client.post("/v1/completions", json={"prompt": "x", "max_tokens": 30, "ignore_eos": True})
+        return reply.status_code, reply.headers["x-request-id"]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(ask, range(8))) == {(200, "mine")}
+    with server.client(**{"x-request-id": "x" * 500}) as client:
+        assert client.get("/health").headers["x-request-id"].startswith("req-")
+
+
+def test_with_keys_nothing_but_health_is_open(tiny: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("# ours\nsecret-one\nsecret-two\n")
+    with serving(tiny, "--api-key-file", str(keys), "--api-key", "third") as server:
+        with server.client() as client:
+            for path in ("/health", "/ready", "/live", "/ping"):
+                assert client.get(path).status_code == 200
+            for method, path in (
+                ("GET", "/v1/models"),
+                ("POST", "/v1/completions"),
+                ("POST", "/v1/chat/completions"),
+                ("POST", "//v1/completions"),
+                ("POST", "/completions"),
+                ("POST", "/tokenize"),
+                ("GET", "/load"),
+                ("GET", "/no/such"),
+            ):
+                reply = client.request(method, path, json={} if method == "POST" else None)
+                assert reply.status_code == 401, path
+                assert reply.json()["error"]["code"] == "invalid_api_key"
+        prompt = "the same long prompt for everyone, longer than a block of the cache: " * 2
+        cached = []
+        for header in ("secret-one", "secret-one", "secret-two", "third"):
+            with server.client(authorization=f"Bearer {header}") as client:
+                told = client.post("/v1/completions", json={"prompt": prompt, "max_tokens": 1}).json()
+            cached.append(told["usage"]["prompt_tokens_details"]["cached_tokens"] > 0)
+        assert cached == [False, True, False, False]
+
+
+def test_an_empty_key_file_does_not_open_the_server(tiny: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("\n# none\n")
+    done = subprocess.run(
+        [*PLAIT, "serve", str(tiny), "--api-key-file", str(keys)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "holds no keys" in done.stderr
+
+
+def test_browsers_of_allowed_origins_may_call_and_need_no_key_to_ask(tiny: Path) -> None:
+    with (
+        serving(tiny, "--allowed-origins", "http://one.example", "--api-key", "k") as server,
+        server.client() as client,
+    ):
+        asks = {"origin": "http://one.example", "access-control-request-method": "POST"}
+        allowed = client.options("/v1/chat/completions", headers=asks)
+        assert allowed.status_code == 200
+        assert allowed.headers["access-control-allow-origin"] == "http://one.example"
+        other = client.options("/v1/chat/completions", headers={**asks, "origin": "http://two.example"})
+        assert other.status_code == 400
+
+
+def test_a_signal_lets_answers_finish_and_refuses_new_ones(tiny: Path) -> None:
+    with serving(tiny, "--max-num-seqs", "1") as server, ThreadPoolExecutor(1) as pool, server.client() as client:
+        client.get("/health")
+        long = pool.submit(completion, server, max_tokens=200, n=8)
+        while server.is_idle():
+            time.sleep(0.005)
+        server.signal(signal.SIGTERM)
+        refused = client.post("/v1/completions", json={"prompt": "x"})
+        while refused.status_code == 200:
+            refused = client.post("/v1/completions", json={"prompt": "x"})
+        assert refused.status_code == 503
+        assert "retry-after" in refused.headers
+        assert client.get("/ready").status_code == 503
+        assert client.get("/live").status_code == 200
+        assert len(long.result()["choices"]) == 8  # type: ignore[arg-type]
+        assert server.wait() == 0
+
+
+def test_what_is_not_finished_in_time_ends_in_an_error_and_a_second_signal_ends_all(tiny: Path) -> None:
+    for options, signals in ((("--shutdown-timeout", "0"), 1), ((), 2)):
+        with serving(tiny, *options, "--max-num-seqs", "1") as server, server.client() as client:
+            body = {"prompt": "x", "max_tokens": 200, "n": 100, "ignore_eos": True, "stream": True}
+            with client.stream("POST", "/v1/completions", json=body) as reply:
+                pieces = reply.iter_text()
+                next(pieces)
+                for _ in range(signals):
+                    server.signal(signal.SIGINT)
+                    time.sleep(0.1)
+                try:
+                    rest = "".join(pieces)
+                except Exception as trouble:
+                    rest = str(trouble)
+                assert "[DONE]" not in rest
+            assert server.wait() == 0
+
+
+def test_a_port_in_use_is_said_before_the_model_is_loaded(tiny: Path, server: ServerProcess) -> None:
+    port = server.root.rpartition(":")[2]
+    done = subprocess.run([*PLAIT, "serve", str(tiny), "--port", port], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert "model " not in done.stderr
+
+
+def test_a_unix_socket_that_a_dead_server_left_is_taken_over(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    process = subprocess.Popen([*PLAIT, "serve", str(tiny), "--uds", str(path), "--kv-cache-memory", "8MiB"])
+    try:
+        give_up = time.monotonic() + 60
+        reply = b""
+        while b"200" not in reply and time.monotonic() < give_up:
+            with socket.socket(socket.AF_UNIX) as client:
+                try:
+                    client.connect(str(path))
+                except OSError:
+                    time.sleep(0.05)
+                    continue
+                client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+                reply = client.recv(1000)
+        assert b"200" in reply
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+        assert not path.exists()
+    finally:
+        process.kill()
+        process.wait()
