@@ -111,6 +111,8 @@ class LocalEngine:
     """One line each about the executor, for the start-up report."""
     report: Callable[[str], None]
     profile: Profile | None = None
+    cache_fraction: Callable[[], float] = lambda: 0.0
+    """How much of the KV memory eviction could not free now."""
 
     def close(self) -> None:
         """End everything; what was profiled is written and reported. Again: nothing more happens."""
@@ -213,7 +215,19 @@ def start_engine(
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
     text = ModelText(model.tokenizer, model.template)
-    return LocalEngine(model, text, client, thread, info, sizes, clock, ready.notes, report_fault, profile)
+    return LocalEngine(
+        model=model,
+        text=text,
+        client=client,
+        thread=thread,
+        executor=info,
+        sizes=sizes,
+        clock=clock,
+        notes=ready.notes,
+        report=report_fault,
+        profile=profile,
+        cache_fraction=lambda: parts.kv.usage().fraction,
+    )
 
 
 def load_executor(

@@ -54,6 +54,7 @@ OWNED_LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "pydantic": ("api", "config", "server"),
     "starlette": ("server",),
     "uvicorn": ("server",),
+    "prometheus_client": ("server",),
     "sqlite3": ("batch",),
     "plait._native": ("exec", "cli"),
 }

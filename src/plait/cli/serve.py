@@ -24,9 +24,10 @@ from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.config.serve_options import ServeOptions
 from plait.core.errors import UsageError
-from plait.metrics.totals import Totals
+from plait.metrics.serving_figures import ServingFigures
 from plait.server.app import AppOptions, make_app
 from plait.server.identity import Keys
+from plait.server.metrics_page import Figures, LoopDelay, MetricsPage
 from plait.server.running import Listening, run
 from plait.server.serving import Limits, Serving
 
@@ -58,9 +59,10 @@ def run_serve(sources: OptionSources) -> int:
         _log_to_stderr(options.log_format)
         with download_progress(engine_options.model, quiet=False) as progress:
             model = load_model(engine_options, progress, datetime.now)
-        engine = start_engine(engine_options, model, Totals(), say)
+        figures = ServingFigures()
+        engine = start_engine(engine_options, model, figures, say)
         try:
-            return _serve(options, engine_options.max_num_seqs, listening, engine, keys, bound)
+            return _serve(options, engine_options, listening, engine, figures, keys, bound)
         finally:
             engine.close()
     finally:
@@ -71,14 +73,15 @@ def run_serve(sources: OptionSources) -> int:
 
 def _serve(
     options: ServeOptions,
-    most_running: int,
+    engine_options: EngineOptions,
     listening: Listening,
     engine: LocalEngine,
+    figures: ServingFigures,
     keys: Keys,
     bound: socket.socket,
 ) -> int:
     names = _listed(options.served_model_name) or (engine.model.name,)
-    limits = Limits(most_running + options.max_num_queued_reqs, options.max_body_size)
+    limits = Limits(engine_options.max_num_seqs + options.max_num_queued_reqs, options.max_body_size)
     now = int(time.time())
     serving = Serving(
         client=engine.client,
@@ -89,11 +92,24 @@ def _serve(
         new_id=lambda: secrets.token_hex(12),
         created=now,
     )
-    app = make_app(serving, AppOptions(keys, _listed(options.allowed_origins), version("plait"), time.monotonic))
+    delay = LoopDelay()
+    config = {
+        "block_size": str(engine_options.block_size),
+        "cache_dtype": engine_options.kv_cache_dtype,
+        "enable_prefix_caching": str(engine_options.enable_prefix_caching),
+        "num_tokens": str(engine.sizes.capacity_tokens),
+    }
+    page = MetricsPage(Figures(names[0], engine.client, figures, delay, engine.cache_fraction, config))
+    app = make_app(
+        serving,
+        AppOptions(
+            keys, _listed(options.allowed_origins), version("plait"), time.monotonic, pages=(("/metrics", page),)
+        ),
+    )
     for line in start_report(engine):
         say(line)
     say(f"serving   {', '.join(names)} at {listening.url(bound)}/v1, {'with' if keys else 'without'} API keys")
-    run(app, serving, listening, bound, engine.close, say)
+    run(app, serving, listening, bound, engine.close, say, beside=(delay.watch,))
     return 0
 
 

@@ -11,7 +11,7 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,11 +85,12 @@ def run(
     bound: socket.socket,
     close_engine: Callable[[], None],
     say: Callable[[str], None],
+    beside: Sequence[Callable[[], Coroutine[None, None, None]]] = (),
 ) -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal comes. `beside`: what runs as long as the event loop does."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(app, serving, listening, bound, close_engine, say))
+        runner.run(_serve(app, serving, listening, bound, close_engine, say, beside))
 
 
 async def _serve(
@@ -99,6 +100,7 @@ async def _serve(
     bound: socket.socket,
     close_engine: Callable[[], None],
     say: Callable[[str], None],
+    beside: Sequence[Callable[[], Coroutine[None, None, None]]],
 ) -> None:
     server = _Server(
         uvicorn.Config(
@@ -118,6 +120,7 @@ async def _serve(
     )
     loop = asyncio.get_running_loop()
     draining: list[asyncio.Task[None]] = []
+    companions = [loop.create_task(start()) for start in beside]
 
     def stop() -> None:
         if draining:
@@ -134,9 +137,9 @@ async def _serve(
     finally:
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(one)
-        for task in draining:
+        for task in (*draining, *companions):
             task.cancel()
-        await asyncio.gather(*draining, return_exceptions=True)
+        await asyncio.gather(*draining, *companions, return_exceptions=True)
         await asyncio.to_thread(close_engine)
         serving.close()
 

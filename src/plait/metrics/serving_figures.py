@@ -1,0 +1,141 @@
+"""Serving figures: what a running server has done and is doing, for dashboards.
+
+Owns the counters and histograms behind `/metrics`; an `EventSink` that the engine's thread calls. Knows no page format.
+Invariants: counters never go down; time to first token has one value for every sequence that gave a token, time between
+tokens one for every further token; a sequence that ended, however it ended, is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from plait.core.decision import Blocked
+from plait.core.events import Arrived, Collected, Emitted, Event, Finished, Preempted, Refused, Scheduled, Submitted
+from plait.core.ids import SeqId
+from plait.core.request import FinishReason
+from plait.metrics.histogram import Histogram
+
+# Those of vLLM's dashboards.
+FIRST_TOKEN_S = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0),
+    *(80.0, 160.0, 640.0, 2560.0),
+)
+TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
+REQUEST_S = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0),
+    *(1920.0, 7680.0),
+)
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
+STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+@dataclass(slots=True)
+class ServingFigures:
+    """`Emitted` events of a step come at one moment, so a step costs one look at the clock for all."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    cached_tokens: int = 0
+    queried_tokens: int = 0
+    preemptions: int = 0
+    finished: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
+    refused: dict[str, int] = field(default_factory=dict)
+    num_running: int = 0
+    num_waiting: int = 0
+    waiting_for: Blocked | None = None
+    busy_s: float = 0.0
+    steps: int = 0
+    first_token: Histogram = field(default_factory=lambda: Histogram(FIRST_TOKEN_S))
+    between_tokens: Histogram = field(default_factory=lambda: Histogram(TOKEN_S))
+    end_to_end: Histogram = field(default_factory=lambda: Histogram(REQUEST_S))
+    queue: Histogram = field(default_factory=lambda: Histogram(REQUEST_S))
+    prefill: Histogram = field(default_factory=lambda: Histogram(REQUEST_S))
+    decode: Histogram = field(default_factory=lambda: Histogram(REQUEST_S))
+    inference: Histogram = field(default_factory=lambda: Histogram(REQUEST_S))
+    prompt_length: Histogram = field(default_factory=lambda: Histogram(TOKENS))
+    output_length: Histogram = field(default_factory=lambda: Histogram(TOKENS))
+    step_tokens: Histogram = field(default_factory=lambda: Histogram(STEP_TOKENS))
+    preemptions_each: Histogram = field(default_factory=lambda: Histogram((0, 1, 2, 5, 10, 20)))
+    _arrived_s: dict[SeqId, float] = field(default_factory=dict)
+    _last_s: dict[SeqId, float] = field(default_factory=dict)
+
+    def __call__(self, event: Event) -> None:
+        take = _TAKE.get(type(event))
+        if take is not None:
+            take(self, event)
+
+    def _emitted(self, event: Event) -> None:
+        assert isinstance(event, Emitted)
+        self.generation_tokens += event.num_tokens
+        before = self._last_s.get(event.seq)
+        self._last_s[event.seq] = event.at_s
+        if before is None:
+            arrived = self._arrived_s.get(event.seq)
+            if arrived is not None:
+                self.first_token.add(event.at_s - arrived)
+            more = event.num_tokens - 1
+            if more:
+                self.between_tokens.add(0.0, more)
+            return
+        # Several tokens of one step came together: one gap, and none between them.
+        self.between_tokens.add(event.at_s - before)
+        if event.num_tokens > 1:
+            self.between_tokens.add(0.0, event.num_tokens - 1)
+
+    def _arrived(self, event: Event) -> None:
+        assert isinstance(event, Arrived)
+        self._arrived_s[event.seq] = event.at_s
+
+    def _scheduled(self, event: Event) -> None:
+        assert isinstance(event, Scheduled)
+        self.cached_tokens += event.num_cached
+
+    def _submitted(self, event: Event) -> None:
+        assert isinstance(event, Submitted)
+        self.steps += 1
+        self.num_running, self.num_waiting = event.num_running, event.num_waiting
+        self.waiting_for = event.blocked
+        self.step_tokens.add(sum([chunk.num_tokens for chunk in event.plan.chunks]))
+
+    def _collected(self, event: Event) -> None:
+        assert isinstance(event, Collected)
+        self.busy_s += event.result.end_s - event.result.start_s
+
+    def _refused(self, event: Event) -> None:
+        assert isinstance(event, Refused)
+        self.refused[event.code] = self.refused.get(event.code, 0) + 1
+
+    def _preempted(self, event: Event) -> None:
+        self.preemptions += 1
+
+    def _finished(self, event: Event) -> None:
+        assert isinstance(event, Finished)
+        self._arrived_s.pop(event.seq, None)
+        self._last_s.pop(event.seq, None)
+        self.finished[event.reason] += 1
+        self.end_to_end.add(event.at_s - event.arrival_s)
+        self.output_length.add(event.num_output)
+        self.prompt_length.add(event.num_prompt)
+        self.preemptions_each.add(event.num_preemptions)
+        if event.scheduled_s is None:
+            return
+        self.prompt_tokens += event.num_prompt
+        self.queried_tokens += event.num_prompt
+        self.queue.add(event.scheduled_s - event.arrival_s)
+        self.inference.add(event.at_s - event.scheduled_s)
+        if event.first_token_s is not None:
+            self.prefill.add(event.first_token_s - event.scheduled_s)
+            self.decode.add(event.at_s - event.first_token_s)
+
+
+_TAKE: dict[type, Callable[[ServingFigures, Event], None]] = {
+    Emitted: ServingFigures._emitted,
+    Arrived: ServingFigures._arrived,
+    Scheduled: ServingFigures._scheduled,
+    Submitted: ServingFigures._submitted,
+    Collected: ServingFigures._collected,
+    Refused: ServingFigures._refused,
+    Preempted: ServingFigures._preempted,
+    Finished: ServingFigures._finished,
+}

@@ -1,0 +1,154 @@
+"""The metrics page: figures in Prometheus' text form.
+
+Owns names and labels: vLLM's, so that dashboards made for it work, and ours for what it does not have. Reads figures
+that other threads write; a page may be off by the step that is running.
+Invariant: every name is there from the first page on, with zero where nothing has happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from plait.core.client import EngineClient
+from plait.core.request import FinishReason
+from plait.metrics.histogram import Histogram
+from plait.metrics.serving_figures import ServingFigures
+from plait.server.serving import Serving
+
+_TICK_S = 0.1
+_DELAYS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_LABELS = ("model_name", "engine")
+
+
+@dataclass(slots=True, eq=False)
+class LoopDelay:
+    """How much later than asked the event loop wakes: what every client waits besides the engine."""
+
+    delays: Histogram = field(default_factory=lambda: Histogram(_DELAYS_S))
+
+    async def watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _TICK_S
+            await asyncio.sleep(_TICK_S)
+            self.delays.add(max(0.0, loop.time() - due))
+
+
+class Figures(Collector):
+    """What a page is made of. `cache_fraction` says how much of the KV memory eviction could not free."""
+
+    def __init__(
+        self,
+        model: str,
+        client: EngineClient,
+        figures: ServingFigures,
+        loop_delay: LoopDelay,
+        cache_fraction: Callable[[], float],
+        cache_config: Mapping[str, str],
+    ) -> None:
+        self._labels = [model, "0"]
+        self._client = client
+        self._figures = figures
+        self._loop_delay = loop_delay
+        self._cache_fraction = cache_fraction
+        self._cache_config = cache_config
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._gauges()
+        yield from self._counters()
+        yield from self._histograms()
+
+    def _gauges(self) -> Iterator[Metric]:
+        health = self._client.health()
+        figures = self._figures
+        used = self._cache_fraction()
+        yield self._gauge("vllm:num_requests_running", "Sequences that are being computed.", health.num_running)
+        yield self._gauge("vllm:num_requests_waiting", "Sequences that wait for room.", health.num_waiting)
+        yield self._gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.", used)
+        yield self._gauge("vllm:gpu_cache_usage_perc", "The same under its older name.", used)
+        config = GaugeMetricFamily(
+            "vllm:cache_config_info", "How the cache is laid out.", labels=list(self._cache_config)
+        )
+        config.add_metric(list(self._cache_config.values()), 1.0)
+        yield config
+        by_reason = GaugeMetricFamily(
+            "vllm:num_requests_waiting_by_reason", "Sequences that wait, by what is short.", labels=[*_LABELS, "reason"]
+        )
+        if health.num_waiting and figures.waiting_for is not None:
+            by_reason.add_metric([*self._labels, str(figures.waiting_for)], health.num_waiting)
+        yield by_reason
+
+    def _counters(self) -> Iterator[Metric]:
+        figures = self._figures
+        yield self._counter("vllm:prompt_tokens", "Prompt tokens of scheduled sequences.", figures.prompt_tokens)
+        yield self._counter("vllm:generation_tokens", "Output tokens.", figures.generation_tokens)
+        yield self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up.", figures.queried_tokens)
+        yield self._counter("vllm:prefix_cache_hits", "Of these, found.", figures.cached_tokens)
+        yield self._counter("vllm:num_preemptions", "Preemptions.", figures.preemptions)
+        yield self._counter("plait:steps", "Steps submitted.", figures.steps)
+        yield self._counter("plait:step_seconds", "Time in steps.", figures.busy_s)
+        done = CounterMetricFamily(
+            "vllm:request_success", "Sequences that ended, by reason.", labels=[*_LABELS, "finished_reason"]
+        )
+        for reason in FinishReason:
+            done.add_metric([*self._labels, reason.value], figures.finished[reason])
+        yield done
+        refused = CounterMetricFamily(
+            "plait:requests_rejected", "Requests refused, by reason.", labels=[*_LABELS, "reason"]
+        )
+        for code, count in sorted(figures.refused.items()):
+            refused.add_metric([*self._labels, code], count)
+        yield refused
+
+    def _histograms(self) -> Iterator[Metric]:
+        figures = self._figures
+        for name, text, histogram in (
+            ("vllm:time_to_first_token_seconds", "Arrival to first token.", figures.first_token),
+            ("vllm:inter_token_latency_seconds", "Gap between two tokens.", figures.between_tokens),
+            ("vllm:time_per_output_token_seconds", "The same under its older name.", figures.between_tokens),
+            ("vllm:e2e_request_latency_seconds", "Arrival to last token.", figures.end_to_end),
+            ("vllm:request_queue_time_seconds", "Arrival to first step.", figures.queue),
+            ("vllm:request_inference_time_seconds", "First step to last token.", figures.inference),
+            ("vllm:request_prefill_time_seconds", "First step to first token.", figures.prefill),
+            ("vllm:request_decode_time_seconds", "First to last token.", figures.decode),
+            ("vllm:request_prompt_tokens", "Prompt tokens of a sequence.", figures.prompt_length),
+            ("vllm:request_generation_tokens", "Output tokens of a sequence.", figures.output_length),
+            ("vllm:iteration_tokens_total", "Tokens of a step.", figures.step_tokens),
+            ("vllm:request_num_preemptions", "Preemptions of a sequence.", figures.preemptions_each),
+            ("plait:event_loop_delay_seconds", "How late the event loop wakes.", self._loop_delay.delays),
+        ):
+            family = HistogramMetricFamily(name, text, labels=list(_LABELS))
+            family.add_metric(self._labels, buckets=histogram.cumulative(), sum_value=histogram.total)
+            yield family
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        family = GaugeMetricFamily(name, text, labels=list(_LABELS))
+        family.add_metric(self._labels, value)
+        return family
+
+    def _counter(self, name: str, text: str, value: float) -> Metric:
+        family = CounterMetricFamily(name, text, labels=list(_LABELS))
+        family.add_metric(self._labels, value)
+        return family
+
+
+class MetricsPage:
+    """GET /metrics, in the form that the scraper asks for."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(figures)
+        ProcessCollector(registry=self._registry)
+
+    async def __call__(self, serving: Serving, request: Request) -> Response:
+        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(self._registry), headers={"content-type": kind})

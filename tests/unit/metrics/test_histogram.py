@@ -1,0 +1,15 @@
+"""Histograms count a value in the first bucket that holds it."""
+
+from __future__ import annotations
+
+from plait.metrics.histogram import Histogram
+
+
+def test_a_value_on_a_bound_belongs_to_it_and_one_behind_the_last_to_infinity() -> None:
+    made = Histogram((0.1, 1.0))
+    for value in (0.1, 0.11, 1.0, 5.0):
+        made.add(value)
+    made.add(0.0, times=2)
+    assert made.cumulative() == [("0.1", 3.0), ("1.0", 5.0), ("+Inf", 6.0)]
+    assert made.count == 6
+    assert made.total == 0.1 + 0.11 + 1.0 + 5.0
