@@ -28,6 +28,7 @@ from plait.server.identity import Keys, RequestIds, RequireKey
 from plait.server.incoming import ClientGone
 from plait.server.models import is_alive, is_well, list_models, load, one_model
 from plait.server.replies import Json, as_request_error, error_reply, framework_error
+from plait.server.responding import not_kept, respond
 from plait.server.serving import Serving
 from plait.server.tokens import detokenize, tokenize
 
@@ -57,6 +58,10 @@ def make_app(serving: Serving, options: AppOptions) -> ASGIApp:
         ("POST", "/chat/completions", chat),
         ("POST", "/v1/completions", completions),
         ("POST", "/completions", completions),
+        ("POST", "/v1/responses", respond),
+        ("GET", "/v1/responses/{id}", not_kept),
+        ("DELETE", "/v1/responses/{id}", not_kept),
+        ("POST", "/v1/responses/{id}/cancel", not_kept),
         ("GET", "/v1/models", list_models),
         ("GET", "/models", list_models),
         ("GET", "/v1/models/{name:path}", one_model),

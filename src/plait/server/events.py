@@ -35,10 +35,15 @@ _HEADERS = [
 
 
 class EventStream(Response):
-    """`room` is given back when the stream ends, however it ends."""
+    """`room` is given back when the stream ends, however it ends. With `names_events` each event says its `type` to
+    the wire too, and the last of them is the end mark.
+    """
 
-    def __init__(self, objects: AsyncGenerator[JsonObject, None], room: ExitStack) -> None:
+    def __init__(
+        self, objects: AsyncGenerator[JsonObject, None], room: ExitStack, *, names_events: bool = False
+    ) -> None:
         super().__init__()
+        self._names_events = names_events
         self._objects = objects
         self._room = room
 
@@ -58,7 +63,7 @@ class EventStream(Response):
                     await error_reply(as_request_error(trouble))(scope, receive, send)
                     return
                 await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *self._extra()]})
-                await self._tell_all(first, objects, _Line(send))
+                await self._tell_all(first, objects, _Line(send, self._names_events))
             finally:
                 first.cancel()
                 await asyncio.gather(first, return_exceptions=True)
@@ -74,7 +79,7 @@ class EventStream(Response):
                 if "error" in said:
                     return await line.end(b"")
                 said = await anext(rest, None)
-            await line.end(b"data: [DONE]\n\n")
+            await line.end(b"" if self._names_events else b"data: [DONE]\n\n")
         except RequestError as error:
             # Nothing but comments was sent so far, but the status was.
             await line.tell(error_body(error))
@@ -91,8 +96,9 @@ class EventStream(Response):
 class _Line:
     """The way to the client, once the status was sent."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, names_events: bool) -> None:
         self._send = send
+        self._names_events = names_events
         self._is_idle = True
 
     async def tell(self, said: JsonObject) -> None:

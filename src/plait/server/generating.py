@@ -40,7 +40,7 @@ async def generate(serving: Serving, endpoint: Endpoint, request: Request) -> Re
     body = await read_json(request, serving.limits.max_body_bytes)
     call_id = f"{_PREFIXES[endpoint]}-{serving.new_id()}"
     call = await serving.beside_loop(_prepare, serving, endpoint, call_id, body)
-    call = _for_tenant(call, tenant_of(request))
+    call = for_tenant(call, tenant_of(request))
     if not call.generation.stream:
         with serving.place(call.num_choices):
             return await while_there(request.receive, _whole(serving, call))
@@ -60,7 +60,7 @@ def _prepare(serving: Serving, endpoint: Endpoint, call_id: str, body: JsonObjec
     return completion_call(completion, call_id, serving.text, serving.client.model)
 
 
-def _for_tenant(call: Call, tenant: str) -> Call:
+def for_tenant(call: Call, tenant: str) -> Call:
     """Nobody finds out what others asked by how fast a prompt is answered: keys share no prefixes."""
     if not tenant:
         return call
@@ -69,10 +69,10 @@ def _for_tenant(call: Call, tenant: str) -> Call:
 
 async def _whole(serving: Serving, call: Call) -> Response:
     answer = Answer(call, serving.text.tokenizer, serving.unix_now())
-    async with aclosing(_deltas(serving, call)) as deltas:
+    async with aclosing(deltas_of(serving, call)) as deltas:
         async for prompt, delta in deltas:
             answer.add(prompt, delta)
-            _check_end(delta)
+            check_end(delta)
     return Json(answer.body())
 
 
@@ -81,9 +81,9 @@ async def _chunks(serving: Serving, call: Call) -> AsyncGenerator[JsonObject, No
     chunks = Chunks(call, serving.text.tokenizer, serving.unix_now())
     begun = False
     try:
-        async with aclosing(_deltas(serving, call)) as deltas:
+        async with aclosing(deltas_of(serving, call)) as deltas:
             async for prompt, delta in deltas:
-                _check_end(delta)
+                check_end(delta)
                 for chunk in chunks.add(prompt, delta):
                     begun = True
                     yield chunk
@@ -95,7 +95,7 @@ async def _chunks(serving: Serving, call: Call) -> AsyncGenerator[JsonObject, No
         yield error_body(as_request_error(error))
 
 
-def _check_end(delta: Delta) -> None:
+def check_end(delta: Delta) -> None:
     """`RequestError` for an answer that will never be whole."""
     if delta.finish_reason is FinishReason.ERROR:
         raise engine_failure(delta.error or "no reason given")
@@ -103,7 +103,7 @@ def _check_end(delta: Delta) -> None:
         raise unavailable("the server stopped before this answer was finished; send the request again", "aborted")
 
 
-async def _deltas(serving: Serving, call: Call) -> AsyncGenerator[tuple[int, Delta], None]:
+async def deltas_of(serving: Serving, call: Call) -> AsyncGenerator[tuple[int, Delta], None]:
     """What the engine answers to all prompts of a call, as it comes. Closing this aborts what is not finished."""
     if len(call.requests) == 1:
         async with aclosing(serving.client.submit(call.requests[0])) as answers:

@@ -1,0 +1,80 @@
+"""Responding: /v1/responses, stateless.
+
+Owns the way of such a body to the engine and back. Nothing is kept: a response can be had once, as it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, aclosing
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from plait.api.bodies import JsonObject
+from plait.api.calls import Call, check_model
+from plait.api.response_events import ResponseEvents
+from plait.api.responses import parse_response
+from plait.core.errors import RequestError
+from plait.server.events import EventStream
+from plait.server.generating import check_end, deltas_of, for_tenant
+from plait.server.identity import tenant_of
+from plait.server.incoming import read_json, while_there
+from plait.server.replies import Json
+from plait.server.serving import Serving
+
+
+async def respond(serving: Serving, request: Request) -> Response:
+    serving.check_open()
+    body = await read_json(request, serving.limits.max_body_bytes)
+    call, told = await serving.beside_loop(_prepare, serving, f"resp_{serving.new_id()}", body)
+    call = for_tenant(call, tenant_of(request))
+    events = ResponseEvents(call, told, serving.text.tokenizer, serving.unix_now())
+    if not call.generation.stream:
+        with serving.place(1):
+            return await while_there(request.receive, _whole(serving, call, events))
+    room = ExitStack()
+    room.enter_context(serving.place(1))
+    return EventStream(_stream(serving, call, events), room, names_events=True)
+
+
+async def not_kept(serving: Serving, request: Request) -> Response:
+    raise RequestError(
+        "responses are not kept here: each is given once, to whoever asked for it",
+        status=404,
+        kind="not_found_error",
+        code="not_found",
+    )
+
+
+def _prepare(serving: Serving, call_id: str, body: JsonObject) -> tuple[Call, JsonObject]:
+    asked = parse_response(body)
+    check_model(asked.chat.generation.model, serving.names)
+    return asked.call(call_id, serving.text, serving.client.model), asked.told
+
+
+async def _whole(serving: Serving, call: Call, events: ResponseEvents) -> Response:
+    async with aclosing(deltas_of(serving, call)) as deltas:
+        async for _, delta in deltas:
+            check_end(delta)
+            events.add(delta)
+    return Json(events.response())
+
+
+async def _stream(serving: Serving, call: Call, events: ResponseEvents) -> AsyncGenerator[JsonObject, None]:
+    begun = False
+    try:
+        async with aclosing(deltas_of(serving, call)) as deltas:
+            async for _, delta in deltas:
+                check_end(delta)
+                if not begun:
+                    begun = True
+                    for event in events.start():
+                        yield event
+                for event in events.add(delta):
+                    yield event
+    except RequestError as error:
+        if not begun:
+            raise
+        for event in events.failed(error):
+            yield event

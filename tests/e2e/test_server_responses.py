@@ -1,0 +1,113 @@
+"""/v1/responses as the OpenAI SDK uses it, stateless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from tests.e2e.server_process import ServerProcess, serving
+from tests.e2e.tiny_model import write_tiny_model
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    tiny: Path = write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
+    with serving(tiny) as running:
+        yield running
+
+
+@pytest.fixture
+def sdk(server: ServerProcess) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=server.url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+ASKED: dict[str, Any] = {"model": "tiny", "input": "héllo", "max_output_tokens": 24, "temperature": 0}
+
+
+def test_a_response_is_the_same_in_one_piece_as_a_stream_and_as_a_chat(sdk: openai.OpenAI) -> None:
+    whole = sdk.responses.create(**ASKED)
+    events = list(sdk.responses.create(**ASKED, stream=True))
+    chat = sdk.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "héllo"}], max_tokens=24, temperature=0
+    )
+    assert whole.output_text == chat.choices[0].message.content
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == whole.output_text
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = [event.type for event in events if event.type != "response.output_text.delta"]
+    assert kinds == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.incomplete",
+    ]
+    last = events[-1].response
+    assert last.output_text == whole.output_text
+    assert last.incomplete_details is not None
+    assert last.incomplete_details.reason == "max_output_tokens"
+    assert last.usage is not None
+    assert whole.usage is not None
+    assert last.usage.total_tokens == whole.usage.total_tokens
+
+
+def test_items_and_instructions_are_the_conversation_that_a_chat_would_send(server: ServerProcess) -> None:
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "one "}, {"type": "input_text", "text": "two"}]},
+        {"type": "reasoning", "summary": []},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "three"}]},
+        {"role": "user", "content": "four"},
+    ]
+    messages = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "one two"},
+        {"role": "assistant", "content": "three"},
+        {"role": "user", "content": "four"},
+    ]
+    with server.client() as client:
+        made = client.post("/v1/responses", json={**ASKED, "instructions": "be brief", "input": items}).json()
+        chat = client.post(
+            "/v1/chat/completions", json={"messages": messages, "max_tokens": 24, "temperature": 0}
+        ).json()
+    assert made["output"][0]["content"][0]["text"] == chat["choices"][0]["message"]["content"]
+    assert made["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param"),
+    [
+        ({"previous_response_id": "resp_1"}, 404, "previous_response_id"),
+        ({"background": True}, 400, "background"),
+        ({"conversation": "c"}, 400, "conversation"),
+        ({"input": []}, 400, "input"),
+        ({"input": 5}, 400, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, 400, "input.0.content.0"),
+        ({"input": [{"role": "bad", "content": "x"}]}, 400, "input.0.role"),
+        ({"max_output_tokens": -1}, 400, "max_output_tokens"),
+        ({"max_output_tokens": 100_000}, 400, "max_output_tokens"),
+        ({"text": "json"}, 400, "text"),
+        ({"model": "other"}, 404, "model"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_this_endpoints_words(
+    server: ServerProcess, fields: dict[str, object], status: int, param: str
+) -> None:
+    with server.client() as client:
+        reply = client.post("/v1/responses", json={**ASKED, **fields})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (status, param), reply.text
+
+
+def test_tools_of_others_are_skipped_and_a_probe_is_answered(server: ServerProcess) -> None:
+    with server.client() as client:
+        skipped = client.post("/v1/responses", json={**ASKED, "tools": [{"type": "web_search"}, {"type": "namespace"}]})
+        probe = client.post("/v1/responses", json={**ASKED, "input": "", "max_output_tokens": 1})
+        kept = client.get("/v1/responses/resp_1")
+    assert skipped.status_code == 200
+    assert probe.status_code == 200
+    assert kept.status_code == 404
