@@ -25,9 +25,10 @@ from plait.config.option import OptionSources
 from plait.config.serve_options import ServeOptions
 from plait.core.errors import UsageError
 from plait.metrics.serving_figures import ServingFigures
-from plait.server.app import AppOptions, make_app
+from plait.server.app import AppOptions, Work, make_app
 from plait.server.identity import Keys
 from plait.server.metrics_page import Figures, LoopDelay, MetricsPage
+from plait.server.openapi import DocsPage, OpenApi, description
 from plait.server.running import Listening, run
 from plait.server.serving import Limits, Serving
 
@@ -100,11 +101,13 @@ def _serve(
         "num_tokens": str(engine.sizes.capacity_tokens),
     }
     page = MetricsPage(Figures(names[0], engine.client, figures, delay, engine.cache_fraction, config))
+    pages: list[tuple[str, Work]] = [("/metrics", page)]
+    if options.enable_docs:
+        document = description(version("plait"), with_keys=bool(keys))
+        pages += [("/openapi.json", OpenApi(document)), ("/docs", DocsPage(document))]
     app = make_app(
         serving,
-        AppOptions(
-            keys, _listed(options.allowed_origins), version("plait"), time.monotonic, pages=(("/metrics", page),)
-        ),
+        AppOptions(keys, _listed(options.allowed_origins), version("plait"), time.monotonic, tuple(pages)),
     )
     for line in start_report(engine):
         say(line)

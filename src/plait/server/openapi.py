@@ -1,0 +1,212 @@
+"""OpenAPI: the description of every route, for clients, generators and fuzzers.
+
+Owns what the field models cannot say by themselves: prompts, messages, answers and errors. Truthful in both directions:
+what a schema allows is answered or refused with an error of this shape, and every status that a route gives is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from plait.api.bodies import JsonObject, JsonValue
+from plait.api.chat import ChatFields
+from plait.api.completions import CompletionFields
+from plait.api.fields import SharedFields
+from plait.api.responses import ResponseFields
+from plait.server.replies import Json
+from plait.server.serving import Serving
+from plait.server.tokens import DetokenizeFields, TokenizeFields
+
+_STOP: JsonObject = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}],
+    "description": "Texts at which an answer ends; they are left out of it.",
+}
+_TEXT_PART: JsonObject = {
+    "type": "object",
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+    "required": ["type", "text"],
+}
+_MESSAGES: JsonObject = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "properties": {
+            "role": {"enum": ["system", "developer", "user", "assistant"]},
+            "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_PART}, {"type": "null"}]},
+            "name": {"type": "string"},
+        },
+        "required": ["role"],
+    },
+}
+_TOKENS: JsonObject = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_PROMPT: JsonObject = {
+    "anyOf": [
+        {"type": "string"},
+        _TOKENS,
+        {"type": "array", "minItems": 1, "items": {"anyOf": [{"type": "string"}, _TOKENS]}},
+    ]
+}
+_INPUT: JsonObject = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "object"}}]}
+_ERROR: JsonObject = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+            "required": ["message", "type", "param", "code"],
+        }
+    },
+    "required": ["error"],
+}
+_OBJECT: JsonObject = {"type": "object"}
+_FAULTS = {
+    400: "A field is wrong; `param` names it.",
+    401: "No valid API key was sent.",
+    404: "There is no such model, or nothing at this path.",
+    413: "The body is too large.",
+    415: "The body is said to be no JSON.",
+    429: "More answers are under way than are taken on; `Retry-After` says when to come back.",
+    503: "The server is shutting down or its engine has stopped.",
+}
+
+
+def description(version: str, *, with_keys: bool) -> JsonObject:
+    """The whole document."""
+    posts = {
+        "/v1/chat/completions": ("A chat.", _body([SharedFields, ChatFields], {"messages": _MESSAGES, "stop": _STOP})),
+        "/v1/completions": (
+            "A continuation of one or several texts.",
+            _body([SharedFields, CompletionFields], {"prompt": _PROMPT, "stop": _STOP}),
+        ),
+        "/v1/responses": ("A response, stateless.", _body([ResponseFields], {"input": _INPUT})),
+        "/tokenize": ("Tokens of a text or a conversation.", _body([TokenizeFields], {"messages": _MESSAGES}, ())),
+        "/detokenize": ("Text of tokens.", _body([DetokenizeFields], {}, ("tokens",))),
+    }
+    gets = {
+        "/v1/models": "The models that are served.",
+        "/health": "Whether the engine serves.",
+        "/ready": "Whether work is taken.",
+        "/live": "Whether the process runs.",
+        "/load": "How much is under way.",
+        "/version": "Which version this is.",
+    }
+    paths: JsonObject = {path: {"post": _post(text, schema)} for path, (text, schema) in posts.items()}
+    paths |= {path: {"get": _get(text)} for path, text in gets.items()}
+    paths["/v1/models/{name}"] = {
+        "get": {
+            **_get("One model."),
+            "parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}],
+        }
+    }
+    document: JsonObject = {
+        "openapi": "3.1.0",
+        "info": {"title": "Plait", "version": version, "description": "Language models behind the OpenAI API."},
+        "paths": paths,
+    }
+    if with_keys:
+        document["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
+        document["security"] = [{"key": []}]
+    return document
+
+
+class OpenApi:
+    """GET /openapi.json."""
+
+    def __init__(self, document: JsonObject) -> None:
+        self._document = document
+
+    async def __call__(self, serving: Serving, request: Request) -> Response:
+        return Json(self._document)
+
+
+class DocsPage:
+    """GET /docs: the same for people, without anything from elsewhere."""
+
+    def __init__(self, document: JsonObject) -> None:
+        self._page = _page(document)
+
+    async def __call__(self, serving: Serving, request: Request) -> Response:
+        return Response(self._page, media_type="text/html; charset=utf-8")
+
+
+def _body(
+    models: Sequence[type[BaseModel]], further: Mapping[str, JsonValue], required: Sequence[str] | None = None
+) -> JsonObject:
+    properties: JsonObject = {}
+    for model in models:
+        schema = model.model_json_schema()
+        definitions = schema.get("$defs", {})
+        for name, field in schema.get("properties", {}).items():
+            properties[name] = _inlined(field, definitions)
+    properties |= further
+    wanted = [name for name in further if name not in ("stop",)] if required is None else list(required)
+    return {"type": "object", "properties": properties, "required": list[JsonValue](wanted)}
+
+
+def _inlined(value: JsonValue, definitions: Mapping[str, JsonValue]) -> JsonValue:
+    """References to definitions replaced by them, so that the document needs none."""
+    if isinstance(value, list):
+        return [_inlined(one, definitions) for one in value]
+    if not isinstance(value, dict):
+        return value
+    name = value.get("$ref")
+    if isinstance(name, str):
+        return _inlined(definitions[name.rpartition("/")[2]], definitions)
+    return {key: _inlined(one, definitions) for key, one in value.items() if key != "title"}
+
+
+def _post(text: str, schema: JsonObject) -> JsonObject:
+    return {
+        "summary": text,
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+        "responses": {
+            "200": {
+                "description": "The answer; with `stream`, server-sent events.",
+                "content": {"application/json": {"schema": _OBJECT}, "text/event-stream": {"schema": {}}},
+            },
+            **_faults(_FAULTS),
+        },
+    }
+
+
+def _get(text: str) -> JsonObject:
+    return {
+        "summary": text,
+        "responses": {
+            "200": {"description": text, "content": {"application/json": {"schema": _OBJECT}}},
+            **_faults({status: _FAULTS[status] for status in (401, 404, 503)}),
+        },
+    }
+
+
+def _faults(statuses: Mapping[int, str]) -> JsonObject:
+    content: JsonObject = {"application/json": {"schema": _ERROR}}
+    return {str(status): {"description": text, "content": content} for status, text in statuses.items()}
+
+
+def _page(document: JsonObject) -> str:
+    paths = document["paths"]
+    assert isinstance(paths, dict)
+    rows = []
+    for path, methods in paths.items():
+        assert isinstance(methods, dict)
+        for method, route in methods.items():
+            assert isinstance(route, dict)
+            rows.append(f"<tr><td>{method.upper()}<td><code>{path}</code><td>{route['summary']}")
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Plait</title>"
+        "<style>body{font:16px/1.5 system-ui,sans-serif;max-width:50em;margin:2em auto;padding:0 1em}"
+        "td{padding:.2em 1em .2em 0;vertical-align:top}</style>"
+        "<h1>Plait</h1><p>The OpenAI API. The fields of every route are in <a href=openapi.json>openapi.json</a>."
+        f"<table>{''.join(rows)}</table></html>"
+    )
