@@ -269,6 +269,7 @@ def test_tokens_go_there_and_back(server: ServerProcess) -> None:
         whole = client.post("/v1/chat/completions", json={**CHAT, "max_tokens": 1, "return_token_ids": True}).json()
     assert whole["prompt_token_ids"] == chat["tokens"]
     assert refusal(server, "/detokenize", {"tokens": [10**9]})["param"] == "tokens"
+    assert refusal(server, "/detokenize", {"model": None})["param"] == "tokens"
 
 
 def test_request_ids_come_back_and_two_equal_ones_do_not_collide(server: ServerProcess) -> None:

@@ -53,6 +53,8 @@ def _request_error(
     kind: str, path: tuple[int | str, ...], value: object, context: Mapping[str, object]
 ) -> RequestError:
     param = ".".join(str(part) for part in path)
+    if kind == "missing":
+        return RequestError(f"{param} is missing; it must be given", param=param)
     return RequestError(f"{param} is {shown(value)}; it must be {_wanted(kind, context)}", param=param)
 
 
