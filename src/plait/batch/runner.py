@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -19,12 +19,10 @@ from plait.batch.config import BatchConfig
 from plait.batch.interrupts import stopping_on_signals
 from plait.batch.ledger import Job, JobTerms, Ledger
 from plait.batch.lines import BatchLine, LineFault, read_lines
-from plait.batch.outcomes import LineOutcome
 from plait.batch.output import OutputFiles, check_output, is_published
 from plait.batch.preparing import Preparer
 from plait.batch.progress import ProgressSink, Tally
-from plait.batch.recorder import Recorder
-from plait.batch.serving import LineServer
+from plait.batch.serving_job import JobParts, JobServing
 from plait.batch.source import Source, open_source
 from plait.batch.summary import Summary
 from plait.core.client import EngineClient
@@ -85,13 +83,25 @@ class _Run:
         self._config = config
         self._ports = ports
         self._source = source
-        self._preparer = preparer
         self._ledger = ledger
         self._job = job
         self._output = output
         self._before = ledger.counts(job)
         self._tally = Tally(source.num_lines, self._before, ports.clock.now, ports.progress)
-        self._serving: asyncio.Task[None] | None = None
+        self._serving = JobServing(
+            JobParts(
+                client=ports.client,
+                text=ports.text,
+                preparer=preparer,
+                source=source,
+                ledger=ledger,
+                job=job,
+                output=output,
+                tally=self._tally,
+                max_in_flight=config.max_in_flight,
+                unix_now=lambda: int(ports.unix_offset_s + ports.clock.now()),
+            )
+        )
         self._interrupted_by: signal.Signals | None = None
         self._is_rewritten = False
 
@@ -104,7 +114,7 @@ class _Run:
             if not self._job.is_complete:
                 self._output.begin(self._ledger.outputs(self._job))
                 self._tally.report()
-                await self._serve()
+                await self._serving.serve()
                 self._tally.report()
             # A signal that came when every line was on the disk prevents nothing.
             if self._interrupted_by is not None and self._tally.progress().lines_left:
@@ -137,40 +147,9 @@ class _Run:
             strict=self._config.strict,
         )
 
-    async def _serve(self) -> None:
-        recorder = Recorder(self._write, self._tally.recorded)
-        server = LineServer(
-            self._ports.client,
-            self._preparer,
-            self._ports.text.tokenizer,
-            recorder,
-            self._tally,
-            lambda: int(self._ports.unix_offset_s + self._ports.clock.now()),
-        )
-        finished = self._ledger.finished(self._job)
-        recording = asyncio.create_task(recorder.run())
-        serving = asyncio.create_task(server.serve(read_lines(self._source), finished, self._config.max_in_flight))
-        self._serving = serving
-        try:
-            await asyncio.wait([serving, recording], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            # However the serving ended, what was finished is written; and if writing failed, serving is pointless.
-            serving.cancel()
-            await asyncio.wait([serving])
-            recorder.close()
-            await asyncio.wait([recording])
-        for task in (recording, serving):
-            if not task.cancelled():
-                task.result()
-
     def _stop(self, number: signal.Signals) -> None:
         self._interrupted_by = number
-        if self._serving is not None:
-            self._serving.cancel()
-
-    def _write(self, outcomes: Sequence[LineOutcome]) -> None:
-        self._ledger.record(self._job, outcomes)
-        self._output.append(outcome.output for outcome in outcomes)
+        self._serving.stop()
 
 
 def _preparer(config: BatchConfig, ports: BatchPorts, source: Source) -> Preparer:

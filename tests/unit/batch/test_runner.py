@@ -421,7 +421,7 @@ def test_a_huge_input_is_read_as_it_is_served(tmp_path: Path, monkeypatch: pytes
             ahead = max(ahead, num_read - (len(client.submitted) - client.num_open))
             yield line
 
-    monkeypatch.setattr("plait.batch.runner.read_lines", lambda source: counted(read_lines(source)))
+    monkeypatch.setattr("plait.batch.serving_job.read_lines", lambda source: counted(read_lines(source)))
     run(config, client)
     assert num_read == 500
     assert ahead <= 5

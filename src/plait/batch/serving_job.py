@@ -1,0 +1,82 @@
+"""Serving a job: every line that its ledger does not have yet, through an engine.
+
+Owns the tasks of one job under way: lines to the engine on one side, finished ones to the disk on the other. Opens and
+publishes nothing.
+Invariant: however it ends, a line that was finished is in the ledger when `serve` returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from plait.api.model_text import ModelText
+from plait.batch.ledger import Job, Ledger
+from plait.batch.lines import read_lines
+from plait.batch.outcomes import LineOutcome
+from plait.batch.output import OutputFiles
+from plait.batch.preparing import Preparer
+from plait.batch.progress import Tally
+from plait.batch.recorder import Recorder
+from plait.batch.serving import LineServer
+from plait.batch.source import Source
+from plait.core.client import EngineClient
+
+
+@dataclass(frozen=True, slots=True)
+class JobParts:
+    """What a job under way works with. `unix_now` gives Unix time in whole seconds, for the answers."""
+
+    client: EngineClient
+    text: ModelText
+    preparer: Preparer
+    source: Source
+    ledger: Ledger
+    job: Job
+    output: OutputFiles
+    tally: Tally
+    max_in_flight: int
+    unix_now: Callable[[], int]
+
+
+class JobServing:
+    """One pass over a job's lines. `stop` may come from the event loop at any time."""
+
+    def __init__(self, parts: JobParts) -> None:
+        self._parts = parts
+        self._serving: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    async def serve(self) -> None:
+        """Return when every line is recorded, or those that were finished when `stop` came. Raises what went wrong."""
+        parts = self._parts
+        recorder = Recorder(self._write, parts.tally.recorded)
+        server = LineServer(parts.client, parts.preparer, parts.text.tokenizer, recorder, parts.tally, parts.unix_now)
+        finished = parts.ledger.finished(parts.job)
+        recording = asyncio.create_task(recorder.run())
+        serving = asyncio.create_task(server.serve(read_lines(parts.source), finished, parts.max_in_flight))
+        self._serving = serving
+        if self._is_stopped:
+            serving.cancel()
+        try:
+            await asyncio.wait([serving, recording], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # However the serving ended, what was finished is written; and if writing failed, serving is pointless.
+            serving.cancel()
+            await asyncio.wait([serving])
+            recorder.close()
+            await asyncio.wait([recording])
+        for task in (recording, serving):
+            if not task.cancelled():
+                task.result()
+
+    def stop(self) -> None:
+        """Finish no further line."""
+        self._is_stopped = True
+        if self._serving is not None:
+            self._serving.cancel()
+
+    def _write(self, outcomes: Sequence[LineOutcome]) -> None:
+        self._parts.ledger.record(self._parts.job, outcomes)
+        self._parts.output.append(outcome.output for outcome in outcomes)
