@@ -40,7 +40,7 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     "assembly": CONTROL_PLANE,
     "build": (*BELOW_BUILD, "assembly"),
     "batch": ("core", "api", "text", "engine", "metrics", "build"),
-    "server": ("core", "api", "text", "metrics"),
+    "server": ("core", "api", "text", "metrics", "batch"),
     "sim": ("core", "model", "kv", "cost", "sched", "exec", "engine", "metrics", "assembly"),
     "cli": (*BELOW_BUILD, "build", "batch", "server", "sim"),
 }
@@ -54,6 +54,7 @@ OWNED_LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "pydantic": ("api", "config", "server"),
     "starlette": ("server",),
     "uvicorn": ("server",),
+    "python_multipart": ("server",),
     "prometheus_client": ("server",),
     "sqlite3": ("batch",),
     "plait._native": ("exec", "cli"),

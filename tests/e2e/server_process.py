@@ -35,8 +35,13 @@ class ServerProcess:
         )
         self.said: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-        self.url = self._address()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        try:
+            self.url = self._address()
+        except BaseException:
+            self._end()
+            raise
 
     def __enter__(self) -> ServerProcess:
         return self
@@ -44,11 +49,7 @@ class ServerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait(timeout=30)
-        if self._process.stderr is not None:
-            self._process.stderr.close()
+        self._end()
 
     @property
     def root(self) -> str:
@@ -78,15 +79,20 @@ class ServerProcess:
             time.sleep(0.02)
         return True
 
+    def _end(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(timeout=30)
+        self._listener.join(timeout=30)
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
     def _listen(self) -> None:
         stream = self._process.stderr
         assert stream is not None
-        try:
-            for line in stream:
-                self.said.append(line)
-                self._lines.put(line)
-        except ValueError:  # closed at the end of the test
-            pass
+        for line in stream:
+            self.said.append(line)
+            self._lines.put(line)
         self._lines.put(None)
 
     def _address(self) -> str:

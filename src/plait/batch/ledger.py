@@ -186,10 +186,13 @@ class Ledger:
             except sqlite3.IntegrityError as error:
                 raise InvariantError(f"a line of {[row[1] for row in rows]} is recorded twice: {error}") from error
 
-    def outputs(self, job: Job) -> Iterator[str]:
-        """The output of every recorded line, in the order of the input."""
+    def outputs(self, job: Job, *, failed: bool | None = None) -> Iterator[str]:
+        """The output of every recorded line, or of those that failed or did not, in the order of the input."""
+        state = None if failed is None else "failed" if failed else "done"
         with _trouble_in_words(self._path):
-            rows = self._connection.execute("SELECT output FROM lines WHERE job = ? ORDER BY line", (job.id,))
+            rows = self._connection.execute(
+                "SELECT output FROM lines WHERE job = ?1 AND (?2 IS NULL OR state = ?2) ORDER BY line", (job.id, state)
+            )
             while batch := rows.fetchmany(_FETCH_LINES):
                 yield from (str(row[0]) for row in batch)
 

@@ -38,6 +38,11 @@ class Preparer:
     def key(self, number: int) -> str:
         return line_key(self._input_sha256, number)
 
+    def check(self, line: BatchLine) -> None:
+        """`RequestError` for what can be found out without encoding the prompt."""
+        parsed = parse_chat(line.body) if line.url is Endpoint.CHAT else parse_completion(line.body)
+        self._check(parsed.generation)
+
     def prepare(self, line: BatchLine) -> Call:
         """`RequestError` if the line cannot be served. Encodes text: not for an event loop."""
         call_id = f"{_ID_PREFIXES[line.url]}-{self.key(line.number)}"

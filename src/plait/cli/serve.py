@@ -17,15 +17,17 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from plait.batch.service import BatchService, ServiceConfig
+from plait.batch.store import Store
 from plait.build import LocalEngine, load_model, start_engine
 from plait.cli.streams import say, show_json
 from plait.cli.terminal import download_progress, start_report
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
-from plait.config.serve_options import ServeOptions
+from plait.config.serve_options import DEFAULT_STATE_DIR, ServeOptions
 from plait.core.errors import UsageError
 from plait.metrics.serving_figures import ServingFigures
-from plait.server.app import AppOptions, Work, make_app
+from plait.server.app import AppOptions, Work, batch_routes, make_app
 from plait.server.identity import Keys
 from plait.server.metrics_page import Figures, LoopDelay, MetricsPage
 from plait.server.openapi import DocsPage, OpenApi, description
@@ -57,15 +59,17 @@ def run_serve(sources: OptionSources) -> int:
     # Before a model is fetched and loaded: what cannot work should fail at once.
     bound = listening.bound()
     try:
+        store = Store.open(options.batch_dir or _default_batch_dir(listening, bound))
         _log_to_stderr(options.log_format)
         with download_progress(engine_options.model, quiet=False) as progress:
             model = load_model(engine_options, progress, datetime.now)
         figures = ServingFigures()
         engine = start_engine(engine_options, model, figures, say)
         try:
-            return _serve(options, engine_options, listening, engine, figures, keys, bound)
+            return _serve(options, engine_options, listening, engine, figures, keys, bound, store)
         finally:
             engine.close()
+            store.close()
     finally:
         bound.close()
         if options.uds is not None:
@@ -80,18 +84,21 @@ def _serve(
     figures: ServingFigures,
     keys: Keys,
     bound: socket.socket,
+    store: Store,
 ) -> int:
+    def unix_now() -> int:
+        return int(time.time())
+
     names = _listed(options.served_model_name) or (engine.model.name,)
     limits = Limits(engine_options.max_num_seqs + options.max_num_queued_reqs, options.max_body_size)
-    now = int(time.time())
     serving = Serving(
         client=engine.client,
         text=engine.text,
         names=names,
         limits=limits,
-        unix_now=lambda: int(time.time()),
+        unix_now=unix_now,
         new_id=lambda: secrets.token_hex(12),
-        created=now,
+        created=unix_now(),
     )
     delay = LoopDelay()
     config = {
@@ -101,19 +108,29 @@ def _serve(
         "num_tokens": str(engine.sizes.capacity_tokens),
     }
     page = MetricsPage(Figures(names[0], engine.client, figures, delay, engine.cache_fraction, config))
-    pages: list[tuple[str, Work]] = [("/metrics", page)]
+    further: list[tuple[str, str, Work]] = [("GET", "/metrics", page)]
     if options.enable_docs:
         document = description(version("plait"), with_keys=bool(keys))
-        pages += [("/openapi.json", OpenApi(document)), ("/docs", DocsPage(document))]
+        further += [("GET", "/openapi.json", OpenApi(document)), ("GET", "/docs", DocsPage(document))]
+    batches = BatchService(
+        ServiceConfig(names, seed=engine_options.seed), store, engine.client, engine.text, unix_now, time.monotonic
+    )
+    further += batch_routes(batches, options.max_file_size)
     app = make_app(
         serving,
-        AppOptions(keys, _listed(options.allowed_origins), version("plait"), time.monotonic, tuple(pages)),
+        AppOptions(keys, _listed(options.allowed_origins), version("plait"), time.monotonic, tuple(further)),
     )
     for line in start_report(engine):
         say(line)
     say(f"serving   {', '.join(names)} at {listening.url(bound)}/v1, {'with' if keys else 'without'} API keys")
-    run(app, serving, listening, bound, engine.close, say, beside=(delay.watch,))
+    run(app, serving, listening, bound, engine.close, say, beside=(delay.watch, batches.run))
     return 0
+
+
+def _default_batch_dir(listening: Listening, bound: socket.socket) -> Path:
+    """One that the next server at this address finds again."""
+    name = f"port-{bound.getsockname()[1]}" if listening.uds is None else f"socket-{listening.uds.name}"
+    return DEFAULT_STATE_DIR / "serve" / name
 
 
 def _keys(options: ServeOptions) -> tuple[str, ...]:

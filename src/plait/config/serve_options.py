@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
+
 from plait.config.option import option
 from plait.config.values import count_between, parse_bytes, parse_flag, parse_path, parse_seconds, parse_text
 
+DEFAULT_STATE_DIR = Path(platformdirs.user_state_dir("plait"))
 MAX_PORT = 65_535
 MAX_QUEUED = 1_000_000
 KIB, MIB = 1024, 1024 * 1024
@@ -35,6 +38,10 @@ class ServeOptions:
     shutdown_timeout: float = option(
         30.0, parse_seconds, "time that answers have to finish after SIGTERM or Ctrl-C", metavar="SECONDS"
     )
+    batch_dir: Path | None = option(
+        None, parse_path, "where files and batches are kept; default: a folder of this port's own", metavar="DIR"
+    )
+    max_file_size: int = option(512 * MIB, parse_bytes, "largest file that can be uploaded", metavar="SIZE")
     allowed_origins: str | None = option(
         None, parse_text, "origins whose browsers may call, or *", metavar="ORIGIN[,ORIGIN]"
     )

@@ -22,7 +22,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from plait.api.calls import Endpoint
+from plait.batch.service import BatchService
 from plait.core.errors import EngineStopped, RequestError
+from plait.server.batches import Batches
+from plait.server.files import Files
 from plait.server.generating import generate
 from plait.server.identity import Keys, RequestIds, RequireKey
 from plait.server.incoming import ClientGone
@@ -43,8 +46,23 @@ class AppOptions:
     origins: tuple[str, ...]
     version: str
     now: Callable[[], float]
-    pages: tuple[tuple[str, Work], ...] = ()
-    """Further paths for GET."""
+    further: tuple[tuple[str, str, Work], ...] = ()
+    """More routes: method, path, work."""
+
+
+def batch_routes(batches: BatchService, max_file_bytes: int) -> tuple[tuple[str, str, Work], ...]:
+    files, jobs = Files(batches, max_file_bytes), Batches(batches)
+    return (
+        ("POST", "/v1/files", files.upload),
+        ("GET", "/v1/files", files.list),
+        ("GET", "/v1/files/{id}", files.get),
+        ("DELETE", "/v1/files/{id}", files.delete),
+        ("GET", "/v1/files/{id}/content", files.content),
+        ("POST", "/v1/batches", jobs.create),
+        ("GET", "/v1/batches", jobs.list),
+        ("GET", "/v1/batches/{id}", jobs.get),
+        ("POST", "/v1/batches/{id}/cancel", jobs.cancel),
+    )
 
 
 def make_app(serving: Serving, options: AppOptions) -> ASGIApp:
@@ -74,7 +92,7 @@ def make_app(serving: Serving, options: AppOptions) -> ASGIApp:
         ("GET", "/ping", is_alive),
         ("GET", "/load", load),
         ("GET", "/version", version),
-        *(("GET", path, page) for path, page in options.pages),
+        *options.further,
     ]
     routes = [Route(path, _endpoint(serving, work), methods=[method]) for method, path, work in table]
     layers = [Middleware(RequestIds, serving.new_id, options.now)]

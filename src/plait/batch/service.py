@@ -1,0 +1,334 @@
+"""Batch service: the batches of a server, from their creation to their files.
+
+Owns which batches run, and moves each through its states; the serving itself is `serving_job`'s, and what is finished
+is in a ledger of its own for every batch. Parses no HTTP.
+Invariants: whatever happens to the process, a batch goes on where its ledger ends; the input of a batch that runs stays
+where it is; a batch's failure is never another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+
+from plait.api.model_text import ModelText
+from plait.batch.config import BatchConfig
+from plait.batch.ledger import Job, JobTerms, Ledger
+from plait.batch.lines import LineFault, read_lines
+from plait.batch.outcomes import never_run
+from plait.batch.output import OutputFiles
+from plait.batch.preparing import Preparer
+from plait.batch.progress import BatchProgress, Tally
+from plait.batch.records import BatchFault, BatchRecord, BatchState, StoredFile
+from plait.batch.serving_job import JobParts, JobServing
+from plait.batch.source import Source, open_source
+from plait.batch.store import Store
+from plait.batch.validating import faults_of
+from plait.core.client import EngineClient
+from plait.core.errors import EngineStopped, PlaitError, RequestError
+
+MAX_AT_ONCE = 4
+"""Batches that run at the same time: a short one does not wait for a long one, and memory stays bounded."""
+
+MAX_WAITING = 1000
+"""Batches of everyone that are not finished."""
+
+SWEEP_S = 60.0
+
+_LOG = logging.getLogger("plait.batch")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """`served_names`: names that lines may use for the model. `max_in_flight`: lines of a batch in the engine."""
+
+    served_names: tuple[str, ...]
+    max_in_flight: int = 128
+    seed: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A batch under way. `record` is what clients are shown."""
+
+    record: BatchRecord
+    serving: JobServing | None = None
+    ends_as: BatchState | None = None
+    """Cancelled or expired, once somebody said so."""
+
+    def stop(self, state: BatchState) -> None:
+        if self.ends_as is None:
+            self.ends_as = state
+            if self.serving is not None:
+                self.serving.stop()
+
+
+class BatchService:
+    """`unix_now` gives whole seconds, `now` seconds for measuring."""
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        store: Store,
+        client: EngineClient,
+        text: ModelText,
+        unix_now: Callable[[], int],
+        now: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._client = client
+        self._text = text
+        self._unix_now = unix_now
+        self._now = now
+        self._running: dict[str, _Running] = {}
+        self._wake = asyncio.Event()
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    def create(self, record: BatchRecord) -> BatchRecord:
+        """Take on a batch; it begins as soon as one of those before it has ended."""
+        unfinished = len(self._store.unfinished_batches())
+        if unfinished >= MAX_WAITING:
+            raise RequestError(
+                f"{unfinished} batches are not finished and at most {MAX_WAITING} are taken on; try again later",
+                status=429,
+                kind="rate_limit_error",
+                code="queue_full",
+            )
+        self._store.add_batch(record)
+        self._wake.set()
+        return record
+
+    def get(self, batch_id: str, tenant: str) -> BatchRecord:
+        return self._as_it_stands(self._store.batch(batch_id, tenant))
+
+    def all_of(self, tenant: str) -> list[BatchRecord]:
+        return [self._as_it_stands(record) for record in self._store.batches(tenant)]
+
+    def cancel(self, batch_id: str, tenant: str) -> BatchRecord:
+        """Finish no further line; what is finished stays. Again: nothing more happens."""
+        record = self.get(batch_id, tenant)
+        if record.state in (BatchState.CANCELLING, BatchState.CANCELLED):
+            return record
+        if record.state not in (BatchState.VALIDATING, BatchState.IN_PROGRESS):
+            raise RequestError(
+                f"batch {batch_id} is {record.state.value}; only one that is validating or in progress can be "
+                "cancelled",
+                param="id",
+                code="batch_not_cancellable",
+            )
+        record = self._keep(record.moved(BatchState.CANCELLING, self._unix_now()))
+        running = self._running.get(batch_id)
+        if running is not None:
+            running.stop(BatchState.CANCELLED)
+        self._wake.set()
+        return record
+
+    def is_in_use(self, file_id: str) -> bool:
+        """Whether a batch that is not finished reads this file."""
+        return any(record.input_file_id == file_id for record in self._store.unfinished_batches())
+
+    async def run(self) -> None:
+        """Run batches until cancelled. What is under way then goes on with the next start."""
+        tasks: dict[asyncio.Task[None], str] = {}
+        try:
+            while True:
+                self._wake.clear()
+                self._sweep()
+                for record in self._store.unfinished_batches():
+                    if len(tasks) >= MAX_AT_ONCE:
+                        break
+                    if record.id not in self._running:
+                        self._running[record.id] = _Running(record)
+                        tasks[asyncio.create_task(self._run_one(record.id))] = record.id
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), SWEEP_S)
+                for task in [task for task in tasks if task.done()]:
+                    del self._running[tasks.pop(task)]
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _sweep(self) -> None:
+        """Forget files whose time has come, and end batches whose time has."""
+        now = self._unix_now()
+        for file in self._store.expired_files(now):
+            if not self.is_in_use(file.id):
+                self._store.delete_file(file)
+        for running in self._running.values():
+            if running.record.expires_at <= now:
+                running.stop(BatchState.EXPIRED)
+
+    async def _run_one(self, batch_id: str) -> None:
+        running = self._running[batch_id]
+        try:
+            await self._go(running)
+        except EngineStopped:
+            # The server is ending; the next one goes on.
+            return
+        except (PlaitError, OSError) as error:
+            _LOG.error("batch failed", extra={"fields": {"batch": batch_id, "reason": str(error)}})
+            fault = BatchFault("batch_failed", str(error))
+            self._move(running, BatchState.FAILED, faults=(fault,))
+        finally:
+            self._wake.set()
+
+    async def _go(self, running: _Running) -> None:
+        record = running.record
+        if record.state is BatchState.CANCELLING:
+            running.ends_as = BatchState.CANCELLED
+        elif record.expires_at <= self._unix_now():
+            running.ends_as = BatchState.EXPIRED
+        stored = self._store.file(record.input_file_id, record.tenant, 0)
+        config = BatchConfig(
+            input=str(self._store.path(stored)),
+            output=self._store.batch_folder(record.id) / "output.jsonl",
+            max_in_flight=self._config.max_in_flight,
+            seed=self._config.seed,
+            served_names=self._config.served_names,
+        )
+        with open_source(config.input) as source:
+            preparer = Preparer(self._text, self._client.model, config.served_names, source.sha256, config.seed)
+            if record.state is BatchState.VALIDATING and running.ends_as is None:
+                faults = await asyncio.to_thread(faults_of, source, preparer, record.endpoint)
+                if running.ends_as is None:
+                    if faults:
+                        self._move(running, BatchState.FAILED, faults=tuple(faults))
+                        return
+                    self._move(running, BatchState.IN_PROGRESS, num_total=source.num_lines)
+            with closing(Ledger.open(config.ledger)) as ledger, closing(OutputFiles(config)) as output:
+                model = self._client.model
+                terms = JobTerms(source.sha256, model.name, model.weights, model.fingerprint, config.seed)
+                job = ledger.begin_job("output", terms)
+                await self._serve(running, source, preparer, ledger, job, output)
+                await self._finish(running, source, preparer, ledger, job)
+
+    async def _serve(
+        self, running: _Running, source: Source, preparer: Preparer, ledger: Ledger, job: Job, output: OutputFiles
+    ) -> None:
+        if running.ends_as is not None or running.record.state is BatchState.FINALIZING:
+            return
+        output.begin(ledger.outputs(job))
+        tally = Tally(source.num_lines, ledger.counts(job), self._now, lambda now: self._progressed(running, now))
+        running.serving = JobServing(
+            JobParts(
+                client=self._client,
+                text=self._text,
+                preparer=preparer,
+                source=source,
+                ledger=ledger,
+                job=job,
+                output=output,
+                tally=tally,
+                max_in_flight=self._config.max_in_flight,
+                unix_now=self._unix_now,
+            )
+        )
+        left_s = running.record.expires_at - self._unix_now()
+        ending = asyncio.get_running_loop().call_later(left_s, running.stop, BatchState.EXPIRED)
+        try:
+            await running.serving.serve()
+        finally:
+            ending.cancel()
+
+    async def _finish(self, running: _Running, source: Source, preparer: Preparer, ledger: Ledger, job: Job) -> None:
+        """Make the files and move to the last state."""
+        counts = await asyncio.to_thread(ledger.counts, job)
+        is_whole = counts.recorded == source.num_lines
+        if running.ends_as is BatchState.EXPIRED and is_whole:
+            running.ends_as = None
+        if running.ends_as is None and running.record.state is BatchState.IN_PROGRESS:
+            self._move(running, BatchState.FINALIZING)
+        done = ledger.outputs(job, failed=False)
+        made = await asyncio.to_thread(self._write_file, running.record, "output", done) if counts.done else None
+        ends_as = running.ends_as
+        left = () if ends_as is None else _left(source, preparer, ledger.finished(job), ends_as)
+        errors = _chained(ledger.outputs(job, failed=True), left)
+        wrong = await asyncio.to_thread(self._write_file, running.record, "error", errors)
+        usage = counts.usage
+        self._move(
+            running,
+            ends_as or BatchState.COMPLETED,
+            output_file_id=None if made is None else made.id,
+            error_file_id=None if wrong is None else wrong.id,
+            num_total=source.num_lines,
+            num_completed=counts.done,
+            num_failed=counts.failed,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
+        )
+
+    def _write_file(self, record: BatchRecord, kind: str, lines: Iterator[str]) -> StoredFile | None:
+        """A file of a batch; None where there are no lines."""
+        now = self._unix_now()
+        expires_at = None if record.output_expires_after_s is None else now + record.output_expires_after_s
+        file = StoredFile(
+            # Made anew after a crash, it is the same file.
+            id=f"file-{hashlib.blake2b(f'{record.id}/{kind}'.encode(), digest_size=12).hexdigest()}",
+            tenant=record.tenant,
+            filename=f"{record.id}_{kind}.jsonl",
+            purpose="batch_output",
+            num_bytes=0,
+            created_at=now,
+            expires_at=expires_at,
+        )
+        made = self._store.write_file(file, lines)
+        if made.num_bytes:
+            return made
+        self._store.delete_file(made)
+        return None
+
+    def _progressed(self, running: _Running, now: BatchProgress) -> None:
+        running.record = replace(
+            running.record,
+            num_completed=now.lines_done,
+            num_failed=now.lines_failed,
+            prompt_tokens=now.prompt_tokens,
+            cached_tokens=now.cached_tokens,
+            output_tokens=now.output_tokens,
+            left_s=now.left_s,
+        )
+
+    def _move(self, running: _Running, state: BatchState, **fields: object) -> None:
+        record = running.record
+        now = self._unix_now()
+        if state is BatchState.CANCELLED and record.state is not BatchState.CANCELLING:
+            record = record.moved(BatchState.CANCELLING, now)
+        self._keep(replace(record.moved(state, now), **fields))  # type: ignore[arg-type]
+
+    def _keep(self, record: BatchRecord) -> BatchRecord:
+        self._store.update_batch(record)
+        running = self._running.get(record.id)
+        if running is not None:
+            running.record = record
+        return record
+
+    def _as_it_stands(self, record: BatchRecord) -> BatchRecord:
+        running = self._running.get(record.id)
+        return record if running is None or record.state.is_final else running.record
+
+
+def _left(source: Source, preparer: Preparer, finished: frozenset[int], ends_as: BatchState) -> Iterator[str]:
+    """Error lines of what was never run."""
+    word = "expired" if ends_as is BatchState.EXPIRED else "cancelled"
+    for line in read_lines(source):
+        if line.number not in finished:
+            fault = LineFault(
+                line.number, line.custom_id, f"batch_{word}", f"the batch was {word} before this line ran"
+            )
+            yield never_run(preparer.key(line.number), fault).output
+
+
+def _chained(first: Iterator[str], second: Iterator[str] | tuple[()]) -> Iterator[str]:
+    yield from first
+    yield from second
