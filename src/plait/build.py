@@ -57,6 +57,7 @@ from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
 from plait.text.bpe import tokenizer_from_gguf
 from plait.text.chat import ChatTemplate, chat_template_from_gguf
+from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
 from plait.text.tokenizer import Tokenizer
 from plait.weights.download import Progress
@@ -214,7 +215,7 @@ def start_engine(
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
-    text = ModelText(model.tokenizer, model.template)
+    text = ModelText(model.tokenizer, model.template, Grammars(model.tokenizer))
     return LocalEngine(
         model=model,
         text=text,

@@ -14,6 +14,7 @@ from enum import StrEnum
 from plait.api.bodies import shown
 from plait.api.fields import Generation
 from plait.core.client import ModelInfo
+from plait.core.constraint import ConstraintSource
 from plait.core.errors import RequestError
 from plait.core.ids import RequestId
 from plait.core.request import Request
@@ -49,8 +50,11 @@ def make_call(
     generation: Generation,
     prompts: Sequence[tuple[str, Sequence[int]]],
     model: ModelInfo,
+    constraint: ConstraintSource | None = None,
 ) -> Call:
-    """`prompts` are (path in the body, tokens); `RequestError` if one of them, or a parameter, cannot be served."""
+    """`prompts` are (path in the body, tokens); `RequestError` if one of them, or a parameter, cannot be served.
+    `constraint` is the body's grammar, compiled.
+    """
     generation.sampling.validate(model.vocab_size)
     requests = []
     for place, (path, tokens) in enumerate(prompts):
@@ -64,6 +68,7 @@ def make_call(
                 service_class=generation.service_class,
                 tenant=generation.tenant,
                 priority=generation.priority,
+                constraint=constraint,
             )
         )
     return Call(endpoint, call_id, generation.model or model.name, model.fingerprint, generation, tuple(requests))

@@ -8,7 +8,7 @@ Invariant: a `ChatBody` is complete: every field of the body was honoured, refus
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import BaseModel
 
@@ -19,6 +19,7 @@ from plait.api.fields import Generation, OutputLimit, SharedFields, generation, 
 from plait.api.messages import parse_messages
 from plait.api.model_text import ModelText
 from plait.api.refusals import refuse_unsupported
+from plait.api.structured import grammar_of
 from plait.core.client import ModelInfo
 from plait.core.errors import RequestError
 from plait.core.sampling import SamplingParams
@@ -63,7 +64,7 @@ def parse_chat(body: JsonObject, defaults: SamplingParams | None = None) -> Chat
     asked = generation(shared, _limit(fields), _logprobs(fields), defaults or SamplingParams())
     return ChatBody(
         messages=parse_messages(body.get("messages")),
-        generation=asked,
+        generation=replace(asked, grammar=grammar_of(body)),
         add_generation_prompt=fields.add_generation_prompt is not False,
         variables=_variables(body.get("chat_template_kwargs"), fields.reasoning_effort),
     )
@@ -72,7 +73,8 @@ def parse_chat(body: JsonObject, defaults: SamplingParams | None = None) -> Chat
 def chat_call(body: ChatBody, call_id: str, text: ModelText, model: ModelInfo) -> Call:
     """Render and encode the conversation; `RequestError` if it does not fit the model or its template refuses it."""
     tokens = text.encode_chat(body.messages, add_generation_prompt=body.add_generation_prompt, variables=body.variables)
-    return make_call(Endpoint.CHAT, call_id, body.generation, [("messages", tokens)], model)
+    constraint = text.constraint(body.generation.grammar)
+    return make_call(Endpoint.CHAT, call_id, body.generation, [("messages", tokens)], model, constraint)
 
 
 def _limit(fields: ChatFields) -> OutputLimit:

@@ -6,7 +6,7 @@ Invariant: the prompts of a `CompletionBody` are in the order of the body, none 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import BaseModel
 
@@ -24,6 +24,7 @@ from plait.api.fields import (
 )
 from plait.api.model_text import ModelText
 from plait.api.refusals import refuse_unsupported
+from plait.api.structured import grammar_of
 from plait.core.client import ModelInfo
 from plait.core.errors import RequestError
 from plait.core.sampling import SamplingParams
@@ -59,7 +60,9 @@ def parse_completion(body: JsonObject, defaults: SamplingParams | None = None) -
     logprobs = None if fields.logprobs is None else num_alternatives(fields.logprobs, "logprobs")
     return CompletionBody(
         prompts=_prompts(body.get("prompt")),
-        generation=generation(shared, _limit(fields), logprobs, defaults or SamplingParams()),
+        generation=replace(
+            generation(shared, _limit(fields), logprobs, defaults or SamplingParams()), grammar=grammar_of(body)
+        ),
         add_special_tokens=fields.add_special_tokens is not False,
     )
 
@@ -74,7 +77,8 @@ def completion_call(body: CompletionBody, call_id: str, text: ModelText, model: 
                 f"{path} is empty and this model adds no begin-of-text token; send at least one token", param=path
             )
         encoded.append((path, tokens))
-    return make_call(Endpoint.COMPLETIONS, call_id, body.generation, encoded, model)
+    constraint = text.constraint(body.generation.grammar)
+    return make_call(Endpoint.COMPLETIONS, call_id, body.generation, encoded, model, constraint)
 
 
 def _limit(fields: CompletionFields) -> OutputLimit:

@@ -18,6 +18,7 @@ from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer
 from plait.core.errors import RequestError
 from plait.core.request import MAX_CHOICES, ServiceClass
 from plait.core.sampling import MAX_LOGPROBS, SamplingParams
+from plait.text.grammar import Grammar
 
 MAX_PROMPTS = 2048
 """Prompts in one text completion body, as in the OpenAI API."""
@@ -86,6 +87,8 @@ class Generation:
     tenant: str
     priority: int
     return_token_ids: bool
+    grammar: Grammar | None = None
+    """The form that every answer must have."""
 
 
 @dataclass(frozen=True, slots=True)

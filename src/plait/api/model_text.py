@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from plait.api.bodies import JsonObject, JsonValue
+from plait.core.constraint import ConstraintSource
+from plait.core.errors import RequestError
 from plait.text.chat import ChatTemplate
+from plait.text.grammar import Grammar, Grammars
 from plait.text.prompt import encode_chat
 from plait.text.tokenizer import Tokenizer
 
@@ -21,6 +24,20 @@ class ModelText:
 
     tokenizer: Tokenizer
     template: ChatTemplate | None
+    grammars: Grammars | None = None
+    """None: answers cannot be given a form."""
+
+    def constraint(self, grammar: Grammar | None) -> ConstraintSource | None:
+        """A grammar, compiled; may take a while. `RequestError` for one that cannot be followed."""
+        if grammar is None:
+            return None
+        if self.grammars is None:
+            raise RequestError(
+                f"{grammar.param} is set, but answers are not given a form here; leave it out",
+                param=grammar.param,
+                code="unsupported_parameter",
+            )
+        return self.grammars.compile(grammar)
 
     def encode_text(self, text: str, add_special: bool) -> list[int]:
         return self.tokenizer.encode(text, add_special, parse_special=True)

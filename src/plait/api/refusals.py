@@ -22,7 +22,6 @@ class Refusal:
     harmless: tuple[JsonValue, ...] = ()
 
 
-_NO_GRAMMAR = "output is not constrained to a grammar yet; leave it out and check the text yourself"
 _NO_SCORING = "prompt tokens are not scored yet; leave it out"
 _NO_TOOLS = "tools are not supported yet; leave it out and describe the tools in a message"
 _NO_TRUNCATION = "a prompt is never cut silently; shorten it yourself and leave this out"
@@ -34,15 +33,6 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("echo", "the prompt is not sent back yet; leave it out and join prompt and text yourself", (False,)),
     Refusal("suffix", "text is only added at the end; leave it out and put all of the text into prompt", ("",)),
     Refusal("prompt_logprobs", _NO_SCORING),
-    Refusal("structured_outputs", _NO_GRAMMAR, ({},)),
-    Refusal("guided_json", _NO_GRAMMAR),
-    Refusal("guided_regex", _NO_GRAMMAR),
-    Refusal("guided_choice", _NO_GRAMMAR),
-    Refusal("guided_grammar", _NO_GRAMMAR),
-    Refusal("grammar", _NO_GRAMMAR, ("",)),
-    Refusal("json_schema", _NO_GRAMMAR),
-    Refusal("regex", _NO_GRAMMAR, ("",)),
-    Refusal("ebnf", _NO_GRAMMAR, ("",)),
     Refusal("stop_regex", "only fixed stop strings are supported; use stop"),
     Refusal("allowed_token_ids", "use logit_bias to favour tokens", ([],)),
     Refusal("bad_words", "use logit_bias with -100 for the tokens that must not appear", ([],)),
@@ -68,7 +58,6 @@ def refuse_unsupported(body: JsonObject) -> None:
         if value is not None and not any(_same(value, harmless) for harmless in refusal.harmless):
             raise _unsupported(refusal.field, value, refusal.reason)
     _refuse_tool_choice(body.get("tool_choice"))
-    _refuse_response_format(body.get("response_format"))
     _refuse_modalities(body.get("modalities"))
 
 
@@ -84,19 +73,6 @@ def _unsupported(field: str, value: JsonValue, reason: str) -> RequestError:
 def _refuse_tool_choice(choice: JsonValue) -> None:
     if choice is not None and choice != "none" and choice != "auto":
         raise _unsupported("tool_choice", choice, 'there are no tools to choose from: only "none" and "auto" work')
-
-
-def _refuse_response_format(wanted: JsonValue) -> None:
-    if wanted is None:
-        return
-    if not isinstance(wanted, dict) or not isinstance(wanted.get("type"), str):
-        raise RequestError(
-            f'response_format is {shown(wanted)}; it must be an object such as {{"type": "text"}}',
-            param="response_format",
-        )
-    if wanted["type"] != "text":
-        reason = f'only "text" works: {_NO_GRAMMAR}'
-        raise _unsupported("response_format.type", wanted["type"], reason)
 
 
 def _refuse_modalities(modalities: JsonValue) -> None:

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from plait.core.constraint import Constraint, ConstraintSource
 from plait.core.errors import RequestError
 from plait.core.ids import LaneId, RequestId, SeqId
 from plait.core.sampling import SamplingParams, check_token_ids
@@ -96,6 +97,8 @@ class Request:
     slo: Slo = NO_SLO
     adapter: str | None = None
     images: tuple[Image, ...] = ()
+    constraint: ConstraintSource | None = None
+    """The form that every choice must have."""
     cache_prefix: bool = True
     """May read and write the prefix index; False computes every token anew and publishes nothing."""
 
@@ -145,6 +148,7 @@ class Sequence:
     row: int | None = None
     """The executor row while joined."""
     scheduled_s: float | None = None
+    constraint: Constraint | None = None
 
     @property
     def num_prompt(self) -> int:
@@ -170,6 +174,9 @@ class Sequence:
         num_known = len(self.tokens) - planned_end
         if num_known > 0:
             return num_known
+        if self.constraint is not None:
+            # What may come next depends on what came last.
+            return 0
         # Nobody computes the last token of an answer.
         return 1 if planned_end < len(self.request.prompt) + self.max_output_tokens - 1 else 0
 

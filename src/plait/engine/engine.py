@@ -163,6 +163,7 @@ class Engine:
             max_output_tokens=left if sampling.max_tokens is None else sampling.max_tokens,
             arrival_s=now,
             tokens=list(request.prompt),
+            constraint=None if request.constraint is None else request.constraint.begin(),
         )
         self._next_seq += 1
         return seq

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import Sequence
-from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, Leave, Move, OutputKind, Outputs, StepPlan
+from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, Leave, Move, OutputKind, Outputs, RowMask, StepPlan
 from plait.kv.cache import Grants
 
 _NO_OUTPUTS: tuple[Outputs, ...] = ()
@@ -28,6 +28,7 @@ class OpenStep:
     joins: list[Join] = field(default_factory=list)
     grants: list[BlockGrant] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    masks: list[RowMask] = field(default_factory=list)
 
     def add(self, seq: Sequence, num_tokens: int, grants: Grants) -> None:
         """The next `num_tokens` tokens of `seq`, which the budget allows; the row of the last known or unknown token
@@ -38,6 +39,8 @@ class OpenStep:
         outputs = _NO_OUTPUTS
         if start + num_tokens >= len(seq.tokens):
             outputs = _SAMPLES_ONE if num_tokens == 1 else (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
+            if seq.constraint is not None:
+                self.masks.append(RowMask(seq.id, num_tokens - 1, seq.constraint.mask()))
         self.chunks[seq.id] = Chunk(seq.id, start, num_tokens, tokens or FROM_DEVICE, None, outputs)
         self.grants += grants.blocks
         self.moves += grants.moves
@@ -53,4 +56,5 @@ class OpenStep:
             blocks=tuple(self.grants),
             moves=tuple(self.moves),
             chunks=tuple(self.chunks.values()),
+            sampling=tuple(self.masks),
         )

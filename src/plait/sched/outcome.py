@@ -1,7 +1,7 @@
 """Outcome: what newly sampled tokens mean for a sequence.
 
-Owns the order of the ends: end of sequence or stop token, then length. Stop strings are decided by the engine, which
-sees text.
+Owns the order of the ends: end of sequence or stop token, then the end of a form, then length. Stop strings are decided
+by the engine, which sees text.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...])
         if (is_eos or token in sampling.stop_token_ids) and num_output > sampling.min_tokens:
             reason, stop_token = FinishReason.STOP, token
             break
+        if seq.constraint is not None:
+            seq.constraint.accept(token)
+            if seq.constraint.is_over:
+                reason = FinishReason.STOP
+                break
         if num_output >= seq.max_output_tokens:
             reason = FinishReason.LENGTH
             break

@@ -64,17 +64,6 @@ def test_tools_are_refused_whatever_the_choice(choice: JsonValue) -> None:
     assert fault_of({"tools": [TOOL], "tool_choice": choice}).param == "tools"
 
 
-def test_only_the_text_format_works() -> None:
-    refuse_unsupported({"response_format": {"type": "text"}})
-    assert fault_of({"response_format": {"type": "json_object"}}).param == "response_format.type"
-    assert fault_of({"response_format": {"type": "json_schema", "json_schema": {}}}).param == "response_format.type"
-
-
-@pytest.mark.parametrize("wanted", ["text", {}, {"type": 1}, []])
-def test_a_format_must_be_an_object_with_a_type(wanted: JsonValue) -> None:
-    assert fault_of({"response_format": wanted}).param == "response_format"
-
-
 def test_only_the_text_modality_works() -> None:
     refuse_unsupported({"modalities": ["text"]})
     assert fault_of({"modalities": ["text", "audio"]}).param == "modalities.1"

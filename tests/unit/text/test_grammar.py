@@ -1,0 +1,120 @@
+"""Grammars: whatever is sampled under their masks has the form, and what cannot be followed is refused quickly."""
+
+from __future__ import annotations
+
+import json
+import re
+from random import Random
+
+import pytest
+from tests.unit.api.byte_text import byte_text
+
+from plait.core.errors import InvariantError, RequestError
+from plait.text.grammar import MAX_CHARS, MAX_CHOICES, Grammar, GrammarCompiler, GrammarKind
+
+TEXT = byte_text()
+COMPILER = GrammarCompiler(TEXT.tokenizer)
+OBJECT = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 4}, "ok": {"type": "boolean"}},
+    "required": ["name", "ok"],
+    "additionalProperties": False,
+}
+
+
+def sampled(kind: GrammarKind, text: str, seed: int, limit: int = 400) -> str:
+    """A text that follows the grammar to its end, each token drawn among those allowed."""
+    state = COMPILER.compile(Grammar(kind, text, "p")).begin()
+    random, tokens = Random(seed), []
+    for _ in range(limit):
+        mask = int.from_bytes(state.mask(), "little")
+        allowed = [token for token in range(TEXT.tokenizer.vocab_size) if mask >> token & 1]
+        assert allowed
+        token = random.choice(allowed)
+        if token in TEXT.tokenizer.eos_ids:
+            break
+        state.accept(token)
+        tokens.append(token)
+        if state.is_over:
+            break
+    return TEXT.tokenizer.decode(tokens)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_follows_the_masks_has_the_form(seed: int) -> None:
+    assert re.fullmatch(r"[a-c]{2,5}(x|yz)", sampled(GrammarKind.REGEX, r"[a-c]{2,5}(x|yz)", seed))
+    assert sampled(GrammarKind.CHOICE, '["yes","no","é \\"so\\""]', seed) in ("yes", "no", 'é "so"')
+    assert re.fullmatch("a[0-9]{1,3}b", sampled(GrammarKind.GRAMMAR, 'root ::= "a" [0-9] [0-9]? [0-9]? "b"', seed))
+    assert re.fullmatch("(one|two), end", sampled(GrammarKind.GRAMMAR, 'start: ("one" | "two") ", end"', seed))
+    made = json.loads(sampled(GrammarKind.JSON_SCHEMA, json.dumps(OBJECT), seed))
+    assert sorted(made) == ["name", "ok"]
+    assert isinstance(made["ok"], bool)
+
+
+def test_a_form_that_is_complete_is_over() -> None:
+    state = COMPILER.compile(Grammar(GrammarKind.CHOICE, '["ab"]', "p")).begin()
+    for token in TEXT.tokenizer.encode("ab", add_special=False):
+        assert not state.is_over
+        state.accept(token)
+    assert state.is_over
+
+
+def test_states_of_one_grammar_do_not_touch_each_other() -> None:
+    source = COMPILER.compile(Grammar(GrammarKind.REGEX, "ab", "p"))
+    first, second = source.begin(), source.begin()
+    before = second.mask()
+    first.accept(TEXT.tokenizer.encode("a", add_special=False)[0])
+    assert second.mask() == before != first.mask()
+
+
+def test_a_token_that_is_not_allowed_stops_loudly() -> None:
+    state = COMPILER.compile(Grammar(GrammarKind.REGEX, "ab", "p")).begin()
+    with pytest.raises(InvariantError, match="forbids"):
+        state.accept(TEXT.tokenizer.encode("z", add_special=False)[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (GrammarKind.REGEX, "("),
+        (GrammarKind.REGEX, "[a-"),
+        (GrammarKind.REGEX, "(?<=x)y"),
+        (GrammarKind.REGEX, "\\p{Foo}"),
+        (GrammarKind.REGEX, "a" * (MAX_CHARS + 1)),
+        (GrammarKind.GRAMMAR, "start: missing"),
+        (GrammarKind.GRAMMAR, "root ::= missing"),
+        (GrammarKind.GRAMMAR, ""),
+        (GrammarKind.JSON_SCHEMA, "[]"),
+        (GrammarKind.JSON_SCHEMA, "{"),
+        (GrammarKind.JSON_SCHEMA, '{"type":"banana"}'),
+        (GrammarKind.JSON_SCHEMA, '{"$ref":"http://example.com/schema"}'),
+        (GrammarKind.JSON_SCHEMA, '{"type":"string","minLength":5,"maxLength":2}'),
+        (GrammarKind.JSON_SCHEMA, '{"properties":' * 100 + "{}" + "}" * 100),
+        (GrammarKind.CHOICE, "[]"),
+        (GrammarKind.CHOICE, '[""]'),
+        (GrammarKind.CHOICE, "[1]"),
+        (GrammarKind.CHOICE, json.dumps([str(number) for number in range(MAX_CHOICES + 1)])),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(kind: GrammarKind, text: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        COMPILER.compile(Grammar(kind, text, "some.field"))
+    assert caught.value.param == "some.field"
+    assert caught.value.code == "invalid_grammar"
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["a{99999}", "((a{1,1000}){1,1000}){1,1000}", "(a|aa)+$", "(.*a){20}"])
+def test_a_costly_grammar_is_refused_or_followed_in_bounded_work(text: str) -> None:
+    try:
+        state = COMPILER.compile(Grammar(GrammarKind.REGEX, text, "p")).begin()
+    except RequestError:
+        return
+    for token in TEXT.tokenizer.encode("aaaa", add_special=False):
+        assert len(state.mask()) == (TEXT.tokenizer.vocab_size + 7) // 8
+        state.accept(token)
+
+
+def test_what_was_compiled_lately_is_remembered() -> None:
+    grammar = Grammar(GrammarKind.REGEX, "remembered", "p")
+    assert COMPILER.compile(grammar) is COMPILER.compile(grammar)
