@@ -19,16 +19,24 @@ NUM_TOKENS = VOCAB_SIZE + 1
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, CONTEXT = 2, 32, 64, 4, 2, 256
 
 
-def write_tiny_model(path: Path, *, table_rows: int = NUM_TOKENS, rows_said: int | None = None) -> Path:
+def write_tiny_model(
+    path: Path,
+    *,
+    table_rows: int = NUM_TOKENS,
+    rows_said: int | None = None,
+    template: str = TEMPLATE,
+    context: int = CONTEXT,
+) -> Path:
     """Write the model as a GGUF file and return its path.
 
     The embedding table, which is also the head, has `table_rows`. Rows behind the last token are loud: some of their
     logits are far above every token's. `rows_said` is what the header says instead of the truth.
     """
     writer = gguf.GGUFWriter(str(path), "llama")
-    _write_facts(writer)
+    _write_facts(writer, context)
     writer.add_vocab_size(table_rows if rows_said is None else rows_said)
     _write_tokens(writer)
+    writer.add_chat_template(template)
     random = np.random.default_rng(5)
     head_dim = HIDDEN // HEADS
     shapes = {
@@ -61,13 +69,13 @@ def write_tiny_model(path: Path, *, table_rows: int = NUM_TOKENS, rows_said: int
     return path
 
 
-def _write_facts(writer: gguf.GGUFWriter) -> None:
+def _write_facts(writer: gguf.GGUFWriter, context: int) -> None:
     writer.add_block_count(LAYERS)
     writer.add_embedding_length(HIDDEN)
     writer.add_feed_forward_length(FFN)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
-    writer.add_context_length(CONTEXT)
+    writer.add_context_length(context)
     writer.add_layer_norm_rms_eps(1e-5)
 
 
@@ -79,4 +87,3 @@ def _write_tokens(writer: gguf.GGUFWriter) -> None:
     writer.add_token_merges([" ".join(TWO_NULS)])
     writer.add_bos_token_id(BEGIN)
     writer.add_eos_token_id(END)
-    writer.add_chat_template(TEMPLATE)

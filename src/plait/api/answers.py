@@ -17,6 +17,7 @@ from plait.core.errors import InvariantError
 from plait.core.request import FinishReason
 from plait.core.step import TokenLogprob
 from plait.text.tokenizer import Tokenizer
+from plait.text.tool_calls import Arguments, CallBegun, Text, ToolCallReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +127,43 @@ class Answer:
             body["prompt_token_ids"] = list(self._call.requests[0].prompt)
         return body
 
+    def _message(self, index: int, text: str) -> tuple[JsonObject, int]:
+        """A chat's message, and how many calls it makes."""
+        form = self._call.tool_format
+        if form is None:
+            return {"role": "assistant", "content": text, "refusal": None}, 0
+        reader = ToolCallReader(form)
+        said, calls = [], dict[int, tuple[str, list[str]]]()
+        for event in [*reader.push(text), *reader.finish()]:
+            match event:
+                case Text(more):
+                    said.append(more)
+                case CallBegun(place, name, arguments):
+                    calls[place] = (name, [arguments])
+                case Arguments(place, more):
+                    calls[place][1].append(more)
+        message: JsonObject = {"role": "assistant", "content": "".join(said) or None, "refusal": None}
+        if calls:
+            message["tool_calls"] = [
+                {
+                    "id": tool_call_id(self._call.id, index, place),
+                    "type": "function",
+                    "function": {"name": name, "arguments": "".join(arguments)},
+                }
+                for place, (name, arguments) in calls.items()
+            ]
+        elif message["content"] is None:
+            message["content"] = ""
+        return message, reader.num_calls
+
     def _choice(self, index: int, choice: _Choice) -> JsonObject:
         generation = self._call.generation
         text = "".join(choice.pieces)
         wants_logprobs = generation.sampling.logprobs is not None
         body: JsonObject = {"index": index}
+        num_calls = 0
         if self._call.endpoint is Endpoint.CHAT:
-            body["message"] = {"role": "assistant", "content": text, "refusal": None}
+            body["message"], num_calls = self._message(index, text)
             body["logprobs"] = chat_logprobs(choice.logprobs, self._tokenizer) if wants_logprobs else None
         else:
             body["text"] = text
@@ -142,7 +173,7 @@ class Answer:
                 if wants_logprobs
                 else None
             )
-        body["finish_reason"] = choice.finish_reason.value if choice.finish_reason else None
+        body["finish_reason"] = finish_word(choice.finish_reason, num_calls)
         body["stop_reason"] = choice.stop_reason
         if not generation.sampling.is_greedy:
             # With the seed and the same body, anyone can make this choice again.
@@ -152,3 +183,15 @@ class Answer:
             if self._call.endpoint is Endpoint.COMPLETIONS:
                 body["prompt_token_ids"] = list(self._call.requests[index // generation.n].prompt)
         return body
+
+
+def finish_word(reason: FinishReason | None, num_calls: int) -> str | None:
+    """Why a choice ended, as clients read it: one that ended by itself with a complete call wants the call's result."""
+    if reason is None:
+        return None
+    return "tool_calls" if reason is FinishReason.STOP and num_calls else reason.value
+
+
+def tool_call_id(call_id: str, choice: int, place: int) -> str:
+    """The same whether the answer comes in one piece or as a stream."""
+    return f"call_{call_id.rpartition('-')[2].rpartition('_')[2]}{choice:02x}{place:02x}"

@@ -19,6 +19,7 @@ from plait.core.errors import RequestError
 from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.core.sampling import check_token_ids
+from plait.text.tool_calls import ToolFormat
 
 
 class Endpoint(StrEnum):
@@ -38,6 +39,8 @@ class Call:
     fingerprint: str
     generation: Generation
     requests: tuple[Request, ...]
+    tool_format: ToolFormat | None = None
+    """How calls of functions are written, where there are functions to call."""
 
     @property
     def num_choices(self) -> int:

@@ -20,9 +20,11 @@ from plait.api.messages import parse_messages
 from plait.api.model_text import ModelText
 from plait.api.refusals import refuse_unsupported
 from plait.api.structured import grammar_of
+from plait.api.tools import Tools, parse_tools
 from plait.core.client import ModelInfo
 from plait.core.errors import RequestError
 from plait.core.sampling import SamplingParams
+from plait.text.tool_calls import ToolFormat
 
 # Ours to set when a prompt is rendered; from a body they would silently change what other fields say.
 _RESERVED_VARIABLES = ("messages", "add_generation_prompt", "tools", "documents", "bos_token", "eos_token")
@@ -49,6 +51,7 @@ class ChatBody:
     generation: Generation
     add_generation_prompt: bool
     variables: Mapping[str, JsonValue]
+    tools: Tools | None = None
 
 
 def parse_chat(body: JsonObject, defaults: SamplingParams | None = None) -> ChatBody:
@@ -62,19 +65,52 @@ def parse_chat(body: JsonObject, defaults: SamplingParams | None = None) -> Chat
             param="add_special_tokens",
         )
     asked = generation(shared, _limit(fields), _logprobs(fields), defaults or SamplingParams())
+    tools, grammar = parse_tools(body), grammar_of(body)
+    if tools is not None and tools.forced is not None and grammar is not None:
+        raise RequestError(
+            f"{grammar.param} says what form the answer must have, and tool_choice that it must be a call; "
+            "leave one out",
+            param="tool_choice",
+        )
     return ChatBody(
         messages=parse_messages(body.get("messages")),
-        generation=replace(asked, grammar=grammar_of(body)),
+        generation=replace(asked, grammar=grammar),
         add_generation_prompt=fields.add_generation_prompt is not False,
         variables=_variables(body.get("chat_template_kwargs"), fields.reasoning_effort),
+        tools=tools,
     )
 
 
 def chat_call(body: ChatBody, call_id: str, text: ModelText, model: ModelInfo) -> Call:
     """Render and encode the conversation; `RequestError` if it does not fit the model or its template refuses it."""
-    tokens = text.encode_chat(body.messages, add_generation_prompt=body.add_generation_prompt, variables=body.variables)
-    constraint = text.constraint(body.generation.grammar)
-    return make_call(Endpoint.CHAT, call_id, body.generation, [("messages", tokens)], model, constraint)
+    tools, asked = body.tools, body.generation
+    tokens = text.encode_chat(
+        body.messages,
+        add_generation_prompt=body.add_generation_prompt,
+        variables=body.variables,
+        tools=None if tools is None else tools.shown,
+    )
+    if tools is None:
+        constraint = text.constraint(asked.grammar)
+        return make_call(Endpoint.CHAT, call_id, asked, [("messages", tokens)], model, constraint)
+    form = _tool_format(text)
+    constraint = text.constraint(tools.grammar(form) or asked.grammar)
+    # The marks around calls are control tokens of some models.
+    seen = replace(asked, sampling=replace(asked.sampling, skip_special_tokens=False))
+    call = make_call(Endpoint.CHAT, call_id, seen, [("messages", tokens)], model, constraint)
+    return replace(call, tool_format=form)
+
+
+def _tool_format(text: ModelText) -> ToolFormat:
+    form = text.tool_format
+    if form is None:
+        raise RequestError(
+            "tools are sent, but this model's chat template knows of none; leave them out, describe them in a message, "
+            "or give a template that has them with --chat-template",
+            param="tools",
+            code="unsupported_parameter",
+        )
+    return form
 
 
 def _limit(fields: ChatFields) -> OutputLimit:

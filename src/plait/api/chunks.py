@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from plait.api.answers import Usage
+from plait.api.answers import Usage, finish_word, tool_call_id
 from plait.api.bodies import JsonObject, JsonValue
 from plait.api.calls import Call, Endpoint
 from plait.api.logprobs import CompletionOffsets, chat_logprobs, completion_logprobs
@@ -19,6 +19,7 @@ from plait.core.errors import InvariantError
 from plait.core.request import FinishReason
 from plait.core.step import TokenLogprob
 from plait.text.tokenizer import Tokenizer
+from plait.text.tool_calls import Arguments, CallBegun, Text, ToolCallReader
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +32,7 @@ class _Choice:
     num_tokens: int = 0
     waiting_tokens: list[int] = field(default_factory=list)
     waiting_logprobs: list[TokenLogprob] = field(default_factory=list)
+    tools: ToolCallReader | None = None
 
 
 class Chunks:
@@ -48,7 +50,11 @@ class Chunks:
             "system_fingerprint": call.fingerprint,
         }
         skip_special = call.generation.sampling.skip_special_tokens
-        self._choices = [_Choice(CompletionOffsets(tokenizer, skip_special)) for _ in range(call.num_choices)]
+        form = call.tool_format
+        self._choices = [
+            _Choice(CompletionOffsets(tokenizer, skip_special), tools=None if form is None else ToolCallReader(form))
+            for _ in range(call.num_choices)
+        ]
         self._cached = [0] * len(call.requests)
         self._num_prompt = sum(len(request.prompt) for request in call.requests)
 
@@ -77,11 +83,36 @@ class Chunks:
         if self._is_chat and not choice.begun:
             choice.begun = True
             made.append(self._chunk({"index": index, "delta": {"role": "assistant", "content": ""}, **_OPEN}))
-        # At the end what waits is told with or without text.
-        if delta.text or (reason is not None and choice.waiting_tokens and self._tells_tokens):
+        if choice.tools is not None:
+            made += self._calls(index, choice.tools, delta)
+        elif delta.text:
             made.append(self._chunk(self._text_choice(index, choice, delta.text)))
+        # At the end what waits is told without text.
+        if reason is not None and choice.waiting_tokens and self._tells_tokens:
+            made.append(self._chunk(self._text_choice(index, choice, "")))
         if reason is not None:
-            made.append(self._chunk(self._last_choice(index, delta, reason)))
+            num_calls = 0 if choice.tools is None else choice.tools.num_calls
+            made.append(self._chunk(self._last_choice(index, delta, reason, num_calls)))
+        return made
+
+    def _calls(self, index: int, reader: ToolCallReader, delta: Delta) -> list[JsonObject]:
+        """What a delta adds to calls, and to the text between them."""
+        events = reader.push(delta.text)
+        if delta.finish_reason is not None:
+            events += reader.finish()
+        made = []
+        for event in events:
+            match event:
+                case Text(text):
+                    made.append(self._chunk(self._text_choice(index, self._choices[index], text)))
+                    continue
+                case CallBegun(place, name, arguments):
+                    call_id = tool_call_id(self._call.id, index, place)
+                    function: JsonObject = {"name": name, "arguments": arguments}
+                    call: JsonObject = {"index": place, "id": call_id, "type": "function", "function": function}
+                case Arguments(place, text):
+                    call = {"index": place, "function": {"arguments": text}}
+            made.append(self._chunk({"index": index, "delta": {"tool_calls": [call]}, **_OPEN}))
         return made
 
     def end(self) -> list[JsonObject]:
@@ -127,13 +158,13 @@ class Chunks:
             body["token_ids"] = list(tokens)
         return body
 
-    def _last_choice(self, index: int, delta: Delta, reason: FinishReason) -> JsonObject:
+    def _last_choice(self, index: int, delta: Delta, reason: FinishReason, num_calls: int) -> JsonObject:
         body: JsonObject = {"index": index}
         if self._is_chat:
             body["delta"] = {}
         else:
             body["text"] = ""
-        body |= {"logprobs": None, "finish_reason": reason.value, "stop_reason": delta.stop_reason}
+        body |= {"logprobs": None, "finish_reason": finish_word(reason, num_calls), "stop_reason": delta.stop_reason}
         if not self._call.generation.sampling.is_greedy:
             body["seed"] = delta.seed
         return body

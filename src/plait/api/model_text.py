@@ -16,6 +16,7 @@ from plait.text.chat import ChatTemplate
 from plait.text.grammar import Grammar, Grammars
 from plait.text.prompt import encode_chat
 from plait.text.tokenizer import Tokenizer
+from plait.text.tool_calls import ToolFormat, tool_format_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,11 @@ class ModelText:
     template: ChatTemplate | None
     grammars: Grammars | None = None
     """None: answers cannot be given a form."""
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How the model writes calls of functions; None: it was not taught to."""
+        return None if self.template is None else tool_format_of(self.template.source)
 
     def constraint(self, grammar: Grammar | None) -> ConstraintSource | None:
         """A grammar, compiled; may take a while. `RequestError` for one that cannot be followed."""
@@ -43,12 +49,18 @@ class ModelText:
         return self.tokenizer.encode(text, add_special, parse_special=True)
 
     def encode_chat(
-        self, messages: Sequence[JsonObject], *, add_generation_prompt: bool, variables: Mapping[str, JsonValue]
+        self,
+        messages: Sequence[JsonObject],
+        *,
+        add_generation_prompt: bool,
+        variables: Mapping[str, JsonValue],
+        tools: Sequence[JsonObject] | None = None,
     ) -> list[int]:
         return encode_chat(
             self.tokenizer,
             self.template,
             messages,
             add_generation_prompt=add_generation_prompt,
+            tools=tools,
             variables=variables,
         )

@@ -23,13 +23,12 @@ class Refusal:
 
 
 _NO_SCORING = "prompt tokens are not scored yet; leave it out"
-_NO_TOOLS = "tools are not supported yet; leave it out and describe the tools in a message"
+_NO_TOOLS = "it is the older form; use tools"
 _NO_TRUNCATION = "a prompt is never cut silently; shorten it yourself and leave this out"
 
 REFUSALS: tuple[Refusal, ...] = (
-    Refusal("tools", _NO_TOOLS, ([],)),
     Refusal("functions", _NO_TOOLS, ([],)),
-    Refusal("function_call", _NO_TOOLS, ("none", "auto")),
+    Refusal("function_call", "it is the older form; use tool_choice", ("none", "auto")),
     Refusal("echo", "the prompt is not sent back yet; leave it out and join prompt and text yourself", (False,)),
     Refusal("suffix", "text is only added at the end; leave it out and put all of the text into prompt", ("",)),
     Refusal("prompt_logprobs", _NO_SCORING),
@@ -57,7 +56,6 @@ def refuse_unsupported(body: JsonObject) -> None:
         value = body.get(refusal.field)
         if value is not None and not any(_same(value, harmless) for harmless in refusal.harmless):
             raise _unsupported(refusal.field, value, refusal.reason)
-    _refuse_tool_choice(body.get("tool_choice"))
     _refuse_modalities(body.get("modalities"))
 
 
@@ -68,11 +66,6 @@ def _same(left: JsonValue, right: JsonValue) -> bool:
 
 def _unsupported(field: str, value: JsonValue, reason: str) -> RequestError:
     return RequestError(f"{field} is {shown(value)}; {reason}", param=field, code="unsupported_parameter")
-
-
-def _refuse_tool_choice(choice: JsonValue) -> None:
-    if choice is not None and choice != "none" and choice != "auto":
-        raise _unsupported("tool_choice", choice, 'there are no tools to choose from: only "none" and "auto" work')
 
 
 def _refuse_modalities(modalities: JsonValue) -> None:

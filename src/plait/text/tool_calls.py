@@ -25,6 +25,19 @@ class ToolFormat(StrEnum):
     """[TOOL_CALLS] and then a list of calls, or a name, [ARGS] and the arguments."""
 
 
+def tool_format_of(template: str) -> ToolFormat | None:
+    """What a chat template teaches; None where it knows of no tools."""
+    if "tools" not in template:
+        return None
+    if "[TOOL_CALLS]" in template:
+        return ToolFormat.MISTRAL
+    if "<tool_call>" in template:
+        return ToolFormat.HERMES
+    if "<|python_tag|>" in template or '"parameters"' in template or "ipython" in template:
+        return ToolFormat.LLAMA3_JSON
+    return ToolFormat.HERMES
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """What the model says to people."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.api.byte_text import ASSISTANT, END, MODEL, SYSTEM, USER, byte_text
 
-from plait.api.bodies import JsonObject, JsonValue
+from plait.api.bodies import JsonValue
 from plait.api.chat import chat_call, parse_chat
 from plait.api.messages import parse_messages
 from plait.core.errors import RequestError
@@ -68,18 +68,6 @@ def test_an_image_is_refused_by_its_path() -> None:
 @pytest.mark.parametrize("role", [None, 1, [], {"a": 1}, "wizard"])
 def test_an_unknown_role_is_refused_by_its_path(role: JsonValue) -> None:
     assert fault_of([{"role": role, "content": "x"}]).param == "messages.0.role"
-
-
-@pytest.mark.parametrize("role", ["tool", "function"])
-def test_tool_results_are_refused_by_name(role: str) -> None:
-    assert "tools are not supported yet" in fault_of([{"role": role, "content": "x"}]).message
-
-
-@pytest.mark.parametrize("field", ["tool_calls", "function_call"])
-def test_tool_calls_in_the_history_are_refused_and_null_is_not(field: str) -> None:
-    message: JsonObject = {"role": "assistant", "content": "x"}
-    assert fault_of([{**message, field: [{"id": "1"}]}]).param == f"messages.0.{field}"
-    tokens_of([{**message, field: None, "name": None}])
 
 
 def test_the_path_counts_messages_from_zero() -> None:

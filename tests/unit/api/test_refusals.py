@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.api.bodies import JsonObject, JsonValue
+from plait.api.bodies import JsonObject
 from plait.api.refusals import REFUSALS, Refusal, refuse_unsupported
 from plait.core.errors import RequestError
 
@@ -43,25 +43,6 @@ def test_no_field_is_refused_twice() -> None:
 
 def test_zero_is_not_false() -> None:
     assert fault_of({"echo": 0}).param == "echo"
-
-
-TOOL: JsonValue = {"type": "function", "function": {"name": "f"}}
-
-
-@pytest.mark.parametrize("choice", ["none", "auto", None])
-@pytest.mark.parametrize("tools", [{}, {"tools": []}, {"tools": None}])
-def test_no_tools_and_no_need_for_them_is_fine(choice: str | None, tools: JsonObject) -> None:
-    refuse_unsupported({"tool_choice": choice, **tools})
-
-
-@pytest.mark.parametrize("choice", ["required", "banana", {"type": "function", "function": {"name": "f"}}, 1])
-def test_a_choice_among_no_tools_is_refused(choice: JsonValue) -> None:
-    assert fault_of({"tool_choice": choice}).param == "tool_choice"
-
-
-@pytest.mark.parametrize("choice", ["none", "auto", "required", None])
-def test_tools_are_refused_whatever_the_choice(choice: JsonValue) -> None:
-    assert fault_of({"tools": [TOOL], "tool_choice": choice}).param == "tools"
 
 
 def test_only_the_text_modality_works() -> None:
