@@ -32,13 +32,16 @@ MAX_METADATA_KEYS: Final = 65_536
 
 FORMAT_OF_TYPE: Final = MappingProxyType(
     {0: formats.F32, 1: formats.F16, 2: formats.Q4_0, 3: formats.Q4_1, 6: formats.Q5_0, 7: formats.Q5_1}
-    | {8: formats.Q8_0, 12: formats.Q4_K, 13: formats.Q5_K, 14: formats.Q6_K, 30: formats.BF16}
+    | {8: formats.Q8_0, 10: formats.Q2_K, 11: formats.Q3_K, 12: formats.Q4_K, 13: formats.Q5_K, 14: formats.Q6_K}
+    | {16: formats.IQ2_XXS, 17: formats.IQ2_XS, 18: formats.IQ3_XXS, 19: formats.IQ1_S, 20: formats.IQ4_NL}
+    | {21: formats.IQ3_S, 22: formats.IQ2_S, 23: formats.IQ4_XS, 29: formats.IQ1_M, 30: formats.BF16}
+    | {34: formats.TQ1_0, 35: formats.TQ2_0, 39: formats.MXFP4, 40: formats.NVFP4}
 )
 # Types that exist but are not supported, so that a message can say what the file holds.
 _OTHER_TYPES: Final = MappingProxyType(
-    {9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K"}
-    | {16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS"}
-    | {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4"}
+    {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 41: "Q1_0"}
+    | {4: "Q4_2", 5: "Q4_3", 31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8"}
+    | {36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8"}
 )
 # Fewest bytes of one entry. Key: its length, value type, value. Tensor: name length, rank, one dimension, type, offset.
 _LEAST_KEY_BYTES: Final = 8 + 4 + 1
