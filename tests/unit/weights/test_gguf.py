@@ -14,7 +14,7 @@ from tests.unit.weights.gguf_bytes import (
     F16_TENSOR,
     F32_TENSOR,
     I32,
-    Q3_K_TENSOR,
+    Q8_K_TENSOR,
     Q4_0_TENSOR,
     Q4_1_TENSOR,
     Q6_K_TENSOR,
@@ -234,7 +234,7 @@ def test_an_impossible_alignment_is_refused(tmp_path: Path, alignment: bytes, sh
         (tensor("b", [4], F32_TENSOR, 36), "tensor 'b' has offset 36, not a multiple of the alignment 32"),
         (tensor("b", [4], F32_TENSOR, 0), "tensor 'b' at offset 0 overlaps tensor 'a'"),
         (tensor(b"\xff", [4], F32_TENSOR, 32), "name of tensor 1 is not valid UTF-8: byte 0xff"),
-        (tensor("b", [256], Q3_K_TENSOR, 32), "tensor 'b' has type 11 (Q3_K); supported are F32, F16, BF16, Q8_0"),
+        (tensor("b", [256], Q8_K_TENSOR, 32), "tensor 'b' has type 15 (Q8_K); supported are F32, F16, BF16, Q8_0"),
         (tensor("b", [256], 4096, 32), "tensor 'b' has type 4096 (unknown); supported are F32, F16, BF16, Q8_0"),
     ],
 )
