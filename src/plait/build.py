@@ -333,6 +333,7 @@ def _native_executor(
     notes = (
         f"{executor.target} instructions, {_workers_text(workers)}",
         units,
+        *executor.kept,
         *memory_texts(resident_bytes(), held.weights, held.arena, layout),
     )
     return _Loaded(executor, notes, executor.work_log)

@@ -543,20 +543,25 @@ def test_sizes_that_no_memory_has_are_refused_before_they_overflow() -> None:
 def test_panels_take_what_belongs_to_them_and_nothing_else() -> None:
     panels = _native.Panels([(tape.Scheme.F32, 17, 8), (tape.Scheme.Q8_0, 4, 32)])
     assert panels.num_bytes >= 2 * 16 * 8 * 4 + 16 * 34
-    panels.pack(0, np.zeros((17, 32), np.uint8), 2)
-    for index, size in ((0, 17 * 32 - 1), (1, 4 * 34 + 1)):
+    for index, size in ((0, 17 * 32 - 1), (0, 15 * 32), (0, 0), (1, 4 * 34 + 1)):
         with pytest.raises(ValueError, match=f"matrix {index} is given {size} bytes but has"):
-            panels.pack(index, np.zeros(size, np.uint8), 1)
+            panels.pack(index, np.zeros(size, np.uint8), 0, 1)
+    with pytest.raises(ValueError, match="matrix 0 goes on at row 0, not 16"):
+        panels.pack(0, np.zeros((1, 32), np.uint8), 16, 1)
+    panels.pack(0, np.zeros((16, 32), np.uint8), 0, 2)
+    with pytest.raises(ValueError, match="matrix 0 goes on at row 16, not 0"):
+        panels.pack(0, np.zeros((17, 32), np.uint8), 0, 2)
+    panels.pack(0, np.zeros((1, 32), np.uint8), 16, 2)
     with pytest.raises(ValueError, match="matrix 2 of 2"):
-        panels.pack(2, np.zeros(1, np.uint8), 1)
+        panels.pack(2, np.zeros(1, np.uint8), 0, 1)
     with pytest.raises(ValueError, match="num_threads is 0"):
-        panels.pack(0, np.zeros((17, 32), np.uint8), 0)
+        panels.pack(1, np.zeros((4, 34), np.uint8), 0, 0)
     with pytest.raises(ValueError, match="depth is 33 but must be a multiple of 32"):
         _native.Panels([(tape.Scheme.Q4_1, 4, 33)])
     with pytest.raises(ValueError, match="depth is 288 but must be a multiple of 256"):
         _native.Panels([(tape.Scheme.Q5_K, 4, 288)])
-    with pytest.raises(ValueError, match="scheme is 12 but must be between 0 and 11"):
-        _native.Panels([(12, 4, 32)])
+    with pytest.raises(ValueError, match="scheme is 16 but must be between 0 and 15"):
+        _native.Panels([(16, 4, 32)])
 
 
 def test_a_record_of_more_events_than_memory_could_hold_is_refused() -> None:
