@@ -100,7 +100,7 @@ def shard_of_tensors(index: Path) -> dict[str, str]:
     for tensor, name in found.items():
         if not isinstance(name, str) or not is_plain_name(name) or not name.endswith(ENDING):
             raise ModelError(
-                f"{index}: tensor {shown(tensor)} is said to be in {shown(str(name))}, which is no {ENDING} file of the "
+                f"{index}: tensor {shown(tensor)} is said to be in {shown(str(name))}, no {ENDING} file of the "
                 "same directory; the file is damaged or forged, fetch it again"
             )
         shards[tensor] = name

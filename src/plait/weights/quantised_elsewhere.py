@@ -14,7 +14,9 @@ from plait.core.errors import ModelError
 from plait.weights.gguf_header import shown
 
 _KEYS: Final = ("quantization_config", "compression_config", "quantization")
-_SUPPORTED: Final = "take the model that it was made from, with --quantize int8 or int4 if memory is short, or a GGUF file"
+_SUPPORTED: Final = (
+    "take the model that it was made from, with --quantize int8 or int4 if memory is short, or a GGUF file"
+)
 
 
 def refuse_quantised(config: Mapping[str, object], directory: Path) -> None:

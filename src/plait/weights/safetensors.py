@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -26,7 +27,8 @@ from plait.weights.mapping import map_file
 from plait.weights.quantised_elsewhere import refuse_quantised
 from plait.weights.stored import StoredTensor
 
-MAX_TENSORS: Final = 65_536
+MAX_TENSORS: Final = 262_144
+"""All files of a checkpoint together; large mixtures of experts have some 100,000."""
 MAX_DIMENSIONS: Final = 8
 MAX_DIMENSION: Final = 1 << 48
 FORMAT_OF_TYPE: Final = MappingProxyType({"F32": formats.F32, "F16": formats.F16, "BF16": formats.BF16})
@@ -36,6 +38,8 @@ _OTHER_TYPES: Final = MappingProxyType(
     | {"F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "C64": 64}
     | {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
 )
+# What is not a weight: masks, counters and frequencies that follow from the configuration.
+_BUFFER: Final = re.compile(r"(.*\.)?(rotary_emb\.inv_freq|masked_bias|attn\.bias|attention\.bias|position_ids)")
 _LENGTH_BYTES: Final = 8
 _METADATA: Final = "__metadata__"
 
@@ -50,8 +54,7 @@ class Checkpoint:
     config: dict[str, object]
     """What config.json says."""
     tensors: dict[str, StoredTensor]
-    unreadable: dict[str, str]
-    """Tensors of types that no model here computes with (masks, counters, 8-bit floats): name -> type."""
+    """In the order of the files and of their headers, without buffers of other types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +81,20 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
     except OSError as error:
         raise ModelError(f"{directory}: cannot be read ({error.strerror or error}); check its permissions") from error
     tensors: dict[str, StoredTensor] = {}
-    unreadable: dict[str, str] = {}
+    others: dict[str, str] = {}
     for file in files:
-        held, others = read_safetensors(file)
-        for name in (*held, *others):
-            if name in tensors or name in unreadable:
+        held, unread = read_safetensors(file)
+        for name in (*held, *unread):
+            if name in tensors or name in others:
                 raise ModelError(f"{file}: tensor {shown(name)} is in another file too; fetch the model again")
         tensors.update(held)
-        unreadable.update(others)
+        others.update(unread)
+        if len(tensors) + len(others) > MAX_TENSORS:
+            raise ModelError(f"{directory}: more than {MAX_TENSORS:,} tensors; use a smaller model")
     if len(files) > 1:
-        _check_index(directory, {**tensors, **unreadable})
-    return Checkpoint(directory, files, config, tensors, unreadable)
+        _check_index(directory, {**tensors, **others})
+    _refuse_other_types(directory, others)
+    return Checkpoint(directory, files, config, tensors)
 
 
 def read_config(directory: Path) -> dict[str, object]:
@@ -117,6 +123,15 @@ def read_safetensors(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str
         raw = contents[first : first + num_bytes]
         tensors[entry.name] = StoredTensor(entry.name, entry.shape, weight_format, first, num_bytes, raw)
     return tensors, unreadable
+
+
+def _refuse_other_types(directory: Path, others: dict[str, str]) -> None:
+    for name, kind in others.items():
+        if _BUFFER.fullmatch(name) is None:
+            raise ModelError(
+                f"{directory}: tensor {shown(name)} is in {kind}; supported are {', '.join(FORMAT_OF_TYPE)}: take a "
+                "revision in one of these"
+            )
 
 
 def _damaged(path: Path, what: str) -> ModelError:
