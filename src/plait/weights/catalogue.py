@@ -61,10 +61,10 @@ DEFAULT_MODEL: Final = SMOLLM2.name
 def unknown_model(
     name: str, catalogue: Mapping[str, CatalogueModel] = CATALOGUE, others: Sequence[str] = ()
 ) -> ModelError:
-    """What to say to a name that is nobody's: the nearest one, and which forms there are. `others` are known besides."""
+    """What to say to a name that is nobody's: the nearest one, and the forms there are. `others`: known besides."""
     nearest = difflib.get_close_matches(name.lower(), (*catalogue, *others), n=1)
     guess = f"did you mean {nearest[0]!r}? " if nearest else ""
     return ModelError(
-        f"no model or file called {name!r}; {guess}give the path of a .gguf file or of a model directory, ORG/NAME of a "
-        f"hub, ollama:NAME, lmstudio:PUBLISHER/REPOSITORY, or one of: {', '.join(sorted(catalogue))}"
+        f"no model or file called {name!r}; {guess}give the path of a .gguf file or of a model directory, ORG/NAME of "
+        f"a hub, ollama:NAME, lmstudio:PUBLISHER/REPOSITORY, or one of: {', '.join(sorted(catalogue))}"
     )

@@ -23,6 +23,10 @@ from plait.weights.hub_names import COMMIT, HubName
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
+    _Bar = tqdm[NoReturn]
+else:
+    _Bar = tqdm
+
 TIMEOUT_S: Final = 10.0
 _LONGEST_REASON: Final = 160
 _NO_SERVICE: Final = 500
@@ -76,7 +80,7 @@ def download(name: HubName, file: str, commit: str, cache: Path, arrived: Callab
         ) from trouble
 
 
-class _Counter(tqdm[NoReturn]):
+class _Counter(_Bar):
     """A bar that shows nothing and tells how far it is. The library may make two for one file, which count alike."""
 
     def __init__(self, tell: Callable[[int], None], *, initial: int = 0, **_: object) -> None:
