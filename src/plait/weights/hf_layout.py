@@ -115,8 +115,7 @@ def is_plain_name(name: str) -> bool:
     return name.isprintable() and len(name) <= 255 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
 
 
-def model_files(directory: Path) -> tuple[Path, ...]:
-    """Every file that the model is read from, sorted by name."""
-    weights = weight_files(directory)
-    texts = [directory / name for name in (*TEXT_FILES, INDEX) if (directory / name).is_file()]
+def model_files(directory: Path, weights: Collection[Path]) -> tuple[Path, ...]:
+    """Every file that a model is read from, sorted by name."""
+    texts = [directory / name for name in TEXT_FILES if (directory / name).is_file()]
     return tuple(sorted({*weights, *texts}, key=lambda path: path.name))
