@@ -1,7 +1,8 @@
 """Detokenizer: ids to text while they arrive, for one sequence.
 
 Owns the bytes of a character that is not complete yet. Knows nothing about stop strings or requests. Invariant: what
-was returned so far plus `finish()` equals `Tokenizer.decode` of all ids with the same settings, and no part of a character is ever returned.
+was returned so far plus `finish()` equals `Tokenizer.decode` of all ids with the same settings, and no part of a
+character is ever returned.
 """
 
 from __future__ import annotations
