@@ -21,7 +21,7 @@ from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
 from plait.text.bpe import tokenizer_from_gguf
 from plait.text.chat import ChatTemplate, chat_template_from_gguf
-from plait.text.hf import chat_template_from_hf, tokenizer_from_hf
+from plait.text.hf import tokenizer_from_hf
 from plait.text.tokenizer import Tokenizer
 from plait.weights.checksum import model_sha256
 from plait.weights.download import Progress
@@ -52,9 +52,7 @@ class LoadedModel:
 
 def load_model(options: EngineOptions, progress: Progress, now: Callable[[], datetime]) -> LoadedModel:
     """Find, map and understand a model. `now` is what a chat template may ask for."""
-    found = resolve_model(
-        options.model, options.cache_dir, progress, revision=options.revision, stores=stores_here()
-    )
+    found = resolve_model(options.model, options.cache_dir, progress, revision=options.revision, stores=stores_here())
     is_checkpoint = found.path.is_dir() or found.path.suffix == ENDING
     model = (_load_checkpoint if is_checkpoint else _load_gguf)(found, options.cache_dir, now)
     if options.quantize == "none":
@@ -84,7 +82,7 @@ def _load_checkpoint(found: ModelFile, cache_dir: Path, now: Callable[[], dateti
         _refuse_own_code(checkpoint.config)
         config = config_from_hf(checkpoint.config)
     tokenizer = tokenizer_from_hf(directory)
-    template = chat_template_from_hf(directory, tokenizer.named_tokens, now)
+    template = None
     with _named(directory):
         config = _with_padding(config, tokenizer.vocab_size)
         program = build_program(config)
@@ -118,8 +116,8 @@ def _with_padding(config: ModelConfig, num_tokens: int) -> ModelConfig:
     rows = config.table_rows
     if num_tokens > rows:
         raise ModelError(
-            f"the tokenizer has {num_tokens:,} tokens but the embedding table {rows:,} rows (vocab_size in config.json); "
-            "take the tokenizer that belongs to these weights"
+            f"the tokenizer has {num_tokens:,} tokens but the embedding table {rows:,} rows (vocab_size in "
+            "config.json); take the tokenizer that belongs to these weights"
         )
     return replace(config, vocab_size=num_tokens, padding_rows=rows - num_tokens)
 

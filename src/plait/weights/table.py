@@ -65,7 +65,7 @@ class WeightTable(Mapping[str, Tensor]):
         return f"{self.sha256[:16]}+{self.quantized}" if self.quantized else self.sha256[:16]
 
     def named_by(self, checksum: Callable[[], str]) -> WeightTable:
-        """The same, where it is not the bytes of one file that the weights came from: `checksum` computes their name."""
+        """The same, with `checksum` to compute what it is where it did not come from the bytes of one file."""
         return WeightTable(self._tensors, self.source, self._sha256, self.quantized, checksum)
 
     def rounded(self, quantized: str, matrices: Mapping[str, str], head: str) -> WeightTable:

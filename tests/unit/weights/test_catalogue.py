@@ -35,6 +35,6 @@ def test_names_of_other_stores_are_guessed_too() -> None:
 
 def test_a_strange_name_is_answered_with_the_forms_alone() -> None:
     assert str(unknown_model("gpt-17\n")) == (
-        r"no model or file called 'gpt-17\n'; give the path of a .gguf file or of a model directory, ORG/NAME of a hub, "
-        "ollama:NAME, lmstudio:PUBLISHER/REPOSITORY, or one of: smollm2"
+        r"no model or file called 'gpt-17\n'; give the path of a .gguf file or of a model directory, ORG/NAME of a "
+        "hub, ollama:NAME, lmstudio:PUBLISHER/REPOSITORY, or one of: smollm2"
     )
