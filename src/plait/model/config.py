@@ -93,9 +93,11 @@ class ModelConfig:
 
 
 def config_from_gguf(
-    metadata: Mapping[str, object], tensor_names: Collection[str], rope_factors: Sequence[float] | None = None
+    metadata: Mapping[str, object],
+    tensor_names: Collection[str],
+    rope_factors: Mapping[str, Sequence[float]] | None = None,
 ) -> ModelConfig:
-    """Read GGUF metadata. `rope_factors` is the content of the tensor `rope_freqs.weight` where the file has one."""
+    """Read GGUF metadata. `rope_factors` is the content of tensors that list rope factors, by name, if there are any."""
     facts = Facts("GGUF metadata", metadata)
     arch = facts.word("general.architecture", GGUF_ARCHITECTURES, "architecture")
     facts.refuse(f"{arch}.expert_count", (0,), "mixture-of-experts models of this architecture are not supported")
@@ -123,7 +125,9 @@ def config_from_gguf(
             facts.number(f"{arch}.rope.freq_base", 1.0, MAX_THETA, 10_000.0),
             facts.integer(f"{arch}.rope.dimension_count", 2, MAX_WIDTH, head_dim),
             max_positions,
-            _gguf_scaling(facts, arch, "rope_freqs.weight" in tensor_names, rope_factors),
+            _gguf_scaling(
+                facts, arch, "rope_freqs.weight" in tensor_names, (rope_factors or {}).get("rope_freqs.weight")
+            ),
         ),
         activation=Activation.SILU,
         layer_visibility=(CAUSAL,) * num_layers,

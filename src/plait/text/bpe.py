@@ -15,6 +15,7 @@ from tokenizers import Tokenizer as Backend
 
 from plait.core.errors import ModelError
 from plait.text.alphabet import ALPHABET
+from plait.text.encoders import LiteralEncoder
 from plait.text.tokenizer import Tokenizer
 from plait.text.vocabulary import Vocabulary, read_vocabulary, string_list
 
@@ -89,7 +90,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     pre, warnings = _pre_tokenizer(metadata)
     vocabulary = read_vocabulary(metadata, add_bos=pre.add_bos)
     backend = _backend(vocabulary, string_list(metadata, "tokenizer.ggml.merges"), pre)
-    return Tokenizer(vocabulary, backend, (*warnings, *vocabulary.warnings, *_lost_bytes(vocabulary)))
+    encoder = LiteralEncoder(backend, vocabulary.control, vocabulary.user_defined)
+    return Tokenizer(vocabulary, encoder, (*warnings, *vocabulary.warnings, *_lost_bytes(vocabulary)))
 
 
 def _lost_bytes(vocabulary: Vocabulary) -> tuple[str, ...]:

@@ -196,7 +196,7 @@ def test_linear_scaling_is_read_from_both_files() -> None:
 def test_listed_rope_factors_are_taken_from_their_tensor() -> None:
     names = [*TIED, "rope_freqs.weight"]
     factors = [1.0] * 16 + [8.0] * 16
-    assert config_from_gguf(GGUF, names, factors).rope.scaling == FactorScaling(tuple(factors))
+    assert config_from_gguf(GGUF, names, {"rope_freqs.weight": factors}).rope.scaling == FactorScaling(tuple(factors))
     for wrong, message in (
         (None, "its content was not given"),
         ([1.0] * 31, "31 rope factors for 32 frequencies"),
@@ -204,7 +204,7 @@ def test_listed_rope_factors_are_taken_from_their_tensor() -> None:
         ([1.0] * 31 + [math.nan], "not a positive number"),
     ):
         with pytest.raises(ModelError, match=message):
-            config_from_gguf(GGUF, names, wrong)
+            config_from_gguf(GGUF, names, None if wrong is None else {"rope_freqs.weight": wrong})
 
 
 def test_dynamic_scaling_is_refused_by_name_with_the_reason() -> None:

@@ -1,0 +1,137 @@
+"""Loading: from what a user calls a model to its program, weights and text.
+
+Owns the order of the readers for each kind of file, and what they must agree on. Starts nothing; the weights stay in
+the mapped files.
+Invariant: a trouble that a reader has with a file is one line that begins with the file's path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from plait.config.engine_options import EngineOptions
+from plait.core.errors import ModelError
+from plait.model.config import HF_MODEL_TYPES, ModelConfig, config_from_gguf, config_from_hf
+from plait.model.families import build_program
+from plait.model.ops import Linear
+from plait.model.program import Program, expected_weights
+from plait.text.bpe import tokenizer_from_gguf
+from plait.text.chat import ChatTemplate, chat_template_from_gguf
+from plait.text.hf import tokenizer_from_hf
+from plait.text.tokenizer import Tokenizer
+from plait.weights.checksum import model_sha256
+from plait.weights.download import Progress
+from plait.weights.found import ModelFile
+from plait.weights.gguf_model import read_gguf_model
+from plait.weights.hf_layout import ENDING, model_files
+from plait.weights.hf_names import load_hf_weights
+from plait.weights.names import load_gguf_weights, rope_factors
+from plait.weights.safetensors import read_checkpoint
+from plait.weights.sources import resolve_model
+from plait.weights.stores import stores_here
+from plait.weights.table import WeightTable
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model, understood: program and text, weights still in the mapped files."""
+
+    name: str
+    config: ModelConfig
+    program: Program
+    weights: WeightTable
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    notes: tuple[str, ...] = ()
+    """What a user should know about where it came from, one sentence each."""
+
+
+def load_model(options: EngineOptions, progress: Progress, now: Callable[[], datetime]) -> LoadedModel:
+    """Find, map and understand a model. `now` is what a chat template may ask for."""
+    found = resolve_model(options.model, options.cache_dir, progress, revision=options.revision, stores=stores_here())
+    is_checkpoint = found.path.is_dir() or found.path.suffix == ENDING
+    model = (_load_checkpoint if is_checkpoint else _load_gguf)(found, options.cache_dir, now)
+    if options.quantize == "none":
+        return model
+    config, program, weights = quantized(options.quantize, model.config, model.program, model.weights)
+    return replace(model, config=config, program=program, weights=weights)
+
+
+def _load_gguf(found: ModelFile, cache_dir: Path, now: Callable[[], datetime]) -> LoadedModel:
+    model = read_gguf_model(found.path)
+    file = model.file
+    factors = rope_factors(file)
+    with _named(found.path):
+        config = config_from_gguf(file.metadata, file.tensors.keys(), factors)
+        program = build_program(config)
+        tokenizer = tokenizer_from_gguf(file.metadata)
+        template = chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
+    weights = load_gguf_weights(file, expected_weights(program), found.sha256, rope_factors_used=factors is not None)
+    weights = weights.named_by(lambda: model_sha256(model.paths, cache_dir))
+    return LoadedModel(found.name, config, program, weights, tokenizer, template, found.notes)
+
+
+def _load_checkpoint(found: ModelFile, cache_dir: Path, now: Callable[[], datetime]) -> LoadedModel:
+    checkpoint = read_checkpoint(found.path)
+    directory = checkpoint.directory
+    with _named(directory):
+        _refuse_own_code(checkpoint.config)
+        config = config_from_hf(checkpoint.config)
+    tokenizer = tokenizer_from_hf(directory)
+    template = None
+    with _named(directory):
+        config = _with_padding(config, tokenizer.vocab_size)
+        program = build_program(config)
+    weights = load_hf_weights(checkpoint.tensors, expected_weights(program), config, directory, found.sha256)
+    files = model_files(directory, checkpoint.files)
+    weights = weights.named_by(lambda: model_sha256(files, cache_dir))
+    return LoadedModel(found.name, config, program, weights, tokenizer, template, found.notes)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Troubles of readers that know no path."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+
+
+def _refuse_own_code(config: dict[str, object]) -> None:
+    kind = config.get("model_type")
+    if "auto_map" in config and kind not in HF_MODEL_TYPES:
+        raise ModelError(
+            f"config.json: model_type {kind!r:.60} is known only to the Python code that comes with the model "
+            "(auto_map), and Plait runs none (there is no trust_remote_code); supported: "
+            f"{', '.join(HF_MODEL_TYPES)}"
+        )
+
+
+def _with_padding(config: ModelConfig, num_tokens: int) -> ModelConfig:
+    """config.json counts the rows of the token tables. Those behind the last token are padding."""
+    rows = config.table_rows
+    if num_tokens > rows:
+        raise ModelError(
+            f"the tokenizer has {num_tokens:,} tokens but the embedding table {rows:,} rows (vocab_size in "
+            "config.json); take the tokenizer that belongs to these weights"
+        )
+    return replace(config, vocab_size=num_tokens, padding_rows=rows - num_tokens)
+
+
+def quantized(
+    kind: str, config: ModelConfig, program: Program, weights: WeightTable
+) -> tuple[ModelConfig, Program, WeightTable]:
+    """The same model with weights that are rounded as they are read. A head that is the embedding table becomes a
+    matrix of its own, because tokens are looked up in the file's numbers.
+    """
+    own = replace(config, tied_embeddings=False)
+    untied = build_program(own)
+    # Products stand in the same order in both programs.
+    sources = [op.weight for op in program.ops if isinstance(op, Linear)]
+    names = [op.weight for op in untied.ops if isinstance(op, Linear)]
+    matrices = dict(zip(names, sources, strict=True))
+    return own, untied, weights.rounded(kind, matrices, head=names[-1])
