@@ -53,6 +53,7 @@ from plait.model.cache_layout import CacheLayout, plan_layout, token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.config import ModelConfig, config_from_gguf
 from plait.model.families import build_program
+from plait.model.keeping import keep_all_tokens
 from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
 from plait.text.bpe import tokenizer_from_gguf
@@ -153,7 +154,9 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
     factors = rope_factors(file)
     try:
         config = config_from_gguf(file.metadata, file.tensors.keys(), factors)
-        program = build_program(config)
+        if options.max_model_len is not None:
+            config = config.within(options.max_model_len)
+        program = keep_all_tokens(build_program(config))
         tokenizer = tokenizer_from_gguf(file.metadata)
         template = chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
     except ModelError as error:
@@ -171,7 +174,7 @@ def quantized(
     matrix of its own, because tokens are looked up in the file's numbers.
     """
     own = replace(config, tied_embeddings=False)
-    untied = build_program(own)
+    untied = keep_all_tokens(build_program(own))
     # Products stand in the same order in both programs.
     sources = [op.weight for op in program.ops if isinstance(op, Linear)]
     names = [op.weight for op in untied.ops if isinstance(op, Linear)]
