@@ -17,6 +17,7 @@ from plait.config.engine_options import EngineOptions
 from plait.core.errors import ModelError
 from plait.model.config import HF_MODEL_TYPES, ModelConfig, config_from_gguf, config_from_hf
 from plait.model.families import build_program
+from plait.model.keeping import keep_all_tokens
 from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
 from plait.text.bpe import tokenizer_from_gguf
@@ -54,20 +55,26 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
     """Find, map and understand a model. `now` is what a chat template may ask for."""
     found = resolve_model(options.model, options.cache_dir, progress, revision=options.revision, stores=stores_here())
     is_checkpoint = found.path.is_dir() or found.path.suffix == ENDING
-    model = (_load_checkpoint if is_checkpoint else _load_gguf)(found, options.cache_dir, now)
+    model = (_load_checkpoint if is_checkpoint else _load_gguf)(
+        found, options.cache_dir, options.max_model_len, now
+    )
     if options.quantize == "none":
         return model
     config, program, weights = quantized(options.quantize, model.config, model.program, model.weights)
     return replace(model, config=config, program=program, weights=weights)
 
 
-def _load_gguf(found: ModelFile, cache_dir: Path, now: Callable[[], datetime]) -> LoadedModel:
+def _load_gguf(
+    found: ModelFile, cache_dir: Path, max_positions: int | None, now: Callable[[], datetime]
+) -> LoadedModel:
     model = read_gguf_model(found.path)
     file = model.file
     factors = rope_factors(file)
     with _named(found.path):
         config = config_from_gguf(file.metadata, file.tensors.keys(), factors)
-        program = build_program(config)
+        if max_positions is not None:
+            config = config.within(max_positions)
+        program = keep_all_tokens(build_program(config))
         tokenizer = tokenizer_from_gguf(file.metadata)
         template = chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
     weights = load_gguf_weights(file, expected_weights(program), found.sha256, rope_factors_used=factors is not None)
@@ -75,7 +82,9 @@ def _load_gguf(found: ModelFile, cache_dir: Path, now: Callable[[], datetime]) -
     return LoadedModel(found.name, config, program, weights, tokenizer, template, found.notes)
 
 
-def _load_checkpoint(found: ModelFile, cache_dir: Path, now: Callable[[], datetime]) -> LoadedModel:
+def _load_checkpoint(
+    found: ModelFile, cache_dir: Path, max_positions: int | None, now: Callable[[], datetime]
+) -> LoadedModel:
     checkpoint = read_checkpoint(found.path)
     directory = checkpoint.directory
     with _named(directory):
@@ -85,7 +94,9 @@ def _load_checkpoint(found: ModelFile, cache_dir: Path, now: Callable[[], dateti
     template = None
     with _named(directory):
         config = _with_padding(config, tokenizer.vocab_size)
-        program = build_program(config)
+        if max_positions is not None:
+            config = config.within(max_positions)
+        program = keep_all_tokens(build_program(config))
     weights = load_hf_weights(checkpoint.tensors, expected_weights(program), config, directory, found.sha256)
     files = model_files(directory, checkpoint.files)
     weights = weights.named_by(lambda: model_sha256(files, cache_dir))
@@ -129,7 +140,7 @@ def quantized(
     matrix of its own, because tokens are looked up in the file's numbers.
     """
     own = replace(config, tied_embeddings=False)
-    untied = build_program(own)
+    untied = keep_all_tokens(build_program(own))
     # Products stand in the same order in both programs.
     sources = [op.weight for op in program.ops if isinstance(op, Linear)]
     names = [op.weight for op in untied.ops if isinstance(op, Linear)]
