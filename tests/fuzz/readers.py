@@ -6,6 +6,7 @@ Owns the list; the changes are in `mutations.py`. Invariant: `read` ends or rais
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,23 +14,27 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.fuzz import gguf_inputs
-from tests.fuzz.mutations import STRANGE_TEXTS, Marked, changed, changed_tree
+from tests.fuzz import gguf_inputs, hf_inputs
+from tests.fuzz.mutations import STRANGE_TEXTS, Marked, Tree, changed, changed_json, changed_tree
 from tests.fuzz.template_inputs import template
 from tests.unit.api.byte_text import TEMPLATE
 
 from plait.core.errors import ModelError, PlaitError
 from plait.exec.native import presence
 from plait.exec.native.lowering import lower
-from plait.model.config import config_from_gguf
+from plait.model.config import config_from_gguf, config_from_hf
 from plait.model.families import build_program
 from plait.model.program import expected_weights
 from plait.text.bpe import tokenizer_from_gguf
 from plait.text.chat import ChatTemplate, chat_template_from_gguf
+from plait.text.hf import tokenizer_from_hf
 from plait.text.messages import fit_messages
 from plait.text.tokenizer import Tokenizer
 from plait.weights.gguf import GgufFile, read_gguf
+from plait.weights.hf_names import load_hf_weights
+from plait.weights.json_text import read_json_file
 from plait.weights.names import load_gguf_weights, rope_factors
+from plait.weights.safetensors import read_checkpoint
 from plait.weights.table import WeightTable
 
 Files = Mapping[str, bytes]
@@ -189,16 +194,73 @@ def _read_template(folder: Path) -> None:
     _render(ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"}, lambda: NOW))
 
 
-def _raw(make: Callable[[Random], Files]) -> Callable[[Random], Files]:
-    """The same files with their bytes changed, without regard to what they are."""
+def _json(tree: Tree) -> bytes:
+    return json.dumps(tree).encode("utf-8", "surrogatepass")
 
-    def made(random: Random) -> Files:
-        files = dict(make(random))
-        name = random.choice(list(files))
-        files[name] = changed(random, Marked(bytearray(files[name])))
-        return files
 
-    return made
+def _make_config(random: Random) -> Files:
+    return {"config.json": changed_json(random, hf_inputs.config(random))}
+
+
+def _read_config(folder: Path) -> None:
+    expected_weights(build_program(config_from_hf(read_json_file(folder / "config.json"))))
+
+
+def _make_checkpoint(random: Random) -> Files:
+    names = list(hf_inputs.shapes())
+    num_files = random.choice((1, 1, 2, 3))
+    files: dict[str, bytes] = {"config.json": _json(hf_inputs.checkpoint_config())}
+    where: dict[str, Tree] = {}
+    for number in range(num_files):
+        name = "model.safetensors" if num_files == 1 else f"model-{number + 1:05}-of-{num_files:05}.safetensors"
+        table, contents = hf_inputs.header(random, names[number::num_files])
+        where |= dict.fromkeys(names[number::num_files], name)
+        files[name] = bytes(hf_inputs.framed(_json(table), contents).contents)
+        if random.random() < 0.5:
+            files[name] = _changed_safetensors(random, table, contents)
+    if num_files > 1:
+        index: Tree = {"metadata": {"total_size": 1}, "weight_map": where}
+        changes = random.random() < 0.4
+        files["model.safetensors.index.json"] = changed_json(random, index) if changes else _json(index)
+    if random.random() < 0.1:
+        files["config.json"] = changed_json(random, hf_inputs.checkpoint_config())
+    if random.random() < 0.05:
+        del files[random.choice(list(files))]
+    return files
+
+
+def _changed_safetensors(random: Random, table: dict[str, Tree], contents: bytes) -> bytes:
+    if random.randrange(2):
+        return bytes(hf_inputs.framed(changed_json(random, table), contents).contents)
+    return changed(random, hf_inputs.framed(_json(table), contents))
+
+
+def _read_checkpoint(folder: Path) -> None:
+    checkpoint = read_checkpoint(folder)
+    for tensor in checkpoint.tensors.values():
+        tensor.format.dequantize(tensor.raw())
+    config = config_from_hf(checkpoint.config)
+    program = build_program(config)
+    table = load_hf_weights(checkpoint.tensors, expected_weights(program), config, folder, "0" * 64)
+    _read_weights(table)
+    _pack(program, table)
+
+
+def _make_tokenizer(random: Random) -> Files:
+    document, settings = hf_inputs.tokenizer(random)
+    files = {"tokenizer.json": _json(document), "tokenizer_config.json": _json(settings)}
+    if random.random() < 0.75:
+        files["tokenizer.json"] = changed_json(random, document)
+    else:
+        files["tokenizer_config.json"] = changed_json(random, settings)
+    if random.random() < 0.1:
+        generation: Tree = {"eos_token_id": [1, 2], "bos_token_id": 0}
+        files["generation_config.json"] = changed_json(random, generation)
+    return files
+
+
+def _read_tokenizer(folder: Path) -> None:
+    _encode(tokenizer_from_hf(folder))
 
 
 READERS: Final[Mapping[str, Reader]] = {
@@ -206,4 +268,7 @@ READERS: Final[Mapping[str, Reader]] = {
     "gguf-metadata": Reader(_make_metadata, lambda folder: _read_model(read_gguf(folder / "model.gguf"), native=True)),
     "gguf-text": Reader(_make_gguf_text, _read_gguf_text),
     "template": Reader(_make_template, _read_template),
+    "config": Reader(_make_config, _read_config),
+    "safetensors": Reader(_make_checkpoint, _read_checkpoint),
+    "tokenizer": Reader(_make_tokenizer, _read_tokenizer),
 }

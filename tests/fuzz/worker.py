@@ -43,11 +43,11 @@ def input_of(reader: str, seed: int, number: int) -> Mapping[str, bytes]:
 
 
 def put(files: Mapping[str, bytes], folder: Path) -> int:
-    """Write them, and return their size."""
+    """Write them, and nothing else, into the folder; return their size."""
+    for old in folder.iterdir():
+        old.unlink()
     for name, contents in files.items():
-        path = folder / name
-        path.unlink(missing_ok=True)
-        path.write_bytes(contents)
+        (folder / name).write_bytes(contents)
     return sum(map(len, files.values()))
 
 

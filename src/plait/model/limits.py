@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-MAX_LAYERS = 10_000
+MAX_LAYERS = 1000
 MAX_WIDTH = 1 << 20
 MAX_VOCAB = 1 << 24
 MAX_POSITIONS = 1 << 24

@@ -7,6 +7,7 @@ larger than its limit, and what is not a JSON object of sound text is a `ModelEr
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,10 +27,14 @@ Json = Mapping[str, object]
 
 
 def read_bytes(path: Path, limit: int) -> bytes | None:
-    """The file's bytes, None where there is no such file."""
+    """The file's bytes, None where there is no such file. A pipe is refused: opening one may wait for ever."""
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"{path} is not a regular file; get the model again")
         with path.open("rb") as file:
-            raw = file.read(limit + 1)
+            # Memory for as many bytes as are asked for is taken before any is read.
+            raw = file.read(min(limit, status.st_size) + 1)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -36,7 +36,8 @@ def read_small_file(path: Path, limit: int = MAX_TEXT_BYTES) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise ModelError(f"{path}: not a regular file; fetch the model again")
         with path.open("rb") as file:
-            raw = file.read(limit + 1)
+            # Memory for as many bytes as are asked for is taken before any is read.
+            raw = file.read(min(limit, status.st_size) + 1)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror or error}); fetch the model again") from error
     if len(raw) > limit:
