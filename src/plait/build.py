@@ -55,8 +55,8 @@ from plait.model.config import ModelConfig, config_from_gguf
 from plait.model.families import build_program
 from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
-from plait.text.bpe import tokenizer_from_gguf
 from plait.text.chat import ChatTemplate, chat_template_from_gguf
+from plait.text.gguf import tokenizer_from_gguf
 from plait.text.stream import text_stream_factory
 from plait.text.tokenizer import Tokenizer
 from plait.weights.download import Progress

@@ -79,14 +79,8 @@ FALLBACK = "default"
 """Used for files from before April 2024, which do not name their pre-tokenizer; the same choice as llama.cpp's."""
 
 
-def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
-    """Build the tokenizer that a GGUF file describes, or say in one line why it cannot be built."""
-    model = metadata.get("tokenizer.ggml.model")
-    if model != "gpt2":
-        shown = "missing" if model is None else repr(model)[:60]
-        raise ModelError(
-            f"tokenizer.ggml.model is {shown}; supported: 'gpt2' (byte-level BPE); use a model with such a tokenizer"
-        )
+def bpe_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
+    """Build the tokenizer of a file whose `tokenizer.ggml.model` is `gpt2`."""
     pre, warnings = _pre_tokenizer(metadata)
     vocabulary = read_vocabulary(metadata, add_bos=pre.add_bos)
     backend = _backend(vocabulary, string_list(metadata, "tokenizer.ggml.merges"), pre)

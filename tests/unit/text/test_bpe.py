@@ -11,7 +11,8 @@ from tests.unit.text.vocabularies import ids_of, metadata, small_tokenizer, spel
 
 from plait.core.errors import ModelError
 from plait.text.alphabet import ALPHABET
-from plait.text.bpe import FALLBACK, PRE_TOKENIZERS, tokenizer_from_gguf
+from plait.text.bpe import FALLBACK, PRE_TOKENIZERS
+from plait.text.gguf import tokenizer_from_gguf
 from plait.text.tokenizer import Tokenizer
 
 BYTES_ONLY = {
