@@ -79,13 +79,13 @@ def spm_backend(vocabulary: Vocabulary, scores: Sequence[float]) -> Backend:
 
 def _merges(ids: Mapping[str, int], scores: Sequence[float]) -> list[tuple[str, str]]:
     """Every way to put a token together from two others; those of the token with the highest score come first."""
-    ways: list[tuple[str, str]] = []
-    for text in sorted(ids, key=lambda text: (-scores[ids[text]], ids[text])):
-        for cut in range(1, len(text)):
-            left, right = text[:cut], text[cut:]
-            if left in ids and right in ids:
-                ways.append((left, right))
-    return ways
+    best_first = sorted(ids, key=lambda text: (-scores[ids[text]], ids[text]))
+    return [
+        (text[:cut], text[cut:])
+        for text in best_first
+        for cut in range(1, len(text))
+        if text[:cut] in ids and text[cut:] in ids
+    ]
 
 
 def _spell(texts: Sequence[str]) -> list[bytes]:
