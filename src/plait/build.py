@@ -55,9 +55,10 @@ from plait.model.config import ModelConfig, config_from_gguf
 from plait.model.families import build_program
 from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
-from plait.text.chat import ChatTemplate, chat_template_from_gguf
+from plait.text.chat import ChatTemplate
 from plait.text.gguf import tokenizer_from_gguf
 from plait.text.stream import text_stream_factory
+from plait.text.templates import chat_template_from_file, chat_template_from_gguf
 from plait.text.tokenizer import Tokenizer
 from plait.weights.download import Progress
 from plait.weights.gguf import read_gguf
@@ -155,7 +156,10 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
         config = config_from_gguf(file.metadata, file.tensors.keys(), factors)
         program = build_program(config)
         tokenizer = tokenizer_from_gguf(file.metadata)
-        template = chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
+        if options.chat_template is None:
+            template = chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
+        else:
+            template = chat_template_from_file(options.chat_template, tokenizer.named_tokens, now)
     except ModelError as error:
         raise ModelError(f"{found.path}: {error}") from error
     weights = load_gguf_weights(file, expected_weights(program), found.sha256, rope_factors_used=factors is not None)
