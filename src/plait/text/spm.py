@@ -22,7 +22,8 @@ from plait.text.vocabulary import Vocabulary, flag, number_list, read_vocabulary
 SPACE = "▁"
 """Stands for a space inside tokens."""
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_UNREACHABLE = "\0"
+# More than one character that nothing merges to: no text reaches it.
+_UNREACHABLE = "\0unknown"
 _DEFAULT_IDS = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
 """What files that do not name these tokens mean."""
 
@@ -31,7 +32,15 @@ def spm_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     """Build the tokenizer of a file whose `tokenizer.ggml.model` is `llama`."""
     prefixed = flag(metadata, "tokenizer.ggml.add_space_prefix", True)
     vocabulary = read_spm_vocabulary(metadata, prefixed)
-    backend = spm_backend(vocabulary, number_list(metadata, "tokenizer.ggml.scores"))
+    scores = number_list(metadata, "tokenizer.ggml.scores")
+    if len(scores) != len(vocabulary.texts):
+        raise ModelError(
+            f"tokenizer.ggml.scores has {len(scores)} entries for {len(vocabulary.texts)} tokens; "
+            "the file is corrupt, get it again"
+        )
+    elsewhere = {*vocabulary.control, *vocabulary.user_defined, *vocabulary.unused}
+    ids = {text: token for token, text in enumerate(vocabulary.texts) if text and text not in elsewhere}
+    backend = spm_backend(ids, scores, vocabulary.control.get(vocabulary.named.get("unk_token", "")))
     # Every text between control tokens gets a space in front, as in the program that these files were made for.
     before = [normalizers.Prepend(SPACE)] if prefixed else []
     backend.normalizer = normalizers.Sequence([*before, normalizers.Replace(" ", SPACE)])
@@ -48,19 +57,14 @@ def read_spm_vocabulary(metadata: Mapping[str, object], prefixed: bool) -> Vocab
     return replace(vocabulary, first_pieces=tuple([piece.removeprefix(b" ") for piece in vocabulary.pieces]))
 
 
-def spm_backend(vocabulary: Vocabulary, scores: Sequence[float]) -> Backend:
-    """What merges text in which spaces are spelled `▁`, by the scores of the tokens."""
-    if len(scores) != len(vocabulary.texts):
-        raise ModelError(
-            f"tokenizer.ggml.scores has {len(scores)} entries for {len(vocabulary.texts)} tokens; "
-            "the file is corrupt, get it again"
-        )
-    elsewhere = {*vocabulary.control, *vocabulary.user_defined, *vocabulary.unused}
-    ids = {text: token for token, text in enumerate(vocabulary.texts) if text and text not in elsewhere}
+def spm_backend(ids: Mapping[str, int], scores: Sequence[float], unknown: int | None) -> Backend:
+    """What merges text in which spaces are spelled `▁`.
+
+    `ids` are the tokens that text is made of, those for single bytes included; `scores` are by id. `unknown` is for
+    characters without a token where there are none for bytes.
+    """
     mergeable = {text: token for text, token in ids.items() if not _BYTE.fullmatch(text)}
-    unknown = vocabulary.control.get(vocabulary.named.get("unk_token", ""))
-    if unknown is not None:
-        ids[_UNREACHABLE] = unknown
+    names = {**ids, **({} if unknown is None else {_UNREACHABLE: unknown})}
 
     def refused(trouble: str) -> ModelError:
         return ModelError(f"the tokenizer cannot be built: {trouble}; get the file again")
@@ -68,7 +72,7 @@ def spm_backend(vocabulary: Vocabulary, scores: Sequence[float]) -> Backend:
     with library_errors(refused):
         return Backend(
             models.BPE(
-                ids,
+                names,
                 _merges(mergeable, scores),
                 unk_token=None if unknown is None else _UNREACHABLE,
                 fuse_unk=True,
