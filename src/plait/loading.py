@@ -20,9 +20,10 @@ from plait.model.families import build_program
 from plait.model.keeping import keep_all_tokens
 from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
-from plait.text.bpe import tokenizer_from_gguf
-from plait.text.chat import ChatTemplate, chat_template_from_gguf
+from plait.text.chat import ChatTemplate
+from plait.text.gguf import tokenizer_from_gguf
 from plait.text.hf import tokenizer_from_hf
+from plait.text.templates import chat_template_from_gguf, chat_template_from_hf
 from plait.text.tokenizer import Tokenizer
 from plait.weights.checksum import model_sha256
 from plait.weights.download import Progress
@@ -91,7 +92,7 @@ def _load_checkpoint(
         _refuse_own_code(checkpoint.config)
         config = config_from_hf(checkpoint.config)
     tokenizer = tokenizer_from_hf(directory)
-    template = None
+    template = chat_template_from_hf(directory, tokenizer.named_tokens, now)
     with _named(directory):
         config = _with_padding(config, tokenizer.vocab_size)
         if max_positions is not None:

@@ -25,10 +25,11 @@ from plait.exec.native.lowering import lower
 from plait.model.config import config_from_gguf, config_from_hf
 from plait.model.families import build_program
 from plait.model.program import expected_weights
-from plait.text.bpe import tokenizer_from_gguf
-from plait.text.chat import ChatTemplate, chat_template_from_gguf
+from plait.text.chat import ChatTemplate
+from plait.text.gguf import tokenizer_from_gguf
 from plait.text.hf import tokenizer_from_hf
 from plait.text.messages import fit_messages
+from plait.text.templates import chat_template_from_gguf, chat_template_from_hf
 from plait.text.tokenizer import Tokenizer
 from plait.weights.gguf import GgufFile, read_gguf
 from plait.weights.hf_names import load_hf_weights
@@ -260,7 +261,9 @@ def _make_tokenizer(random: Random) -> Files:
 
 
 def _read_tokenizer(folder: Path) -> None:
-    _encode(tokenizer_from_hf(folder))
+    tokenizer = tokenizer_from_hf(folder)
+    _encode(tokenizer)
+    _render(chat_template_from_hf(folder, tokenizer.named_tokens, lambda: NOW))
 
 
 READERS: Final[Mapping[str, Reader]] = {

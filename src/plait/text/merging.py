@@ -29,9 +29,7 @@ def build_backend(described: bytes, source: str) -> Backend:
 
 def merge(backend: Backend, texts: Sequence[str]) -> list[list[int]]:
     """The ids of every text, without what a model wants around it."""
-    for text in texts:
-        if lone := lone_surrogate(text):
-            raise RequestError(f"the text contains the lone surrogate {lone}, which is no character; remove it")
+    refuse_lone_surrogates(texts)
     if not texts:
         return []
 
@@ -41,6 +39,12 @@ def merge(backend: Backend, texts: Sequence[str]) -> list[list[int]]:
     # The batch call releases the interpreter lock, the call for a single text does not; "fast" leaves out offsets.
     with library_errors(refused):
         return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def refuse_lone_surrogates(texts: Sequence[str]) -> None:
+    for text in texts:
+        if lone := lone_surrogate(text):
+            raise RequestError(f"the text contains the lone surrogate {lone}, which is no character; remove it")
 
 
 @contextmanager
@@ -56,5 +60,7 @@ def library_errors(refused: Callable[[str], PlaitError]) -> Iterator[None]:
 
 
 def _is_from_library(trouble: BaseException) -> bool:
-    """It raises `Exception` itself and no subclass; a panic in its Rust code is not even an `Exception`."""
-    return type(trouble) is Exception or type(trouble).__name__ == "PanicException"
+    """It raises `Exception` or `ValueError` itself and no subclass; a panic in its Rust code is not even an `Exception`,
+    and unwinds to here leaving nothing behind but what it was about to build.
+    """
+    return type(trouble) in (Exception, ValueError) or type(trouble).__name__ == "PanicException"
