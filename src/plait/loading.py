@@ -84,7 +84,7 @@ def _load_checkpoint(found: ModelFile, cache_dir: Path, now: Callable[[], dateti
     tokenizer = tokenizer_from_hf(directory)
     template = None
     with _named(directory):
-        config = _with_padding(config, tokenizer.vocab_size)
+        config = _with_padding(config, tokenizer)
         program = build_program(config)
     weights = load_hf_weights(checkpoint.tensors, expected_weights(program), config, directory, found.sha256)
     files = model_files(directory, checkpoint.files)
@@ -111,9 +111,15 @@ def _refuse_own_code(config: dict[str, object]) -> None:
         )
 
 
-def _with_padding(config: ModelConfig, num_tokens: int) -> ModelConfig:
-    """config.json counts the rows of the token tables. Those behind the last token are padding."""
+def _with_padding(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
+    """config.json counts the rows of the token tables. Those behind the last token that stands for something are
+    padding.
+    """
     rows = config.table_rows
+    pieces = tokenizer.pieces(skip_special=False)
+    num_tokens = len(pieces)
+    while num_tokens > 1 and not pieces[num_tokens - 1]:
+        num_tokens -= 1
     if num_tokens > rows:
         raise ModelError(
             f"the tokenizer has {num_tokens:,} tokens but the embedding table {rows:,} rows (vocab_size in "
