@@ -17,6 +17,7 @@ from plait.config.engine_options import EngineOptions
 from plait.core.errors import ModelError
 from plait.model.config import HF_MODEL_TYPES, ModelConfig, config_from_gguf, config_from_hf
 from plait.model.families import build_program
+from plait.model.keeping import keep_all_tokens
 from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
 from plait.text.bpe import tokenizer_from_gguf
@@ -54,41 +55,39 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
     """Find, map and understand a model. `now` is what a chat template may ask for."""
     found = resolve_model(options.model, options.cache_dir, progress, revision=options.revision, stores=stores_here())
     is_checkpoint = found.path.is_dir() or found.path.suffix == ENDING
-    model = (_load_checkpoint if is_checkpoint else _load_gguf)(found, options.cache_dir, now)
+    model = (_load_checkpoint if is_checkpoint else _load_gguf)(found, options, now)
     if options.quantize == "none":
         return model
     config, program, weights = quantized(options.quantize, model.config, model.program, model.weights)
     return replace(model, config=config, program=program, weights=weights)
 
 
-def _load_gguf(found: ModelFile, cache_dir: Path, now: Callable[[], datetime]) -> LoadedModel:
+def _load_gguf(found: ModelFile, options: EngineOptions, now: Callable[[], datetime]) -> LoadedModel:
     model = read_gguf_model(found.path)
     file = model.file
     factors = rope_factors(file)
     with _named(found.path):
-        config = config_from_gguf(file.metadata, file.tensors.keys(), factors)
-        program = build_program(config)
+        config, program = _program(config_from_gguf(file.metadata, file.tensors.keys(), factors), options)
         tokenizer = tokenizer_from_gguf(file.metadata)
         template = chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
     weights = load_gguf_weights(file, expected_weights(program), found.sha256, rope_factors_used=factors is not None)
-    weights = weights.named_by(lambda: model_sha256(model.paths, cache_dir))
+    weights = weights.named_by(lambda: model_sha256(model.paths, options.cache_dir))
     return LoadedModel(found.name, config, program, weights, tokenizer, template, found.notes)
 
 
-def _load_checkpoint(found: ModelFile, cache_dir: Path, now: Callable[[], datetime]) -> LoadedModel:
+def _load_checkpoint(found: ModelFile, options: EngineOptions, now: Callable[[], datetime]) -> LoadedModel:
     checkpoint = read_checkpoint(found.path)
     directory = checkpoint.directory
     with _named(directory):
         _refuse_own_code(checkpoint.config)
-        config = config_from_hf(checkpoint.config)
+        rows = config_from_hf(checkpoint.config).table_rows
     tokenizer = tokenizer_from_hf(directory)
     template = None
     with _named(directory):
-        config = _with_padding(config, tokenizer)
-        program = build_program(config)
+        config, program = _program(config_from_hf(checkpoint.config, _num_tokens(tokenizer, rows)), options)
     weights = load_hf_weights(checkpoint.tensors, expected_weights(program), config, directory, found.sha256)
     files = model_files(directory, checkpoint.files)
-    weights = weights.named_by(lambda: model_sha256(files, cache_dir))
+    weights = weights.named_by(lambda: model_sha256(files, options.cache_dir))
     return LoadedModel(found.name, config, program, weights, tokenizer, template, found.notes)
 
 
@@ -111,11 +110,8 @@ def _refuse_own_code(config: dict[str, object]) -> None:
         )
 
 
-def _with_padding(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
-    """config.json counts the rows of the token tables. Those behind the last token that stands for something are
-    padding.
-    """
-    rows = config.table_rows
+def _num_tokens(tokenizer: Tokenizer, rows: int) -> int:
+    """Up to the last token that stands for something; the rows of the token tables behind it are padding."""
     pieces = tokenizer.pieces(skip_special=False)
     num_tokens = len(pieces)
     while num_tokens > 1 and not pieces[num_tokens - 1]:
@@ -125,7 +121,13 @@ def _with_padding(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
             f"the tokenizer has {num_tokens:,} tokens but the embedding table {rows:,} rows (vocab_size in "
             "config.json); take the tokenizer that belongs to these weights"
         )
-    return replace(config, vocab_size=num_tokens, padding_rows=rows - num_tokens)
+    return num_tokens
+
+
+def _program(config: ModelConfig, options: EngineOptions) -> tuple[ModelConfig, Program]:
+    if options.max_model_len is not None:
+        config = config.within(options.max_model_len)
+    return config, keep_all_tokens(build_program(config))
 
 
 def quantized(
@@ -135,7 +137,7 @@ def quantized(
     matrix of its own, because tokens are looked up in the file's numbers.
     """
     own = replace(config, tied_embeddings=False)
-    untied = build_program(own)
+    untied = keep_all_tokens(build_program(own))
     # Products stand in the same order in both programs.
     sources = [op.weight for op in program.ops if isinstance(op, Linear)]
     names = [op.weight for op in untied.ops if isinstance(op, Linear)]

@@ -38,9 +38,43 @@ _PLAIN: Final = NameMap(
         "mlp.up_proj.bias": ("up_bias",),
         "mlp.down_proj.bias": ("down_bias",),
     },
-    {"model.embed_tokens.weight": "embed", "model.norm.weight": "final_norm", _HEAD: "head"},
+    {
+        "model.embed_tokens.weight": "embed",
+        "model.norm.weight": "final_norm",
+        "model.norm.bias": "final_norm_bias",
+        _HEAD: "head",
+    },
 )
-HF_NAMES: Final[Mapping[str, NameMap]] = {"llama": _PLAIN}
+_HEAD_NORMS: Final = {"self_attn.q_norm.weight": ("q_norm",), "self_attn.k_norm.weight": ("k_norm",)}
+_POST_NORMS: Final = {
+    "post_attention_layernorm.weight": ("attn_post_norm",),
+    "post_feedforward_layernorm.weight": ("ffn_post_norm",),
+}
+_NORMS_ON_BOTH_SIDES: Final = {**_POST_NORMS, "pre_feedforward_layernorm.weight": ("ffn_norm",)}
+_FUSED: Final = {"self_attn.qkv_proj.weight": ("q", "k", "v"), "mlp.gate_up_proj.weight": ("gate", "up")}
+_STARCODER2: Final = {
+    "input_layernorm.bias": ("attn_norm_bias",),
+    "post_attention_layernorm.bias": ("ffn_norm_bias",),
+    "mlp.c_fc.weight": ("up",),
+    "mlp.c_fc.bias": ("up_bias",),
+    "mlp.c_proj.weight": ("down",),
+    "mlp.c_proj.bias": ("down_bias",),
+}
+HF_NAMES: Final[Mapping[str, NameMap]] = {
+    "llama": _PLAIN,
+    "mistral": _PLAIN,
+    "qwen2": _PLAIN,
+    "qwen3": _PLAIN | _HEAD_NORMS,
+    "phi3": _PLAIN | _FUSED,
+    "gemma": _PLAIN,
+    "gemma2": _PLAIN | _NORMS_ON_BOTH_SIDES,
+    "gemma3": _PLAIN | {**_NORMS_ON_BOTH_SIDES, **_HEAD_NORMS},
+    "olmo2": _PLAIN | {**_POST_NORMS, **_HEAD_NORMS},
+    "olmo3": _PLAIN | {**_POST_NORMS, **_HEAD_NORMS},
+    "granite": _PLAIN,
+    "smollm3": _PLAIN,
+    "starcoder2": _PLAIN | _STARCODER2,
+}
 """By family."""
 _LAYER_NAME: Final = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,5})\.(.+)")
 _ROPE_BUFFER: Final = re.compile(r".+\.rotary_emb\.inv_freq")

@@ -39,14 +39,38 @@ _PLAIN: Final = NameMap(
         "ffn_up.bias": ("up_bias",),
         "ffn_down.bias": ("down_bias",),
     },
-    {"token_embd.weight": "embed", "output_norm.weight": "final_norm", "output.weight": "head"},
+    {
+        "token_embd.weight": "embed",
+        "output_norm.weight": "final_norm",
+        "output_norm.bias": "final_norm_bias",
+        "output.weight": "head",
+    },
 )
-GGUF_NAMES: Final[Mapping[str, NameMap]] = {"llama": _PLAIN}
+_HEAD_NORMS: Final = {"attn_q_norm.weight": ("q_norm",), "attn_k_norm.weight": ("k_norm",)}
+_POST_NORMS: Final = {
+    "post_attention_norm.weight": ("attn_post_norm",),
+    "post_ffw_norm.weight": ("ffn_post_norm",),
+}
+_FUSED: Final = {"attn_qkv.weight": ("q", "k", "v"), "ffn_up.weight": ("gate", "up")}
+_NORM_BIASES: Final = {"attn_norm.bias": ("attn_norm_bias",), "ffn_norm.bias": ("ffn_norm_bias",)}
+GGUF_NAMES: Final[Mapping[str, NameMap]] = {
+    "llama": _PLAIN,
+    "qwen2": _PLAIN,
+    "qwen3": _PLAIN | _HEAD_NORMS,
+    "phi3": _PLAIN | _FUSED,
+    "gemma": _PLAIN,
+    "gemma2": _PLAIN | _POST_NORMS,
+    "gemma3": _PLAIN | {**_POST_NORMS, **_HEAD_NORMS},
+    "olmo2": _PLAIN | {**_POST_NORMS, **_HEAD_NORMS},
+    "granite": _PLAIN,
+    "smollm3": _PLAIN,
+    "starcoder2": _PLAIN | _NORM_BIASES,
+}
 """By architecture."""
-INTERLEAVED: Final = frozenset({"llama"})
+INTERLEAVED: Final = frozenset({"llama", "granite", "smollm3"})
 """Architectures whose converters put the rows of q and k so that neighbours are rotated together."""
 
-_ROPE_FACTORS: Final = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
+_ROPE_FACTORS: Final[tuple[str, ...]] = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 _LAYER_NAME: Final = re.compile(r"blk\.(0|[1-9][0-9]{0,5})\.(.+)")
 _QUERY_ROWS: Final = re.compile(r"layers\.\d+\.q(_bias)?")
 _KEY_ROWS: Final = re.compile(r"layers\.\d+\.k(_bias)?")

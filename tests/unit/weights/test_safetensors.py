@@ -219,13 +219,13 @@ def test_a_damaged_checkpoint_is_one_line(sharded: Path, damage: Callable[[Path]
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "'gptq'"),
-        ({"quantization_config": {"quant_method": "awq"}}, "'awq'"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "'fp8'"),
-        ({"quantization_config": {"load_in_4bit": True}}, "'bitsandbytes'"),
-        ({"compression_config": {"format": "pack-quantized"}}, "'pack-quantized'"),
-        ({"quantization": {"group_size": 64, "bits": 4}}, "MLX"),
-        ({"quantization_config": [1]}, "an unnamed method (quantization_config in config.json)"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "quantization_config says quant_method 'gptq'"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config says quant_method 'awq'"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config says quant_method 'fp8'"),
+        ({"quantization_config": {"load_in_4bit": True}}, "quantization_config says quant_method 'bitsandbytes'"),
+        ({"compression_config": {"format": "pack-quantized"}}, "compression_config says quant_method 'pack-quantized'"),
+        ({"quantization": {"group_size": 64, "bits": 4}}, "quantization says quant_method 'mlx'"),
+        ({"quantization_config": [1]}, "quantization_config says a method without a name"),
     ],
 )
 def test_weights_that_others_quantised_are_refused_by_name(
@@ -233,8 +233,8 @@ def test_weights_that_others_quantised_are_refused_by_name(
 ) -> None:
     directory = write_tiny_checkpoint(tmp_path / "model", config=config)
     assert refusal(directory) == (
-        f"{directory}: weights quantised by {expected} are not supported; take the model that it was made from, with "
-        "--quantize int8 or int4 if memory is short, or a GGUF file"
+        f"{directory / 'config.json'}: {expected}; checkpoints that were quantised by another program are not supported; "
+        "use the original in F32, F16 or BF16 (with --quantize), or a GGUF file"
     )
 
 
