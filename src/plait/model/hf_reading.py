@@ -118,8 +118,8 @@ def refuse_quantization(facts: Facts) -> None:
         if not value:
             continue
         raise facts.error(
-            f"{key} says {_quantization_method(key, value)[:60]}; checkpoints that were quantised by another program are "
-            "not supported; use the original in F32, F16 or BF16 (with --quantize), or a GGUF file"
+            f"{key} says {_quantization_method(key, value)[:60]}; checkpoints that were quantised by another program "
+            "are not supported; use the original in F32, F16 or BF16 (with --quantize), or a GGUF file"
         )
 
 
