@@ -49,7 +49,7 @@ def model_sha256(paths: Sequence[Path], cache_dir: Path, noted_bytes: int = NOTE
 
 
 def noted_sha256(path: Path, cache_dir: Path, noted_bytes: int = NOTED_BYTES) -> str:
-    """As `file_sha256`; of a file of `noted_bytes` or more as noted in `cache_dir`, if the note is of exactly this file."""
+    """As `file_sha256`; of `noted_bytes` or more as noted in `cache_dir`, if the note is of this very file."""
     if not path.is_file() or path.stat().st_size < noted_bytes:
         return file_sha256(path)
     note = cache_dir / NOTES / (hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32] + ".json")
