@@ -112,7 +112,9 @@ def shard_of_tensors(index: Path) -> dict[str, str]:
 
 def is_plain_name(name: str) -> bool:
     """A file's name and nothing else: no folder, no way up, nothing that a message could not show."""
-    return name.isprintable() and len(name) <= 255 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
+    return (
+        name.isprintable() and 0 < len(name) <= 255 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
+    )
 
 
 def model_files(directory: Path, weights: Collection[Path]) -> tuple[Path, ...]:
