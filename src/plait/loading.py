@@ -20,9 +20,10 @@ from plait.model.families import build_program
 from plait.model.keeping import keep_all_tokens
 from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
-from plait.text.bpe import tokenizer_from_gguf
-from plait.text.chat import ChatTemplate, chat_template_from_gguf
+from plait.text.chat import ChatTemplate
+from plait.text.gguf import tokenizer_from_gguf
 from plait.text.hf import tokenizer_from_hf
+from plait.text.templates import chat_template_from_file, chat_template_from_gguf, chat_template_from_hf
 from plait.text.tokenizer import Tokenizer
 from plait.weights.checksum import model_sha256
 from plait.weights.download import Progress
@@ -69,7 +70,8 @@ def _load_gguf(found: ModelFile, options: EngineOptions, now: Callable[[], datet
     with _named(found.path):
         config, program = _program(config_from_gguf(file.metadata, file.tensors.keys(), factors), options)
         tokenizer = tokenizer_from_gguf(file.metadata)
-        template = chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
+        given = _given_template(options, tokenizer, now)
+        template = given or chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
     weights = load_gguf_weights(file, expected_weights(program), found.sha256, rope_factors_used=factors is not None)
     weights = weights.named_by(lambda: model_sha256(model.paths, options.cache_dir))
     return LoadedModel(found.name, config, program, weights, tokenizer, template, found.notes)
@@ -82,13 +84,20 @@ def _load_checkpoint(found: ModelFile, options: EngineOptions, now: Callable[[],
         _refuse_own_code(checkpoint.config)
         rows = config_from_hf(checkpoint.config).table_rows
     tokenizer = tokenizer_from_hf(directory)
-    template = None
+    given = _given_template(options, tokenizer, now)
+    template = given or chat_template_from_hf(directory, tokenizer.named_tokens, now)
     with _named(directory):
         config, program = _program(config_from_hf(checkpoint.config, _num_tokens(tokenizer, rows)), options)
     weights = load_hf_weights(checkpoint.tensors, expected_weights(program), config, directory, found.sha256)
     files = model_files(directory, checkpoint.files)
     weights = weights.named_by(lambda: model_sha256(files, options.cache_dir))
     return LoadedModel(found.name, config, program, weights, tokenizer, template, found.notes)
+
+
+def _given_template(options: EngineOptions, tokenizer: Tokenizer, now: Callable[[], datetime]) -> ChatTemplate | None:
+    if options.chat_template is None:
+        return None
+    return chat_template_from_file(options.chat_template, tokenizer.named_tokens, now)
 
 
 @contextmanager

@@ -79,6 +79,9 @@ class EngineOptions:
         "numbers of the KV cache; auto: f16 on native, f32 on reference",
         choices=("auto", "f32", "f16", "bf16", "int8"),
     )
+    chat_template: Path | None = option(
+        None, parse_path, "a Jinja file with the chat template; default: the model's own", metavar="FILE"
+    )
     cache_dir: Path = option(DEFAULT_CACHE_DIR, parse_path, "where fetched models are kept", metavar="DIR")
     kv_cache_memory: int | None = option(
         None, parse_bytes, "memory for the KV cache, e.g. 1GiB; default: a quarter of what is free", metavar="SIZE"

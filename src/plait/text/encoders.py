@@ -6,8 +6,9 @@ with `parse_special=False` no control token is ever produced, except the one for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from tokenizers import Tokenizer as Backend
@@ -44,21 +45,34 @@ class LiteralEncoder:
 
     def encode(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         literals = self._every if parse_special else self._user_defined
-        cuts = [literals.split(text) for text in texts]
-        merged = iter(merge(self._backend, [piece for cut in cuts for piece in cut[::2] if piece]))
-        batch: list[list[int]] = []
-        for cut in cuts:
-            ids: list[int] = []
-            for place, piece in enumerate(cut):
-                if place % 2:
-                    ids.append(literals.ids[piece])
-                elif piece:
-                    ids += next(merged)
-            batch.append(ids)
-        return batch
+        return encode_between(literals, texts, partial(merge, self._backend))
 
     def encode_cut(self, cut: Sequence[str]) -> list[int]:
-        return _interleaved(self.encode(cut[::2], parse_special=False), cut, self._control)
+        return interleaved(self.encode(cut[::2], parse_special=False), cut, self._control)
+
+
+def encode_between(
+    literals: Literals, texts: Sequence[str], encode: Callable[[list[str]], list[list[int]]]
+) -> list[list[int]]:
+    """The ids of texts in which `literals` are tokens; `encode` is called once, for all that is between them."""
+    return encode_cuts(literals.ids, [literals.split(text) for text in texts], encode)
+
+
+def encode_cuts(
+    ids: Mapping[str, int], cuts: Sequence[Sequence[str]], encode: Callable[[list[str]], list[list[int]]]
+) -> list[list[int]]:
+    """The same for texts that are cut already: plain text at even places, spellings of tokens at odd ones."""
+    encoded = iter(encode([piece for cut in cuts for piece in cut[::2] if piece]))
+    batch: list[list[int]] = []
+    for cut in cuts:
+        found: list[int] = []
+        for place, piece in enumerate(cut):
+            if place % 2:
+                found.append(ids[piece])
+            elif piece:
+                found += next(encoded)
+        batch.append(found)
+    return batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +115,11 @@ class AddedTokenEncoder:
             if texts[place] in self.eats_after:
                 texts[place + 1] = texts[place + 1].lstrip(_SPACES)
         plain = [*self.plain.encode(texts[:1]), *self.following.encode(texts[2::2])]
-        return _interleaved(plain, texts, self.control)
+        return interleaved(plain, texts, self.control)
 
 
-def _interleaved(plain: Sequence[list[int]], cut: Sequence[str], control: Mapping[str, int]) -> list[int]:
+def interleaved(plain: Sequence[list[int]], cut: Sequence[str], control: Mapping[str, int]) -> list[int]:
+    """The ids of the plain pieces of a cut text with the control tokens between them."""
     ids = list(plain[0])
     for spelling, following in zip(cut[1::2], plain[1:], strict=True):
         ids += [control[spelling], *following]

@@ -19,11 +19,12 @@ from plait.core.errors import ModelError
 from plait.text.encoders import AddedBackend, AddedTokenEncoder
 from plait.text.hf_files import Json, read_tokenizer_json
 from plait.text.hf_frame import read_frame
-from plait.text.hf_spelling import Spelling, spell_tokens
+from plait.text.hf_sentencepiece import tokenizer_from_sentencepiece
 from plait.text.hf_tokens import MAX_TOKENS, AddedToken, HfFiles, HfTokens, collect_tokens, read_hf_files
+from plait.text.hf_vocabulary import hf_vocabulary
 from plait.text.merging import build_backend, library_errors
+from plait.text.sentencepiece_model import read_sentencepiece
 from plait.text.tokenizer import Tokenizer
-from plait.text.vocabulary import Vocabulary, end_ids
 
 MODELS = ("BPE", "Unigram", "WordLevel", "WordPiece")
 _MAX_PATTERN = 20_000
@@ -41,21 +42,27 @@ def tokenizer_from_hf(directory: Path) -> Tokenizer:
     """Build the tokenizer of a model directory, or say in one line why it cannot be built."""
     path = directory / "tokenizer.json"
     document = read_tokenizer_json(path)
-    if document is None:
-        raise _missing(directory)
     files = read_hf_files(directory)
+    if document is None:
+        return _without_json(directory, files)
     model = _model(document, path)
     ids = _vocabulary_ids(model, path)
     tokens = collect_tokens(ids, document.get("added_tokens"), files)
     _check_parts(document, path)
     encoder = _encoder(document, _guarded(model, ids, tokens), tokens, path)
-    return Tokenizer(_vocabulary(document, tokens, files, str(path)), encoder, tokens.warnings)
+    before, after = read_frame(document.get("post_processor"), files.tokenizer_config, tokens.named_ids, str(path))
+    vocabulary = hf_vocabulary(document.get("decoder"), tokens, before, after, str(path))
+    return Tokenizer(vocabulary, encoder, tokens.warnings)
 
 
-def _missing(directory: Path) -> ModelError:
+def _without_json(directory: Path, files: HfFiles) -> Tokenizer:
+    path = directory / "tokenizer.model"
+    model = read_sentencepiece(path)
+    if model is not None:
+        return tokenizer_from_sentencepiece(model, files, path)
     found = next((name for name in _OTHERS if (directory / name).exists()), None)
     has = f"has {found}, {_OTHERS[found]}, but" if found else "has"
-    return ModelError(
+    raise ModelError(
         f"{directory} {has} no tokenizer.json; have transformers write one there with "
         "AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY), or use a GGUF file of the model"
     )
@@ -218,43 +225,3 @@ def _for_library(token: AddedToken) -> LibraryToken:
         rstrip=token.rstrip,
         normalized=token.normalized,
     )
-
-
-def _vocabulary(document: Json, tokens: HfTokens, files: HfFiles, source: str) -> Vocabulary:
-    user_defined = {text: token.id for text, token in tokens.added.items() if text not in tokens.control}
-    spelling = spell_tokens(document.get("decoder"), tokens.texts, source)
-    whole = {**tokens.control, **(user_defined if _is_byte_level(document.get("decoder")) else {})}
-    _spell_whole(spelling, whole, [token for token, text in enumerate(tokens.texts) if not text])
-    before, after = read_frame(document.get("post_processor"), files.tokenizer_config, tokens.named_ids, source)
-    for token in (*before, *after):
-        if not 0 <= token < len(tokens.texts):
-            raise ModelError(f"{source}: post_processor adds the token {token}, which does not exist; get it again")
-    return Vocabulary(
-        texts=tuple(tokens.texts),
-        pieces=tuple(spelling.pieces),
-        control=tokens.control,
-        user_defined=user_defined,
-        unused={},
-        named=tokens.named,
-        bos_id=tokens.named_ids.get("bos_token"),
-        eos_ids=end_ids(tokens.end_ids, tokens.control),
-        before=before,
-        after=after,
-        warnings=tokens.warnings,
-        first_pieces=None if spelling.first is None else tuple(spelling.first),
-    )
-
-
-def _is_byte_level(decoder: object) -> bool:
-    return b'"ByteLevel"' in orjson.dumps(decoder)
-
-
-def _spell_whole(spelling: Spelling, whole: Mapping[str, int], nothing: Iterable[int]) -> None:
-    """Tokens that are recognised whole stand for their own text, ids without a token for nothing."""
-    for pieces in (spelling.pieces, spelling.first):
-        if pieces is None:
-            continue
-        for text, token in whole.items():
-            pieces[token] = text.encode()
-        for token in nothing:
-            pieces[token] = b""

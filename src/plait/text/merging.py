@@ -29,9 +29,7 @@ def build_backend(described: bytes, source: str) -> Backend:
 
 def merge(backend: Backend, texts: Sequence[str]) -> list[list[int]]:
     """The ids of every text, without what a model wants around it."""
-    for text in texts:
-        if lone := lone_surrogate(text):
-            raise RequestError(f"the text contains the lone surrogate {lone}, which is no character; remove it")
+    refuse_lone_surrogates(texts)
     if not texts:
         return []
 
@@ -41,6 +39,12 @@ def merge(backend: Backend, texts: Sequence[str]) -> list[list[int]]:
     # The batch call releases the interpreter lock, the call for a single text does not; "fast" leaves out offsets.
     with library_errors(refused):
         return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def refuse_lone_surrogates(texts: Sequence[str]) -> None:
+    for text in texts:
+        if lone := lone_surrogate(text):
+            raise RequestError(f"the text contains the lone surrogate {lone}, which is no character; remove it")
 
 
 @contextmanager

@@ -44,8 +44,11 @@ def encode_chat(
     """
     if template is None:
         raise RequestError(
-            "this model has no chat template; use /v1/completions", param="messages", code="no_chat_template"
+            "this model has no chat template; use /v1/completions, or start with --chat-template FILE",
+            param="messages",
+            code="no_chat_template",
         )
+    template = template.for_tools(tools)
     fitted = fit_messages(messages, template.reading)
     # Under the name that the field has in a body, because that is what the error is read for.
     named = {

@@ -6,7 +6,8 @@ Invariant: all token texts differ, and every id that the metadata names is a tok
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -79,8 +80,13 @@ class Vocabulary:
     before it, and a text does not begin with that space."""
 
 
-def read_vocabulary(metadata: Mapping[str, object], *, add_bos: bool) -> Vocabulary:
-    """Check and arrange the vocabulary. `add_bos` is what the model family does where the file does not say."""
+def read_vocabulary(
+    metadata: Mapping[str, object], *, add_bos: bool, spell: Callable[[Sequence[str]], list[bytes]] = unspell_all
+) -> Vocabulary:
+    """Check and arrange the vocabulary.
+
+    `add_bos` is what the model family does where the file does not say; `spell` gives the bytes of ordinary tokens.
+    """
     texts = string_list(metadata, "tokenizer.ggml.tokens")
     if not texts:
         raise ModelError("tokenizer.ggml.tokens is empty: the file has no vocabulary; get a complete GGUF file")
@@ -95,7 +101,7 @@ def read_vocabulary(metadata: Mapping[str, object], *, add_bos: bool) -> Vocabul
     declared = [token for key in _END_KEYS if (token := named_ids[key]) is not None]
     return Vocabulary(
         texts=texts,
-        pieces=_pieces(texts, special),
+        pieces=_pieces(texts, special, spell),
         control=control,
         user_defined={texts[token]: token for token, kind in special.items() if kind == TokenKind.USER_DEFINED},
         unused={texts[token]: token for token, kind in special.items() if kind == TokenKind.UNUSED},
@@ -124,6 +130,16 @@ def string_list(metadata: Mapping[str, object], key: str) -> tuple[str, ...]:
     if lone_surrogate("".join(strings)):
         raise ModelError(f"{key} holds a string that is not valid Unicode; the file is corrupt, get it again")
     return tuple(strings)
+
+
+def number_list(metadata: Mapping[str, object], key: str) -> tuple[float, ...]:
+    values = _list(metadata, key)
+    if values is None:
+        raise ModelError(f"{key} is missing: the file does not describe its tokenizer; get a complete GGUF file")
+    numbers = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
+    if len(numbers) != len(values):
+        raise ModelError(f"{key} holds something other than numbers; the file is corrupt, get it again")
+    return tuple(numbers)
 
 
 def flag(metadata: Mapping[str, object], key: str, default: bool) -> bool:
@@ -203,11 +219,13 @@ def _force_control(kinds: list[int], texts: Sequence[str], tokens: Sequence[int 
             kinds[token] = TokenKind.CONTROL
 
 
-def _pieces(texts: Sequence[str], special: Mapping[int, int]) -> tuple[bytes, ...]:
+def _pieces(
+    texts: Sequence[str], special: Mapping[int, int], spell: Callable[[Sequence[str]], list[bytes]]
+) -> tuple[bytes, ...]:
     spelled = list(texts)
     for token in special:
         spelled[token] = ""
-    pieces = unspell_all(spelled)
+    pieces = spell(spelled)
     for token, kind in special.items():
         pieces[token] = b"" if kind == TokenKind.UNUSED else texts[token].encode()
     return tuple(pieces)

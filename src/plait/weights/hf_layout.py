@@ -23,9 +23,11 @@ INDEX: Final = "model.safetensors.index.json"
 TEXT_FILES: Final = (
     CONFIG,
     GENERATION_CONFIG,
+    "additional_chat_templates/tool_use.jinja",
     "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
+    "chat_templates/tool_use.jinja",
     "merges.txt",
     "special_tokens_map.json",
     "tokenizer.json",
