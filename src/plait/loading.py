@@ -23,7 +23,7 @@ from plait.model.program import Program, expected_weights
 from plait.text.chat import ChatTemplate
 from plait.text.gguf import tokenizer_from_gguf
 from plait.text.hf import tokenizer_from_hf
-from plait.text.templates import chat_template_from_gguf, chat_template_from_hf
+from plait.text.templates import chat_template_from_file, chat_template_from_gguf, chat_template_from_hf
 from plait.text.tokenizer import Tokenizer
 from plait.weights.checksum import model_sha256
 from plait.weights.download import Progress
@@ -56,52 +56,48 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
     """Find, map and understand a model. `now` is what a chat template may ask for."""
     found = resolve_model(options.model, options.cache_dir, progress, revision=options.revision, stores=stores_here())
     is_checkpoint = found.path.is_dir() or found.path.suffix == ENDING
-    model = (_load_checkpoint if is_checkpoint else _load_gguf)(
-        found, options.cache_dir, options.max_model_len, now
-    )
+    model = (_load_checkpoint if is_checkpoint else _load_gguf)(found, options, now)
     if options.quantize == "none":
         return model
     config, program, weights = quantized(options.quantize, model.config, model.program, model.weights)
     return replace(model, config=config, program=program, weights=weights)
 
 
-def _load_gguf(
-    found: ModelFile, cache_dir: Path, max_positions: int | None, now: Callable[[], datetime]
-) -> LoadedModel:
+def _load_gguf(found: ModelFile, options: EngineOptions, now: Callable[[], datetime]) -> LoadedModel:
     model = read_gguf_model(found.path)
     file = model.file
     factors = rope_factors(file)
     with _named(found.path):
-        config = config_from_gguf(file.metadata, file.tensors.keys(), factors)
-        if max_positions is not None:
-            config = config.within(max_positions)
-        program = keep_all_tokens(build_program(config))
+        config, program = _program(config_from_gguf(file.metadata, file.tensors.keys(), factors), options)
         tokenizer = tokenizer_from_gguf(file.metadata)
-        template = chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
+        given = _given_template(options, tokenizer, now)
+        template = given or chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
     weights = load_gguf_weights(file, expected_weights(program), found.sha256, rope_factors_used=factors is not None)
-    weights = weights.named_by(lambda: model_sha256(model.paths, cache_dir))
+    weights = weights.named_by(lambda: model_sha256(model.paths, options.cache_dir))
     return LoadedModel(found.name, config, program, weights, tokenizer, template, found.notes)
 
 
-def _load_checkpoint(
-    found: ModelFile, cache_dir: Path, max_positions: int | None, now: Callable[[], datetime]
-) -> LoadedModel:
+def _load_checkpoint(found: ModelFile, options: EngineOptions, now: Callable[[], datetime]) -> LoadedModel:
     checkpoint = read_checkpoint(found.path)
     directory = checkpoint.directory
     with _named(directory):
         _refuse_own_code(checkpoint.config)
-        config = config_from_hf(checkpoint.config)
+        rows = config_from_hf(checkpoint.config).table_rows
     tokenizer = tokenizer_from_hf(directory)
-    template = chat_template_from_hf(directory, tokenizer.named_tokens, now)
+    given = _given_template(options, tokenizer, now)
+    template = given or chat_template_from_hf(directory, tokenizer.named_tokens, now)
     with _named(directory):
-        config = _with_padding(config, tokenizer.vocab_size)
-        if max_positions is not None:
-            config = config.within(max_positions)
-        program = keep_all_tokens(build_program(config))
+        config, program = _program(config_from_hf(checkpoint.config, _num_tokens(tokenizer, rows)), options)
     weights = load_hf_weights(checkpoint.tensors, expected_weights(program), config, directory, found.sha256)
     files = model_files(directory, checkpoint.files)
-    weights = weights.named_by(lambda: model_sha256(files, cache_dir))
+    weights = weights.named_by(lambda: model_sha256(files, options.cache_dir))
     return LoadedModel(found.name, config, program, weights, tokenizer, template, found.notes)
+
+
+def _given_template(options: EngineOptions, tokenizer: Tokenizer, now: Callable[[], datetime]) -> ChatTemplate | None:
+    if options.chat_template is None:
+        return None
+    return chat_template_from_file(options.chat_template, tokenizer.named_tokens, now)
 
 
 @contextmanager
@@ -123,15 +119,24 @@ def _refuse_own_code(config: dict[str, object]) -> None:
         )
 
 
-def _with_padding(config: ModelConfig, num_tokens: int) -> ModelConfig:
-    """config.json counts the rows of the token tables. Those behind the last token are padding."""
-    rows = config.table_rows
+def _num_tokens(tokenizer: Tokenizer, rows: int) -> int:
+    """Up to the last token that stands for something; the rows of the token tables behind it are padding."""
+    pieces = tokenizer.pieces(skip_special=False)
+    num_tokens = len(pieces)
+    while num_tokens > 1 and not pieces[num_tokens - 1]:
+        num_tokens -= 1
     if num_tokens > rows:
         raise ModelError(
             f"the tokenizer has {num_tokens:,} tokens but the embedding table {rows:,} rows (vocab_size in "
             "config.json); take the tokenizer that belongs to these weights"
         )
-    return replace(config, vocab_size=num_tokens, padding_rows=rows - num_tokens)
+    return num_tokens
+
+
+def _program(config: ModelConfig, options: EngineOptions) -> tuple[ModelConfig, Program]:
+    if options.max_model_len is not None:
+        config = config.within(options.max_model_len)
+    return config, keep_all_tokens(build_program(config))
 
 
 def quantized(

@@ -306,7 +306,7 @@ def test_modules_import_each_other_without_a_cycle() -> None:
             environment_breaches,
             "plait.exec.native",
             "import os\nx = os.environ.get('PLAIT_THREADS')",
-            "plait.exec.native uses os.environ; only config/option, weights/download may",
+            "plait.exec.native uses os.environ; only config/option, weights/download, weights/stores may",
         ),
         (package_breaches, "plait.kv", "", "plait.kv/__init__.py holds more or less than a docstring"),
         (mark_breaches, "plait.kv.pages", "x = 1  # TO" + "DO later", "plait.kv.pages says TO" + "DO"),

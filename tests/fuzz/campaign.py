@@ -51,7 +51,7 @@ class Tally:
 def run(reader: str, seed: int, end: int, tally: Tally) -> None:
     """Judge the reader's inputs up to `end`, from where the tally ends; at most a batch of them in one process."""
     stop = min(end, tally.next + BATCH)
-    with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+    with tempfile.TemporaryDirectory(dir=_memory_folder(), ignore_cleanup_errors=True) as folder:
         worker = _start([folder, reader, str(seed), str(tally.next), str(stop)])
         announced = tally.next
         died = ""

@@ -26,6 +26,7 @@ HF_ACTIVATIONS: Final = {
     "relu2": Activation.RELU2,
 }
 _LAYER_TYPES: Final = ("full_attention", "sliding_attention")
+_QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config", "quantization")
 _EXPERT_KEYS: Final = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
@@ -111,15 +112,25 @@ def visibilities(config: ModelConfig, size: int | None, is_windowed: Callable[[i
 
 
 def refuse_quantization(facts: Facts) -> None:
-    value = facts.values.get("quantization_config")
-    if value is None:
-        return
-    method = value.get("quant_method") if isinstance(value, Mapping) else None
-    named = f"quant_method {method!r}" if isinstance(method, str) else "a method without a name"
-    raise facts.error(
-        f"quantization_config says {named[:60]}; checkpoints that were quantised by another program are not supported; "
-        "use the original in F32, F16 or BF16 (with --quantize), or a GGUF file"
-    )
+    """Weights that another program quantised are packed integers with scales beside them, nonsense as plain weights."""
+    for key in _QUANTIZATION_KEYS:
+        value = facts.values.get(key)
+        if not value:
+            continue
+        raise facts.error(
+            f"{key} says {_quantization_method(key, value)[:60]}; checkpoints that were quantised by another program "
+            "are not supported; use the original in F32, F16 or BF16 (with --quantize), or a GGUF file"
+        )
+
+
+def _quantization_method(key: str, value: object) -> str:
+    if key == "quantization":
+        return "quant_method 'mlx'"
+    facts = value if isinstance(value, Mapping) else {}
+    method = facts.get("quant_method") or facts.get("format")
+    if method is None and (facts.get("load_in_4bit") or facts.get("load_in_8bit")):
+        method = "bitsandbytes"
+    return f"quant_method {method!r}" if isinstance(method, str) else "a method without a name"
 
 
 def check_class(facts: Facts, wanted: str) -> None:

@@ -21,6 +21,8 @@ from plait.core.errors import ModelError
 
 NOTES: Final = "checksums"
 """Folder of the notes in the model cache."""
+NOTED_BYTES: Final = 256 << 20
+"""Smaller files are read again, which takes a fraction of a second."""
 READERS: Final = 4
 """Files read at a time: a core computes some 2 GB a second, disks give as much to one reader as to more."""
 
@@ -36,18 +38,20 @@ def file_sha256(path: Path) -> str:
         ) from error
 
 
-def model_sha256(paths: Sequence[Path], cache_dir: Path) -> str:
+def model_sha256(paths: Sequence[Path], cache_dir: Path, noted_bytes: int = NOTED_BYTES) -> str:
     """The sha256 of a model: its file's; of several files that of the lines which `sha256sum` prints for them."""
     with ThreadPoolExecutor(READERS) as readers:
-        digests = list(readers.map(lambda path: noted_sha256(path, cache_dir), paths))
+        digests = list(readers.map(lambda path: noted_sha256(path, cache_dir, noted_bytes), paths))
     if len(digests) == 1:
         return digests[0]
     lines = "".join(f"{digest}  {path.name}\n" for digest, path in zip(digests, paths, strict=True))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def noted_sha256(path: Path, cache_dir: Path) -> str:
-    """As `file_sha256`, from the note in `cache_dir` if the file is the one that it was written for."""
+def noted_sha256(path: Path, cache_dir: Path, noted_bytes: int = NOTED_BYTES) -> str:
+    """As `file_sha256`; of `noted_bytes` or more as noted in `cache_dir`, if the note is of this very file."""
+    if not path.is_file() or path.stat().st_size < noted_bytes:
+        return file_sha256(path)
     note = cache_dir / NOTES / (hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32] + ".json")
     before = _facts(path)
     try:

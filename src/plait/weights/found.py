@@ -37,8 +37,7 @@ def model_in(directory: Path, name: str, quantisation: str | None = None) -> Mod
     if quantisation is None and holds_checkpoint:
         return ModelFile(directory, name, None)
     if any(entry.endswith(GGUF) for entry in names):
-        form = f"{directory}/{{}}" if quantisation is None else f"{name}/{{}}"
-        chosen = choose_gguf(names, quantisation, str(directory), form)
+        chosen = choose_gguf(names, quantisation, str(directory), lambda choice: str(directory / choice.first))
         return ModelFile(directory / chosen.first, name, None)
     if quantisation is not None:
         raise ModelError(f"{directory}: no {GGUF} file in it, so none in {quantisation}; leave that out")

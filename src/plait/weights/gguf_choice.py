@@ -7,7 +7,7 @@ no file; whether the names come from a folder or from a hub's list makes no diff
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,10 +70,12 @@ def quantisation_of(name: str) -> str:
     return str(spelled[-1]) if spelled else ""
 
 
-def choose_gguf(names: Iterable[str], quantisation: str | None, place: str, form: str) -> GgufChoice:
+def choose_gguf(
+    names: Iterable[str], quantisation: str | None, place: str, form: Callable[[GgufChoice], str]
+) -> GgufChoice:
     """The only model among `names`, or the only one in that quantisation; otherwise a `ModelError` that lists them.
 
-    `form` is what the user may write, with {} for a quantisation or a file.
+    `form` is what the user may write for one of them.
     """
     choices = gguf_choices(names)
     fitting = choices if quantisation is None else [one for one in choices if _is_in(one, quantisation)]
@@ -84,8 +86,7 @@ def choose_gguf(names: Iterable[str], quantisation: str | None, place: str, form
     if not fitting:
         raise ModelError(f"{place}: no file in {quantisation}; there are {_listed(choices)}")
     what = "models" if quantisation is None else f"models in {quantisation}"
-    example = fitting[0].quantisation if quantisation is None and fitting[0].quantisation else fitting[0].first
-    raise ModelError(f"{place}: {len(fitting)} {what}: {_listed(fitting)}; say which, such as {form.format(example)}")
+    raise ModelError(f"{place}: {len(fitting)} {what}: {_listed(fitting)}; say which, such as {form(fitting[0])}")
 
 
 def _is_in(choice: GgufChoice, quantisation: str) -> bool:

@@ -23,9 +23,11 @@ INDEX: Final = "model.safetensors.index.json"
 TEXT_FILES: Final = (
     CONFIG,
     GENERATION_CONFIG,
+    "additional_chat_templates/tool_use.jinja",
     "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
+    "chat_templates/tool_use.jinja",
     "merges.txt",
     "special_tokens_map.json",
     "tokenizer.json",
@@ -112,7 +114,9 @@ def shard_of_tensors(index: Path) -> dict[str, str]:
 
 def is_plain_name(name: str) -> bool:
     """A file's name and nothing else: no folder, no way up, nothing that a message could not show."""
-    return name.isprintable() and len(name) <= 255 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
+    return (
+        name.isprintable() and 0 < len(name) <= 255 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
+    )
 
 
 def model_files(directory: Path, weights: Collection[Path]) -> tuple[Path, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from plait.core.errors import ModelError
-from plait.weights.gguf_choice import GGUF, choose_gguf, parts_of
+from plait.weights.gguf_choice import GGUF, GgufChoice, choose_gguf, parts_of
 from plait.weights.gguf_header import shown
 from plait.weights.hf_layout import CONFIG, ENDING, INDEX, TEXT_FILES, is_plain_name, single_weights
 
@@ -81,7 +81,7 @@ def model_files_of(name: HubName, there: Collection[str], place: str) -> HubFile
                 f"{place}: no {GGUF} files, so none in {name.quantisation}; leave that out; --quantize int8 or "
                 "int4 saves memory too"
             )
-        chosen = choose_gguf(there, name.quantisation, place, f"{name.repository}:{{}}")
+        chosen = choose_gguf(there, name.quantisation, place, lambda choice: _written(name, choice))
         return HubFiles(chosen.first, (), chosen.files)
     weights = single_weights(there, place)
     if CONFIG not in there:
@@ -89,6 +89,13 @@ def model_files_of(name: HubName, there: Collection[str], place: str) -> HubFile
     if weights is None:
         return HubFiles("", (*_texts(there), INDEX), ())
     return HubFiles("", _texts(there), (weights,))
+
+
+def _written(name: HubName, choice: GgufChoice) -> str:
+    """How a user writes one of several."""
+    if name.quantisation is None and choice.quantisation:
+        return f"{name.repository}:{choice.quantisation}"
+    return f"{name.repository}/{choice.first}"
 
 
 def _held(there: Collection[str]) -> str:

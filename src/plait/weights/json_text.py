@@ -35,14 +35,12 @@ def read_small_file(path: Path, limit: int = MAX_TEXT_BYTES) -> bytes:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise ModelError(f"{path}: not a regular file; fetch the model again")
+        if status.st_size > limit:
+            raise ModelError(f"{path}: {status.st_size:,} bytes; the limit is {limit:,}, fetch it again")
         with path.open("rb") as file:
-            # Memory for as many bytes as are asked for is taken before any is read.
-            raw = file.read(min(limit, status.st_size) + 1)
+            return file.read(status.st_size)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror or error}); fetch the model again") from error
-    if len(raw) > limit:
-        raise ModelError(f"{path}: {max(status.st_size, len(raw)):,} bytes; the limit is {limit:,}, fetch it again")
-    return raw
 
 
 def parse_json_table(raw: bytes, name: str) -> dict[str, object]:

@@ -19,12 +19,13 @@ from typing import Final
 import numpy as np
 
 from plait.core.errors import ModelError
+from plait.model.facts import Facts
+from plait.model.hf_reading import refuse_quantization
 from plait.weights import formats
 from plait.weights.gguf_header import shown
 from plait.weights.hf_layout import CONFIG, INDEX, SHARD, shard_of_tensors, weight_files
 from plait.weights.json_text import MAX_TEXT_BYTES, parse_json_table, read_json_file
 from plait.weights.mapping import map_file
-from plait.weights.quantised_elsewhere import refuse_quantised
 from plait.weights.stored import StoredTensor
 
 MAX_TENSORS: Final = 262_144
@@ -102,7 +103,7 @@ def read_config(directory: Path) -> dict[str, object]:
     if not (directory / CONFIG).exists():
         raise ModelError(f"{directory}: no {CONFIG}, which says what the weights mean; fetch the whole model")
     config = read_json_file(directory / CONFIG)
-    refuse_quantised(config, directory)
+    refuse_quantization(Facts(str(directory / CONFIG), config))
     return config
 
 
