@@ -96,7 +96,9 @@ CASES = _read_cases()
 @cache
 def golden_of(case: FamilyCase) -> FamilyGolden:
     with np.load(CASES_FILE.with_suffix(".npz")) as file:
-        part = {key: file[f"{case.number}/{key}"] for key in ("tokens", "argmax", "margin", "max_abs", "rows", "logits")}
+        part = {
+            key: file[f"{case.number}/{key}"] for key in ("tokens", "argmax", "margin", "max_abs", "rows", "logits")
+        }
     return FamilyGolden(
         tuple(int(token) for token in part["tokens"]),
         part["argmax"],
@@ -125,9 +127,7 @@ def family_model(case: FamilyCase) -> FamilyModel:
     around_zero = case.model_type.startswith("gemma")
     tensors = {name: weights_of(name, shape, around_zero) for name, shape in _checkpoint_shapes(config, expected)}
     stored = {name: stored_tensor(name, array) for name, array in tensors.items()}
-    return FamilyModel(
-        config, program, tensors, load_hf_weights(stored, expected, config, Path("made-up"), "0" * 64)
-    )
+    return FamilyModel(config, program, tensors, load_hf_weights(stored, expected, config, Path("made-up"), "0" * 64))
 
 
 def stored_tensor(name: str, array: Floats) -> StoredTensor:
