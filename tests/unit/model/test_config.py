@@ -13,7 +13,7 @@ import pytest
 from tests.unit.model.programs import LLAMA_8B, SMOLLM2, tiny
 
 from plait.core.errors import ModelError
-from plait.model.config import config_from_gguf, config_from_hf
+from plait.model.config import HF_MODEL_TYPES, config_from_gguf, config_from_hf
 from plait.model.families import build_program
 from plait.model.ops import Activation
 from plait.model.rope import FactorScaling, LinearScaling, Llama3Scaling, LongScaling, YarnScaling, frequencies
@@ -464,12 +464,13 @@ def test_a_missing_gguf_key_is_named(key: str) -> None:
         config_from_gguf(without(GGUF, key), TIED)
 
 
-@pytest.mark.parametrize("key", [key for key in HF if key not in ("architectures", "model_type", "pretraining_tp")])
-def test_a_missing_key_of_config_json_has_the_default_of_its_family(key: str) -> None:
+@pytest.mark.parametrize("model_type", HF_MODEL_TYPES)
+def test_a_missing_key_of_config_json_has_the_default_of_its_family(model_type: str) -> None:
     """That these are the defaults of `transformers` is checked where that is installed."""
-    config = config_from_hf(without(HF | {"num_attention_heads": 8, "num_key_value_heads": 8}, key))
-    assert config_from_hf(without(HF, *HF) | {"model_type": "llama"}).hidden == 4096
-    assert config.num_layers in (30, 32)
+    defaults = HF_MODEL_TYPES[model_type].defaults
+    bare = config_from_hf({"model_type": model_type})
+    assert bare == config_from_hf({"model_type": model_type, **defaults})
+    assert (bare.hidden, bare.tied_embeddings) == (defaults["hidden_size"], defaults["tie_word_embeddings"])
 
 
 @pytest.mark.parametrize("key", [key for key in GGUF if key.startswith("llama.")])
