@@ -16,7 +16,7 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 MOST_WALL_SECONDS: Final = 60.0
 """For one input. The machine may be busy; what takes long by itself is stopped by its processor time."""
@@ -51,11 +51,11 @@ class Tally:
 def run(reader: str, seed: int, end: int, tally: Tally) -> None:
     """Judge the reader's inputs up to `end`, from where the tally ends; at most a batch of them in one process."""
     stop = min(end, tally.next + BATCH)
-    with tempfile.TemporaryDirectory(dir=_memory_folder(), ignore_cleanup_errors=True) as folder:
-        worker = _start([folder, reader, str(seed), str(tally.next), str(stop)])
+    with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder, tempfile.TemporaryFile() as errors:
+        worker = _start([folder, reader, str(seed), str(tally.next), str(stop)], errors)
         announced = tally.next
-        died = ""
-        lines = _lines(worker)
+        assert worker.stdout is not None
+        lines = _Lines(worker.stdout.fileno())
         for line in lines:
             said = json.loads(line)
             if "begins" in said:
@@ -64,38 +64,37 @@ def run(reader: str, seed: int, end: int, tally: Tally) -> None:
                 tally.add(said["number"], said["outcome"], said["what"], said["seconds"])
         if lines.silent:
             worker.kill()
-            died = f"no end within {MOST_WALL_SECONDS} s"
-        _, errors = worker.communicate()
-        if worker.returncode != 0 and not died:
-            died = f"the process ended with {worker.returncode}: {errors.decode(errors='replace')[-300:]}"
-        if died:
-            tally.add(announced, "fault", died, 0.0)
+        ended = worker.wait()
+        if lines.silent:
+            tally.add(announced, "fault", f"no end within {MOST_WALL_SECONDS} s", 0.0)
+        elif ended != 0:
+            tally.add(announced, "fault", f"the process ended with {ended}: {_end_of(errors)}", 0.0)
         elif tally.next != stop:
             raise RuntimeError(f"the worker ended at input {tally.next} of {stop}")
 
 
 def replay(reader: str, folder: Path) -> str:
     """What becomes of an input that was kept."""
-    with tempfile.TemporaryDirectory(dir=_memory_folder()) as scratch:
-        worker = _start([scratch, reader, str(folder)])
-        said, errors = worker.communicate(timeout=MOST_WALL_SECONDS)
-        return said.decode() if worker.returncode == 0 else f"ended with {worker.returncode}: {errors.decode()}"
+    with tempfile.TemporaryDirectory(dir=_memory_folder()) as scratch, tempfile.TemporaryFile() as errors:
+        worker = _start([scratch, reader, str(folder)], errors)
+        said, _ = worker.communicate(timeout=MOST_WALL_SECONDS)
+        return said.decode() if worker.returncode == 0 else f"ended with {worker.returncode}: {_end_of(errors)}\n"
 
 
-def _start(arguments: list[str]) -> subprocess.Popen[bytes]:
+def _end_of(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    return errors.read().decode(errors="replace")[-300:]
+
+
+def _start(arguments: list[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.fuzz.worker", *arguments],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=errors,
         stdin=subprocess.DEVNULL,
         env=os.environ | _ENVIRONMENT,
         cwd=Path(__file__).parents[2],
     )
-
-
-def _lines(worker: subprocess.Popen[bytes]) -> _Lines:
-    assert worker.stdout is not None
-    return _Lines(worker.stdout.fileno())
 
 
 class _Lines:

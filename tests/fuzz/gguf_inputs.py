@@ -15,6 +15,7 @@ from tests.fuzz.mutations import STRANGE_TEXTS, Marked, Tree
 from tests.unit.api.byte_text import BEGIN, CONTROL, END, TEMPLATE
 from tests.unit.weights.gguf_bytes import ARRAY, BOOL, F32, F64, I64, STRING, U32, U64
 
+from plait.model.config import GGUF_ARCHITECTURES
 from plait.text.alphabet import ALPHABET
 from plait.weights.gguf import FORMAT_OF_TYPE
 
@@ -24,20 +25,38 @@ TOKENS: Final = (*ALPHABET, *CONTROL, *("".join(merge.split()) for merge in MERG
 _NUMPY_KINDS: Final = {U32: 4, U64: 8, I64: 8}
 
 
+def _merging_by_score() -> dict[str, Tree]:
+    """A tokenizer of sentencepiece with as many tokens as the other."""
+    texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"helowrd", "▁he", "hel", "ll"]
+    texts = texts[: len(TOKENS)] + [f"▁{number}" for number in range(len(TOKENS) - len(texts))]
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": list(texts),
+        "tokenizer.ggml.scores": [-float(place) for place in range(len(texts))],
+        "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * (len(texts) - 259),
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.add_space_prefix": True,
+        "tokenizer.chat_template": TEMPLATE,
+    }
+
+
 def metadata(random: Random) -> dict[str, Tree]:
-    """Of a sound tiny model, now and then in another order."""
+    """Of a sound tiny model, now and then in another order, or of another architecture, whose tensors are not there."""
+    arch = random.choice(list(GGUF_ARCHITECTURES)) if random.random() < 0.3 else "llama"
     values: dict[str, Tree] = {
-        "general.architecture": "llama",
-        "llama.block_count": 1,
-        "llama.embedding_length": 32,
-        "llama.feed_forward_length": 32,
-        "llama.attention.head_count": 2,
-        "llama.attention.head_count_kv": 1,
-        "llama.context_length": 64,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "llama.rope.freq_base": 10000.0,
-        "llama.rope.dimension_count": 16,
-        "llama.vocab_size": len(TOKENS),
+        "general.architecture": arch,
+        f"{arch}.block_count": 1,
+        f"{arch}.embedding_length": 32,
+        f"{arch}.feed_forward_length": 32,
+        f"{arch}.attention.head_count": 2,
+        f"{arch}.attention.head_count_kv": 1,
+        f"{arch}.context_length": 64,
+        f"{arch}.attention.layer_norm_rms_epsilon": 1e-5,
+        f"{arch}.rope.freq_base": 10000.0,
+        f"{arch}.rope.dimension_count": 16,
+        f"{arch}.vocab_size": len(TOKENS),
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": random.choice(("gpt-2", "llama-bpe", "qwen2", "smollm", "default")),
         "tokenizer.ggml.tokens": list(TOKENS),
@@ -48,6 +67,16 @@ def metadata(random: Random) -> dict[str, Tree]:
         "tokenizer.ggml.add_bos_token": bool(random.randrange(2)),
         "tokenizer.chat_template": TEMPLATE,
     }
+    if random.random() < 0.3:
+        kept = {key: value for key, value in values.items() if not key.startswith("tokenizer.")}
+        values = kept | _merging_by_score()
+    if arch != "llama" and random.randrange(2):
+        scaling = random.choice(("linear", "yarn", "longrope", "none", "dynamic"))
+        values |= {
+            f"{arch}.rope.scaling.type": scaling,
+            f"{arch}.rope.scaling.factor": 2.0,
+            f"{arch}.attention.sliding_window": 16,
+        }
     if random.random() < 0.2:
         items = list(values.items())
         random.shuffle(items)

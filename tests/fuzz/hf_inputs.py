@@ -6,13 +6,15 @@ Invariant: unchanged, the files are those of a model.
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.fuzz.mutations import Marked, Tree
+from tests.fuzz.mutations import Marked, Tree, changed
 from tests.unit.api.byte_text import BEGIN, CONTROL, END, TEMPLATE
 
 from plait.text.alphabet import ALPHABET
@@ -200,11 +202,32 @@ def _metaspace(random: Random) -> dict[str, Tree]:
     }
 
 
+def _charsmap() -> str:
+    """The smallest that does something: it makes an A an a."""
+    units = [0] * 512
+    units[0] = 256 << 10
+    units[256 ^ ord("A")] = ord("A") | 1 << 8 | ord("A") << 10
+    units[256] = 1 << 31
+    raw = struct.pack("<I512I", 4 * len(units), *units) + b"a\0"
+    return base64.b64encode(raw).decode()
+
+
+def _changed_charsmap(random: Random) -> str:
+    raw = changed(random, Marked(bytearray(base64.b64decode(_charsmap())), numbers=[(0, 4), (4, 4), (1024 + 4, 4)]))
+    return base64.b64encode(raw).decode()
+
+
 def _unigram(random: Random) -> dict[str, Tree]:
     entries: Tree = [["<unk>", 0.0], *([text, -float(at)] for at, text in enumerate(("▁", *WORDS, *"helowrd")))]
     space: Tree = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     return {
-        "normalizer": random.choice((None, {"type": "Precompiled", "precompiled_charsmap": "AAAA"})),
+        "normalizer": random.choice(
+            (
+                None,
+                {"type": "Precompiled", "precompiled_charsmap": _charsmap()},
+                {"type": "Precompiled", "precompiled_charsmap": _changed_charsmap(random)},
+            )
+        ),
         "pre_tokenizer": space,
         "post_processor": None,
         "decoder": space,

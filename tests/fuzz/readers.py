@@ -103,9 +103,11 @@ def _pack(program: object, table: WeightTable) -> None:
 
 
 def _encode(tokenizer: Tokenizer) -> None:
+    unknown = tokenizer.control.ids.get(tokenizer.named_tokens.get("unk_token", ""))
+    commanding = set(tokenizer.control.ids.values()) - {unknown}
     for text in TEXTS:
-        ids = tokenizer.encode(text, add_special=True)
-        if set(ids) & set(tokenizer.control.ids.values()) - {tokenizer.bos_id, *tokenizer.eos_ids}:
+        ids = tokenizer.encode(text, add_special=False)
+        if set(ids) & commanding:
             raise AssertionError(f"{text!r} became control tokens: {ids}")
         tokenizer.decode(ids)
         tokenizer.decode(tokenizer.encode(text, add_special=False, parse_special=True), skip_special=False)

@@ -1,7 +1,8 @@
 """Worker: reads inputs one after the other in a process of its own, within limits.
 
-Owns what counts as a fault: anything but an end or a one-line `PlaitError`, more than `MOST_SECONDS` of processor time,
-or more memory than twice the input plus `SPARE_BYTES`. What kills the process is seen by `campaign.py`.
+Owns what counts as a fault: anything but an end or a one-line `PlaitError`, over `MOST_SECONDS` of processor time,
+more memory than twice the input plus `SPARE_BYTES`, or a word on the standard error, which is the user's terminal. What
+kills the process is seen by `campaign.py`.
 Invariant: an input is announced before it is read, and is a function of (seed, reader, number).
 
 Run as `python -m tests.fuzz.worker FOLDER READER SEED FIRST END`, or with a folder of files instead of the numbers.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import resource
 import shutil
 import signal
@@ -89,12 +91,24 @@ def judged(reader: Reader, folder: Path, num_bytes: int) -> tuple[str, str]:
     return "read", ""
 
 
+def _said_aloud() -> str:
+    """The first line that somebody wrote to the standard error, which is a file; forgotten at once."""
+    os.lseek(2, 0, os.SEEK_SET)
+    words = os.read(2, 1000).decode(errors="replace").strip()
+    os.ftruncate(2, 0)
+    os.lseek(2, 0, os.SEEK_SET)
+    return " ".join(words.split())[:300]
+
+
 def _say(**words: object) -> None:
     print(json.dumps(words), flush=True)
 
 
 def main(arguments: list[str]) -> None:
     folder, name = Path(arguments[0]), arguments[1]
+    if any(folder.iterdir()):
+        # Between two inputs everything in it is deleted.
+        raise SystemExit(f"{folder} is not empty; give a folder for this process alone")
     reader = READERS[name]
     signal.signal(signal.SIGPROF, _out_of_time)
     # What would be a line on the user's terminal is a fault too.
@@ -111,6 +125,8 @@ def main(arguments: list[str]) -> None:
         _say(begins=number)
         start = time.process_time()
         outcome, what = judged(reader, folder, num_bytes)
+        if outcome != "fault" and (aloud := _said_aloud()):
+            outcome, what = "fault", f"on the standard error: {aloud}"
         _report(number, outcome, what, time.process_time() - start)
         if number % 64 == 0:
             gc.collect()

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer as Backend
 
 from plait.core.errors import ModelError
 from plait.text.encoders import AddedBackend, AddedTokenEncoder
+from plait.text.hf_charsmap import charsmap_fault
 from plait.text.hf_files import Json, read_tokenizer_json
 from plait.text.hf_frame import read_frame
 from plait.text.hf_sentencepiece import tokenizer_from_sentencepiece
@@ -117,7 +118,9 @@ def _check_parts(document: Json, path: Path) -> None:
         if isinstance(part, dict):
             for key, value in part.items():
                 limit = _MAX_REPLACEMENT if key in ("content", "prepend") else _MAX_PATTERN
-                if isinstance(value, str) and len(value) > limit and key != "precompiled_charsmap":
+                if key == "precompiled_charsmap":
+                    _check_charsmap(value, path)
+                elif isinstance(value, str) and len(value) > limit:
                     raise ModelError(
                         f"{path}: {part.get('type')!s:.40} has a {key!s:.40} of {len(value):,} characters, above "
                         f"{limit:,}; use a model with a shorter one"
@@ -125,6 +128,11 @@ def _check_parts(document: Json, path: Path) -> None:
                 todo.append(value)
         elif isinstance(part, list):
             todo += part
+
+
+def _check_charsmap(value: object, path: Path) -> None:
+    if isinstance(value, str) and (fault := charsmap_fault(value)):
+        raise ModelError(f"{path}: precompiled_charsmap cannot be used: {fault}; get the file again")
 
 
 def _guarded(model: dict[str, object], ids: Mapping[str, int], tokens: HfTokens) -> Json:
