@@ -27,9 +27,9 @@ def write_tiny_model(path: Path, *, table_rows: int = NUM_TOKENS, rows_said: int
     logits are far above every token's. `rows_said` is what the header says instead of the truth.
     """
     writer = gguf.GGUFWriter(str(path), "llama")
-    _write_facts(writer)
+    write_facts_of(writer)
     writer.add_vocab_size(table_rows if rows_said is None else rows_said)
-    _write_tokens(writer)
+    write_tokens(writer)
     for name, array in tiny_arrays(table_rows).items():
         writer.add_tensor(f"{name}.weight", array)
     writer.write_header_to_file()
@@ -64,17 +64,17 @@ def tiny_arrays(table_rows: int = NUM_TOKENS) -> dict[str, Floats]:
     return {name: array.astype(np.float32) for name, array in arrays.items()}
 
 
-def _write_facts(writer: gguf.GGUFWriter) -> None:
-    writer.add_block_count(LAYERS)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_feed_forward_length(FFN)
+def write_facts_of(writer: gguf.GGUFWriter, *, layers: int = LAYERS, hidden: int = HIDDEN, ffn: int = FFN) -> None:
+    writer.add_block_count(layers)
+    writer.add_embedding_length(hidden)
+    writer.add_feed_forward_length(ffn)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
     writer.add_context_length(CONTEXT)
     writer.add_layer_norm_rms_eps(1e-5)
 
 
-def _write_tokens(writer: gguf.GGUFWriter) -> None:
+def write_tokens(writer: gguf.GGUFWriter) -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([*ALPHABET, *CONTROL, TWO_NULS])

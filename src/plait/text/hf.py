@@ -96,7 +96,9 @@ def _vocabulary_ids(model: Json, path: Path) -> Mapping[str, int]:
     vocab = model.get("vocab")
     if model["type"] == "Unigram":
         entries = vocab if isinstance(vocab, list) else []
-        texts = [entry[0] if isinstance(entry, list) and entry else None for entry in entries]
+        texts = [entry[0] for entry in entries if isinstance(entry, list) and entry and isinstance(entry[0], str)]
+        if len(texts) != len(entries):
+            raise ModelError(f"{path}: model.vocab is not a list of texts and scores; get the file again")
         vocab = {text: token for token, text in enumerate(texts)}
         if len(vocab) != len(texts):
             raise ModelError(f"{path}: model.vocab spells some token twice; get the file again")
@@ -116,11 +118,11 @@ def _check_parts(document: Json, path: Path) -> None:
     while todo:
         part = todo.pop()
         if isinstance(part, dict):
+            if part.get("type") == "Precompiled":
+                _check_charsmap(part.get("precompiled_charsmap"), path)
             for key, value in part.items():
                 limit = _MAX_REPLACEMENT if key in ("content", "prepend") else _MAX_PATTERN
-                if key == "precompiled_charsmap":
-                    _check_charsmap(value, path)
-                elif isinstance(value, str) and len(value) > limit:
+                if isinstance(value, str) and len(value) > limit and key != "precompiled_charsmap":
                     raise ModelError(
                         f"{path}: {part.get('type')!s:.40} has a {key!s:.40} of {len(value):,} characters, above "
                         f"{limit:,}; use a model with a shorter one"
@@ -131,7 +133,9 @@ def _check_parts(document: Json, path: Path) -> None:
 
 
 def _check_charsmap(value: object, path: Path) -> None:
-    if isinstance(value, str) and (fault := charsmap_fault(value)):
+    """The library panics at one that is wrong, and says so on the standard error before anybody can stop it."""
+    fault = charsmap_fault(value) if isinstance(value, str) else "it is no text"
+    if fault is not None:
         raise ModelError(f"{path}: precompiled_charsmap cannot be used: {fault}; get the file again")
 
 
