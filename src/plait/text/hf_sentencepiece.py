@@ -79,7 +79,8 @@ class _Writing:
         if not text:
             return ""
         prefix = self._prefix if is_first or self._prefixes_all else ""
-        return prefix + text.replace(" ", SPACE)
+        written = prefix + text.replace(" ", SPACE)
+        return written.rstrip(SPACE) if self._squeezes else written
 
 
 @dataclass(frozen=True, slots=True)
