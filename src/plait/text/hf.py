@@ -80,6 +80,9 @@ def _model(document: Json, path: Path) -> dict[str, object]:
         raise ModelError(
             f"{path}: model is of type {str(kind)[:40]!r}; supported: {', '.join(MODELS)}; use another model"
         )
+    for key in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if kind == "BPE" and model.get(key):
+            raise ModelError(f"{path}: model has a {key}, which is not supported for BPE; use another model")
     # Random merges and samples are for training; a server gives the same ids for the same text.
     dropped = ("dropout", "alpha", "nbest_size")
     return {**{key: value for key, value in model.items() if key not in dropped}, "type": kind}
@@ -99,9 +102,9 @@ def _vocabulary_ids(model: Json, path: Path) -> Mapping[str, int]:
     if model["type"] == "Unigram":
         entries = vocab if isinstance(vocab, list) else []
         texts = [entry[0] if isinstance(entry, list) and entry else None for entry in entries]
-        vocab = {text: token for token, text in enumerate(texts)}
+        vocab = {text: token for token, text in enumerate(texts) if isinstance(text, str)}
         if len(vocab) != len(texts):
-            raise ModelError(f"{path}: model.vocab spells some token twice; get the file again")
+            raise ModelError(f"{path}: model.vocab has a token without a text of its own; get the file again")
     if not isinstance(vocab, dict) or not vocab:
         raise ModelError(f"{path}: model.vocab is missing or empty; get the file again")
     ids = vocab.values()
