@@ -51,7 +51,7 @@ def tokenizer_from_hf(directory: Path) -> Tokenizer:
     tokens = collect_tokens(ids, document.get("added_tokens"), files)
     _check_parts(document, path)
     encoder = _encoder(document, _guarded(model, ids, tokens), tokens, path)
-    before, after = read_frame(document.get("post_processor"), files.tokenizer_config, tokens.named_ids, str(path))
+    before, after = read_frame(document.get("post_processor"), str(path))
     found_as = encoder.plain.found_as
     texts = [found_as.get(token, text) for token, text in enumerate(tokens.texts)]
     vocabulary = hf_vocabulary(document.get("decoder"), replace(tokens, texts=texts), before, after, str(path))
@@ -78,7 +78,7 @@ def _model(document: Json, path: Path) -> dict[str, object]:
     kind = model.get("type") or _guessed_kind(model)
     if kind not in MODELS:
         raise ModelError(
-            f"{path}: model is of type {str(kind)[:40]!r}; supported: {', '.join(MODELS)}; use another model"
+            f"{path}: model is of type {repr(kind)[:40]}; supported: {', '.join(MODELS)}; use another model"
         )
     for key in ("continuing_subword_prefix", "end_of_word_suffix"):
         if kind == "BPE" and model.get(key):

@@ -63,7 +63,7 @@ def put(*path: str | int, value: object) -> Change:
         (put("model", "merges", value=[["a", "qqq"]]), "the tokenizer cannot be built"),
         (put("model", "merges", value=7), "the tokenizer cannot be built"),
         (put("added_tokens", value={}), "added_tokens is a dict but must be a list"),
-        (put("added_tokens", value=[7]), "added_tokens holds '7', not a token"),
+        (put("added_tokens", value=[7]), "added_tokens holds 7, not a token"),
         (put("added_tokens", value=[{"id": 1, "content": ""}]), "not a token"),
         (put("added_tokens", value=[{"id": -1, "content": "<x>"}]), "gives '<x>' the id -1"),
         (put("added_tokens", value=[{"id": 1 << 40, "content": "<x>"}]), "gives '<x>' the id 1099511627776"),
@@ -94,7 +94,7 @@ def put(*path: str | int, value: object) -> Change:
         (put("post_processor", "single", value=[]), "does not name it once"),
         (put("post_processor", "special_tokens", value={}), "gives no ids for '<s>'"),
         (put("post_processor", "special_tokens", "<s>", "ids", value=[9_999]), "adds the token 9999"),
-        (put("post_processor", value={"type": "BertProcessing", "sep": 7}), "post_processor has cls 'None'"),
+        (put("post_processor", value={"type": "BertProcessing", "sep": 7}), "post_processor has cls None"),
         (
             put("post_processor", value={"type": "Sequence", "processors": [{"type": "Sequence"}]}),
             "a sequence of sequences",
@@ -116,7 +116,7 @@ def test_a_bad_tokenizer_is_refused_in_one_line(tmp_path: Path, change: Change, 
         ({"tokenizer_config": []}, "tokenizer_config.json holds a list but must hold an object"),
         ({"tokenizer_config": {"added_tokens_decoder": {"x": {"content": "<x>"}}}}, "gives '<x>' the id None"),
         ({"tokenizer_config": {"added_tokens_decoder": {"7": {"content": "<x>"}}}}, "both have the id 7"),
-        ({"tokenizer_config": {"added_tokens_decoder": {"7": 3}}}, "added_tokens_decoder holds '3', not a token"),
+        ({"tokenizer_config": {"added_tokens_decoder": {"7": 3}}}, "added_tokens_decoder holds 3, not a token"),
         ({"added_tokens": {"<x>": 7}}, "both have the id 7"),
         ({"generation_config": {"eos_token_id": 99_999}}, "generation_config.json: eos_token_id is 99999"),
         ({"generation_config": {"eos_token_id": [2, "x"]}}, "generation_config.json: eos_token_id is [2, 'x']"),
@@ -131,15 +131,22 @@ def test_a_bad_file_beside_it_is_refused_in_one_line(tmp_path: Path, files: dict
 
 def test_named_and_listed_tokens_are_control_tokens(tmp_path: Path) -> None:
     config = {
-        "eos_token": {"content": "<|im_end|>", "rstrip": True},
+        "eos_token": {"content": "<|im_end|>", "lstrip": True},
+        "added_tokens_decoder": {"4": {"content": "<|im_end|>", "rstrip": True}},
         "pad_token": "</think>",
-        "additional_special_tokens": ["<think>"],
+        "additional_special_tokens": ["<think>", "the"],
     }
     tokenizer = changed(tmp_path, nothing, tokenizer_config=config, special_tokens_map={"bos_token": "<s>"})
-    assert {"<think>", "</think>", "<|im_end|>", "<s>"} <= tokenizer.control.ids.keys()
+    assert {"</think>", "<|im_end|>", "<s>", "the"} <= tokenizer.control.ids.keys()
+    # It was an added token that is shown before, and a list does not change that.
+    assert "<think>" not in tokenizer.control.ids
+    assert tokenizer.control.ids["the"] not in tokenizer.encode("the", add_special=False)
     assert tokenizer.named_tokens == {"bos_token": "<s>", "eos_token": "<|im_end|>", "pad_token": "</think>"}
     end = tokenizer.control.ids["<|im_end|>"]
+    # Its flags are those of the table of added tokens.
     assert tokenizer.encode("<|im_end|> \n", add_special=False, parse_special=True) == [end]
+    before = tokenizer.encode("a ", add_special=False)
+    assert tokenizer.encode("a <|im_end|>", add_special=False, parse_special=True) == [*before, end]
     assert tokenizer.encode_cut(tokenizer.control.split("<|im_end|> \n")) == [end]
     assert tokenizer.eos_ids[0] == end
 
@@ -160,15 +167,12 @@ def test_a_model_without_an_end_is_reported(tmp_path: Path) -> None:
     assert "no file names a token that ends an answer" in tokenizer.warnings[0]
 
 
-def test_flags_say_what_stands_around_a_text_where_they_are_given(tmp_path: Path) -> None:
+def test_the_tokenizers_own_post_processor_counts_and_not_the_flags(tmp_path: Path) -> None:
     def framed(**config: object) -> list[int]:
         named = {"bos_token": "<s>", "eos_token": "</s>", **config}
         return changed(tmp_path, nothing, tokenizer_config=named).encode("", add_special=True)
 
-    assert framed() == framed(add_bos_token=None) == [1, 2]
-    assert framed(add_bos_token=True) == [1]
-    assert framed(add_bos_token=False) == []
-    assert framed(add_bos_token=True, add_eos_token=True) == [1, 2]
+    assert framed() == framed(add_bos_token=False) == framed(add_bos_token=True, add_eos_token=False) == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ def write(directory: Path, files: Mapping[str, object]) -> None:
     for name, value in files.items():
         path = directory / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(value if isinstance(value, str) else json.dumps({"chat_template": value}))
+        is_whole = path.suffix == ".jinja" or value == "{}"
+        path.write_text(str(value) if is_whole else json.dumps({"chat_template": value}))
 
 
 CONFIG, JSON, JINJA = "tokenizer_config.json", "chat_template.json", "chat_template.jinja"
