@@ -59,9 +59,12 @@ def put(*path: str | int, value: object) -> Change:
         (put("model", "vocab", value={"a": "b"}), "model.vocab is not a table of texts and ids"),
         (put("model", "vocab", value={"a": True}), "model.vocab is not a table of texts and ids"),
         (put("model", "vocab", "qqq", value=7), "both have the id 7"),
-        (put("model", "merges", value=["a"]), "the tokenizer cannot be built"),
+        (put("model", "merges", value=["a"]), "model.merges is not a list of pairs"),
+        (put("model", "merges", value=[["a", "b", "c"]]), "model.merges is not a list of pairs"),
+        (put("model", "merges", value=[["a", True]]), "model.merges holds something other than texts"),
+        (put("model", "continuing_subword_prefix", value="@@"), "a continuing_subword_prefix, which is not supported"),
         (put("model", "merges", value=[["a", "qqq"]]), "the tokenizer cannot be built"),
-        (put("model", "merges", value=7), "the tokenizer cannot be built"),
+        (put("model", "merges", value=7), "model.merges is missing"),
         (put("added_tokens", value={}), "added_tokens is a dict but must be a list"),
         (put("added_tokens", value=[7]), "added_tokens holds 7, not a token"),
         (put("added_tokens", value=[{"id": 1, "content": ""}]), "not a token"),
@@ -213,6 +216,15 @@ def test_files_from_before_types_were_named_are_read(tmp_path: Path) -> None:
         assert changed(tmp_path, lambda document: document["model"].pop("type"), kind).encode(
             "the cache", add_special=True
         ) == (wanted)
+
+
+def test_merges_written_as_one_string_are_read(tmp_path: Path) -> None:
+    def older(document: Document) -> None:
+        document["model"]["merges"] = [" ".join(merge) for merge in document["model"]["merges"]]
+
+    for kind in ("gpt2", "mistral"):
+        wanted = changed(tmp_path, nothing, kind).encode("the cache", add_special=True)
+        assert changed(tmp_path, older, kind).encode("the cache", add_special=True) == wanted
 
 
 def test_a_directory_without_a_tokenizer_says_what_to_do(tmp_path: Path) -> None:
