@@ -27,15 +27,16 @@ Json = Mapping[str, object]
 
 
 def read_bytes(path: Path, limit: int) -> bytes | None:
-    """The file's bytes, None where there is no such file. A pipe is refused: opening one may wait for ever."""
+    """The file's bytes, None where there is no such file."""
     try:
+        # Reading a pipe or a device would wait for somebody to write.
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise ModelError(f"{path} is not a regular file; get the model again")
+            raise ModelError(f"{path} is not a file; get the model again")
         with path.open("rb") as file:
             # Memory for as many bytes as are asked for is taken before any is read.
             raw = file.read(min(limit, status.st_size) + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}; make it readable") from error
