@@ -40,20 +40,21 @@ WeightPanels MatrixOf(nb::handle shape) {
   return matrix;
 }
 
-void PackSideBySide(const WeightPanels& matrix, const uint8_t* rows, size_t num_threads, uint8_t* panels) {
+// `part`: some panels of a matrix, as if they were all.
+void PackSideBySide(const WeightPanels& part, const uint8_t* rows, size_t num_threads, uint8_t* panels) {
   const auto pack = [&](size_t first, size_t count) {
-    PackPanels(matrix.scheme, rows, matrix.columns, matrix.depth, first, count, panels);
+    PackPanels(part.scheme, rows, part.columns, part.depth, first, count, panels);
   };
-  const size_t share = (matrix.num_panels() + num_threads - 1) / num_threads;
+  const size_t share = (part.num_panels() + num_threads - 1) / num_threads;
   std::vector<std::thread> threads;
   threads.reserve(num_threads);
   size_t first = 0;
   try {
-    for (; first + share < matrix.num_panels(); first += share) threads.emplace_back(pack, first, share);
+    for (; first + share < part.num_panels(); first += share) threads.emplace_back(pack, first, share);
   } catch (const std::system_error&) {
     // The system gives no more threads: this one does the rest.
   }
-  pack(first, matrix.num_panels() - first);
+  pack(first, part.num_panels() - first);
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -70,7 +71,7 @@ Panels::Panels(nb::sequence shapes) {
     num_bytes += matrix.num_panels() * matrix.bytes_per_panel;
     matrices_.push_back(matrix);
   }
-  is_packed_.resize(matrices_.size());
+  packed_rows_.resize(matrices_.size());
   memory_ = AlignedBuffer(num_bytes);
   size_t offset = 0;
   for (WeightPanels& matrix : matrices_) {
@@ -79,7 +80,7 @@ Panels::Panels(nb::sequence shapes) {
   }
 }
 
-void Panels::Pack(size_t index, const Stored& stored, size_t num_threads) {
+void Panels::Pack(size_t index, const Stored& stored, size_t first_row, size_t num_threads) {
   if (index >= matrices_.size()) {
     ThrowValueError("matrix " + std::to_string(index) + " of " + std::to_string(matrices_.size()));
   }
@@ -87,25 +88,34 @@ void Panels::Pack(size_t index, const Stored& stored, size_t num_threads) {
     ThrowValueError("num_threads is " + std::to_string(num_threads) + " but must be between 1 and " +
                     std::to_string(kMaxThreads));
   }
-  const WeightPanels& matrix = matrices_[index];
-  const size_t expected = matrix.columns * BytesPerStoredRow(matrix.scheme, matrix.depth);
-  if (stored.size() != expected) {
-    ThrowValueError("matrix " + std::to_string(index) + " is given " + std::to_string(stored.size()) +
-                    " bytes but has " + std::to_string(expected));
+  WeightPanels part = matrices_[index];
+  if (first_row != packed_rows_[index]) {
+    ThrowValueError("matrix " + std::to_string(index) + " goes on at row " + std::to_string(packed_rows_[index]) +
+                    ", not " + std::to_string(first_row));
   }
-  uint8_t* const panels = memory_.data() + (matrix.bytes - memory_.data());
+  const size_t left = part.columns - first_row;
+  const size_t row_bytes = BytesPerStoredRow(part.scheme, part.depth);
+  part.columns = row_bytes == 0 ? left : std::min(left, stored.size() / row_bytes);
+  if (stored.size() != part.columns * row_bytes || (part.columns == 0 && left > 0) ||
+      (part.columns != left && part.columns % kPanelColumns != 0)) {
+    ThrowValueError("matrix " + std::to_string(index) + " is given " + std::to_string(stored.size()) +
+                    " bytes but has " + std::to_string(left * row_bytes) + " left, in panels of " +
+                    std::to_string(kPanelColumns * row_bytes));
+  }
+  uint8_t* const panels = memory_.data() + (part.panel(first_row / kPanelColumns) - memory_.data());
   const uint8_t* const rows = stored.data();
   {
     nb::gil_scoped_release without_gil;
-    PackSideBySide(matrix, rows, num_threads, panels);
+    PackSideBySide(part, rows, num_threads, panels);
   }
-  is_packed_[index] = true;
+  packed_rows_[index] += part.columns;
 }
 
 std::vector<WeightPanels> Panels::Packed() const {
-  const auto missing = std::find(is_packed_.begin(), is_packed_.end(), false);
-  if (missing != is_packed_.end()) {
-    ThrowValueError("matrix " + std::to_string(missing - is_packed_.begin()) + " has not been packed");
+  for (size_t index = 0; index < matrices_.size(); ++index) {
+    if (packed_rows_[index] != matrices_[index].columns) {
+      ThrowValueError("matrix " + std::to_string(index) + " has not been packed");
+    }
   }
   return matrices_;
 }
@@ -113,8 +123,8 @@ std::vector<WeightPanels> Panels::Packed() const {
 void BindPanels(nb::module_& module) {
   nb::class_<Panels>(module, "Panels", "The packed matrices of one model.")
       .def(nb::init<nb::sequence>(), nb::arg("shapes"), "Take memory for matrices of (scheme, columns, depth).")
-      .def("pack", &Panels::Pack, nb::arg("index"), nb::arg("stored"), nb::arg("num_threads"),
-           "Pack a matrix from its rows as a file of its scheme holds them.")
+      .def("pack", &Panels::Pack, nb::arg("index"), nb::arg("stored"), nb::arg("first_row"), nb::arg("num_threads"),
+           "Pack the next rows of a matrix as a file of its scheme holds them: whole panels, or all that are left.")
       .def_prop_ro("num_bytes", &Panels::num_bytes, "Bytes of all matrices together.");
 }
 

@@ -1,7 +1,7 @@
 // Panels: the packed matrices of one model, for Python to fill and for the runtime to multiply with.
 //
 // Owns their memory, one allocation. What a panel looks like is formats/pack.h's business.
-// Invariant: a matrix is packed as a whole, and before the runtime gets it.
+// Invariant: a matrix is packed from its first row to its last, in one piece or several, before the runtime gets it.
 
 #ifndef PLAIT_CSRC_BINDINGS_PANELS_BINDINGS_H_
 #define PLAIT_CSRC_BINDINGS_PANELS_BINDINGS_H_
@@ -25,8 +25,9 @@ class Panels {
   // `shapes`: (scheme, columns, depth) of each matrix.
   explicit Panels(nanobind::sequence shapes);
 
-  // `stored`: the rows of matrix `index` as a file of its scheme holds them. Releases the interpreter.
-  void Pack(size_t index, const Stored& stored, size_t num_threads);
+  // `stored`: rows of matrix `index` from `first_row` on, behind those that were packed before, as a file of its scheme
+  // holds them: whole panels, or all that are left. Releases the interpreter.
+  void Pack(size_t index, const Stored& stored, size_t first_row, size_t num_threads);
 
   size_t num_bytes() const { return memory_.size(); }
   // Throws a ValueError if a matrix has not been packed.
@@ -34,7 +35,7 @@ class Panels {
 
  private:
   std::vector<WeightPanels> matrices_;
-  std::vector<bool> is_packed_;
+  std::vector<size_t> packed_rows_;  // of each matrix
   AlignedBuffer memory_;
 };
 

@@ -1,7 +1,7 @@
 // Blocks of weights as GGUF files store them: one group of one row at a time, taken apart.
 //
-// Owns the bits of every integer format, and of our own, which exists on the way from a file to panels only: blocks of
-// 32 too, each with the f32 scale of the wide group that it is a part of. Knows nothing about panels and computes
+// Owns the bits of every integer format, and of those that exist on the way from a file to panels only, blocks of 32
+// behind f32 scales: our own, kInt8, whose scale is that of the wide group that a block is a part of, kIQ4 and kQ8_16. Knows nothing about panels and computes
 // nothing. src/plait/weights/formats.py says the same in NumPy. Invariant: nothing is rounded; codes are unsigned,
 // formats/panel_layout.h.
 
@@ -30,6 +30,10 @@ constexpr size_t BlockBytes(Scheme scheme) {
       return 22;
     case Scheme::kQ5_1:
       return 24;
+    case Scheme::kQ2_K:
+      return 84;
+    case Scheme::kQ3_K:
+      return 110;
     case Scheme::kQ4_K:
       return 144;
     case Scheme::kQ5_K:
@@ -38,6 +42,10 @@ constexpr size_t BlockBytes(Scheme scheme) {
       return 210;
     case Scheme::kInt8:
       return 36;
+    case Scheme::kIQ4:
+      return 20;
+    case Scheme::kQ8_16:
+      return 40;
     case Scheme::kF32:
       return 4;
     default:
@@ -46,14 +54,25 @@ constexpr size_t BlockBytes(Scheme scheme) {
 }
 
 // Where a block's halves, scale and minimum, begin.
-constexpr size_t FirstHalf(Scheme scheme) { return scheme == Scheme::kQ6_K ? 208 : 0; }
+constexpr size_t FirstHalf(Scheme scheme) {
+  switch (scheme) {
+    case Scheme::kQ2_K:
+      return 80;
+    case Scheme::kQ3_K:
+      return 108;
+    case Scheme::kQ6_K:
+      return 208;
+    default:
+      return 0;
+  }
+}
 
 // 32 weights of a column. Byte b of quads[i] is weight 4 i + b.
 struct StoredGroup {
   uint32_t quads[kQuadsPerGroup];
   uint16_t halves[2];  // scale and minimum; with block scales, those of the block
-  uint8_t sub_scales[2];
-  float wide_scale;  // of the wide group that this is a part of
+  uint8_t sub_scales[4];
+  float float_scales[2];  // of the spans, or of the wide group that this is a part of
 };
 
 inline constexpr uint32_t kLowNibbles = 0x0f0f0f0fu;
@@ -99,6 +118,32 @@ inline void ReadPairedNibbles(const uint8_t* nibbles, size_t g, StoredGroup& gro
   for (size_t i = 0; i < kQuadsPerGroup; ++i) group.quads[i] = QuadAt(at + 4 * i) >> g % 2 * 4 & kLowNibbles;
 }
 
+// Numbers of two bits of group g: four groups share 32 bytes.
+inline void ReadPairs(const uint8_t* pairs, size_t g, StoredGroup& group) {
+  const uint8_t* at = pairs + g / 4 * kGroupSize;
+  for (size_t i = 0; i < kQuadsPerGroup; ++i) group.quads[i] = QuadAt(at + 4 * i) >> g % 4 * 2 & 0x03030303u;
+}
+
+inline void ReadQ2K(const uint8_t* block, size_t g, StoredGroup& group) {
+  ReadPairs(block + 16, g, group);
+  for (size_t s = 0; s < 2; ++s) {
+    group.sub_scales[s] = block[2 * g + s] & 15;
+    group.sub_scales[2 + s] = block[2 * g + s] >> 4;
+  }
+}
+
+inline void ReadQ3K(const uint8_t* block, size_t g, StoredGroup& group) {
+  ReadPairs(block + 32, g, group);
+  for (size_t i = 0; i < kQuadsPerGroup; ++i) group.quads[i] |= (QuadAt(block + 4 * i) >> g & 0x01010101u) << 2;
+  const uint8_t* packed = block + 96;
+  for (size_t s = 0; s < 2; ++s) {
+    const size_t index = 2 * g + s;
+    const int low = packed[index % 8] >> index / 8 * 4 & 15;
+    const int upper = packed[8 + index % 4] >> index / 4 * 2 & 3;
+    group.sub_scales[s] = static_cast<uint8_t>(low + upper * 16 - 32);
+  }
+}
+
 inline void ReadQ6K(const uint8_t* block, size_t g, StoredGroup& group) {
   const size_t half = g / 4;
   const size_t of_half = g % 4;
@@ -115,22 +160,27 @@ inline void ReadQ6K(const uint8_t* block, size_t g, StoredGroup& group) {
 template <Scheme kScheme>
 inline StoredGroup ReadGroup(const uint8_t* row, size_t index) {
   constexpr size_t kGroups = DepthMultiple(kScheme) / kGroupSize;
-  constexpr size_t kFirstCode = IsWide(kScheme) ? sizeof(float) : NumHalves(kScheme) * 2;
+  constexpr size_t kFloats = IsWide(kScheme) ? 1 : FloatScaleBytes(kScheme) / sizeof(float);
+  constexpr size_t kFirstCode = kFloats > 0 ? kFloats * sizeof(float) : NumHalves(kScheme) * 2;
   const uint8_t* block = row + index / kGroups * BlockBytes(kScheme);
   const size_t g = index % kGroups;
   StoredGroup group = {};
-  if constexpr (IsWide(kScheme)) {
-    std::memcpy(&group.wide_scale, block, sizeof(float));
+  if constexpr (kFloats > 0) {
+    std::memcpy(group.float_scales, block, kFloats * sizeof(float));
   } else {
     std::memcpy(group.halves, block + FirstHalf(kScheme), NumHalves(kScheme) * 2);
   }
   if constexpr (IsWholeBytes(kScheme)) {
     for (size_t i = 0; i < kQuadsPerGroup; ++i) group.quads[i] = QuadAt(block + kFirstCode + 4 * i) ^ 0x80808080u;
-  } else if constexpr (kScheme == Scheme::kQ4_0 || kScheme == Scheme::kQ4_1) {
+  } else if constexpr (kScheme == Scheme::kQ4_0 || kScheme == Scheme::kQ4_1 || IsTable(kScheme)) {
     ReadNibbles(block + kFirstCode, group);
   } else if constexpr (kScheme == Scheme::kQ5_0 || kScheme == Scheme::kQ5_1) {
     ReadNibbles(block + kFirstCode + 4, group);
     AddFifthBits(block + kFirstCode, group);
+  } else if constexpr (kScheme == Scheme::kQ2_K) {
+    ReadQ2K(block, g, group);
+  } else if constexpr (kScheme == Scheme::kQ3_K) {
+    ReadQ3K(block, g, group);
   } else if constexpr (kScheme == Scheme::kQ6_K) {
     ReadQ6K(block, g, group);
   } else {
@@ -146,11 +196,12 @@ inline StoredGroup ReadGroup(const uint8_t* row, size_t index) {
   return group;
 }
 
-// A column that does not exist: weights of zero.
+// A column that does not exist: weights of zero. A table has no zero; the scale makes one.
 template <Scheme kScheme>
 inline StoredGroup EmptyGroup() {
   StoredGroup group = {};
-  for (uint32_t& quad : group.quads) quad = static_cast<uint32_t>(ZeroCode(kScheme)) * 0x01010101u;
+  constexpr uint32_t kCode = IsTable(kScheme) ? 8 : static_cast<uint32_t>(ZeroCode(kScheme));
+  for (uint32_t& quad : group.quads) quad = kCode * 0x01010101u;
   return group;
 }
 

@@ -12,6 +12,7 @@
 
 #include "formats/blocks.h"
 #include "formats/half.h"
+#include "formats/iq4_table.h"
 #include "formats/mixing.h"
 #include "formats/panel_layout.h"
 
@@ -26,6 +27,7 @@ constexpr size_t GroupCodeBytes(Scheme scheme) { return LinesPerGroup(scheme) * 
 // Of scales and all that belongs to them.
 constexpr size_t ScaleBytes(Scheme scheme, size_t groups) {
   if (IsWide(scheme)) return kPanelColumns * NumWideGroups(groups * kGroupSize) * sizeof(float);
+  if (HasFloatScales(scheme)) return kPanelColumns * groups * FloatScaleBytes(scheme);
   const size_t halves = HasBlockScales(scheme) ? groups / kGroupsPerBlock : groups;
   return kPanelColumns * (groups * NumSubScales(scheme) + halves * NumHalves(scheme) * sizeof(uint16_t));
 }
@@ -93,7 +95,12 @@ void PackGroups(const uint8_t* stored, size_t columns, size_t depth, uint8_t* pa
       const StoredGroup group = j < columns ? ReadGroup<kScheme>(stored + j * row_bytes, g) : EmptyGroup<kScheme>();
       PutCodes<kScheme>(group, j, panel + g * GroupCodeBytes(kScheme));
       if constexpr (IsWide(kScheme)) {
-        reinterpret_cast<float*>(sub_scales)[WideIndex(g) + j] = group.wide_scale;
+        reinterpret_cast<float*>(sub_scales)[WideIndex(g) + j] = group.float_scales[0];
+        continue;
+      }
+      if constexpr (HasFloatScales(kScheme)) {
+        float* scales = reinterpret_cast<float*>(sub_scales) + g * NumSpans(kScheme) * kPanelColumns + j;
+        for (size_t s = 0; s < NumSpans(kScheme); ++s) scales[s * kPanelColumns] = group.float_scales[s];
         continue;
       }
       for (size_t h = 0; h < NumHalves(kScheme); ++h) halves[HalfIndex(kScheme, groups, g, h) + j] = group.halves[h];
@@ -126,6 +133,14 @@ void WithConstant(Scheme scheme, const Body& body) {
       return body(std::integral_constant<Scheme, Scheme::kQ6_K>());
     case Scheme::kInt8:
       return body(std::integral_constant<Scheme, Scheme::kInt8>());
+    case Scheme::kQ2_K:
+      return body(std::integral_constant<Scheme, Scheme::kQ2_K>());
+    case Scheme::kQ3_K:
+      return body(std::integral_constant<Scheme, Scheme::kQ3_K>());
+    case Scheme::kIQ4:
+      return body(std::integral_constant<Scheme, Scheme::kIQ4>());
+    case Scheme::kQ8_16:
+      return body(std::integral_constant<Scheme, Scheme::kQ8_16>());
     default:
       return;
   }
@@ -155,35 +170,55 @@ uint32_t QuadOf(const uint32_t* words, size_t q) {
   return low | (upper & UpperMask(kScheme)) << 4;
 }
 
+// Scales and minima of a column's group, one of each for every span.
+struct ColumnGroup {
+  float scales[2] = {};
+  float minima[2] = {};
+};
+
+// `behind` is what lies behind the codes of a panel, for column j.
+template <Scheme kScheme>
+ColumnGroup ScalesOf(const uint8_t* behind, size_t groups, size_t g, size_t j) {
+  ColumnGroup group;
+  const float* floats = reinterpret_cast<const float*>(behind) + j;
+  if constexpr (IsWide(kScheme)) {
+    group.scales[0] = group.scales[1] = floats[WideIndex(g)];
+    return group;
+  }
+  constexpr size_t kSpans = NumSpans(kScheme);
+  if constexpr (HasFloatScales(kScheme)) {
+    for (size_t s = 0; s < 2; ++s) group.scales[s] = floats[(g * kSpans + s % kSpans) * kPanelColumns];
+    return group;
+  }
+  const uint8_t* sub = behind + g * NumSubScales(kScheme) * kPanelColumns + j;
+  const auto* halves = reinterpret_cast<const uint16_t*>(behind + groups * NumSubScales(kScheme) * kPanelColumns) + j;
+  for (size_t s = 0; s < 2; ++s) {
+    group.scales[s] = HalfToFloat(halves[HalfIndex(kScheme, groups, g, 0)]);
+    if constexpr (HasMinima(kScheme)) group.minima[s] = HalfToFloat(halves[HalfIndex(kScheme, groups, g, 1)]);
+    if constexpr (HasBlockScales(kScheme)) {
+      const uint8_t scale = sub[s % kSpans * kPanelColumns];
+      group.scales[s] *= kSpans == 2 ? static_cast<float>(static_cast<int8_t>(scale)) : static_cast<float>(scale);
+      if constexpr (HasMinima(kScheme)) {
+        group.minima[s] = -(group.minima[s] * static_cast<float>(sub[(kSpans + s % kSpans) * kPanelColumns]));
+      }
+    }
+  }
+  return group;
+}
+
 template <Scheme kScheme>
 void UnpackGroups(const WeightPanels& weights, const uint8_t* panel, size_t j, float* out) {
   const size_t groups = weights.depth / kGroupSize;
-  const uint8_t* sub_scales = panel + groups * GroupCodeBytes(kScheme);
-  const uint16_t* halves =
-      reinterpret_cast<const uint16_t*>(sub_scales + groups * NumSubScales(kScheme) * kPanelColumns);
   for (size_t g = 0; g < groups; ++g) {
     const uint32_t* words = reinterpret_cast<const uint32_t*>(panel + g * GroupCodeBytes(kScheme)) + j;
-    const uint8_t* sub = sub_scales + g * NumSubScales(kScheme) * kPanelColumns + j;
-    float scales[2];
-    float minimum = 0.0f;
-    if constexpr (IsWide(kScheme)) {
-      scales[0] = scales[1] = reinterpret_cast<const float*>(sub_scales)[WideIndex(g) + j];
-    } else {
-      scales[0] = scales[1] = HalfToFloat(halves[HalfIndex(kScheme, groups, g, 0) + j]);
-      if constexpr (HasMinima(kScheme)) minimum = HalfToFloat(halves[HalfIndex(kScheme, groups, g, 1) + j]);
-    }
-    if constexpr (NumSpans(kScheme) == 2) {
-      for (size_t s = 0; s < 2; ++s) scales[s] *= static_cast<float>(static_cast<int8_t>(sub[s * kPanelColumns]));
-    } else if constexpr (HasBlockScales(kScheme)) {
-      scales[0] = scales[1] = scales[0] * static_cast<float>(sub[0]);
-      minimum = -(minimum * static_cast<float>(sub[kPanelColumns]));
-    }
+    const ColumnGroup group = ScalesOf<kScheme>(panel + groups * GroupCodeBytes(kScheme), groups, g, j);
     for (size_t q = 0; q < kQuadsPerGroup; ++q, out += 4) {
       const uint32_t quad = QuadOf<kScheme>(words, q);
       for (size_t b = 0; b < 4; ++b) {
-        const int32_t number = static_cast<int32_t>(quad >> 8 * b & 255) - ZeroCode(kScheme);
-        out[b] = scales[q / 4] * static_cast<float>(number);
-        if constexpr (HasMinima(kScheme)) out[b] += minimum;
+        const uint32_t stored = quad >> 8 * b & 255;
+        const int32_t code = IsTable(kScheme) ? kIq4Numbers[stored] : static_cast<int32_t>(stored);
+        out[b] = group.scales[q / 4] * static_cast<float>(code - ZeroCode(kScheme));
+        if constexpr (HasMinima(kScheme)) out[b] += group.minima[q / 4];
       }
     }
   }

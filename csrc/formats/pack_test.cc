@@ -16,7 +16,8 @@ namespace plait {
 namespace {
 
 constexpr Scheme kSchemes[] = {Scheme::kF32,  Scheme::kF16,  Scheme::kBf16, Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1,
-                               Scheme::kQ5_0, Scheme::kQ5_1, Scheme::kQ4_K, Scheme::kQ5_K, Scheme::kQ6_K};
+                               Scheme::kQ5_0, Scheme::kQ5_1, Scheme::kQ4_K, Scheme::kQ5_K, Scheme::kQ6_K, Scheme::kQ2_K,
+                               Scheme::kQ3_K, Scheme::kIQ4,  Scheme::kQ8_16};
 
 float HalfByDefinition(uint16_t bits) {
   const int exponent = bits >> 10 & 31;
@@ -104,12 +105,14 @@ TEST(AColumnComesBackAsTheFormatDefinesIt) {
 }
 
 // What a file holds and what is read at every token.
-TEST(PanelsAreHardlyLargerThanTheFile) {
+TEST(PanelsAreHardlyLargerThanTheFileExceptForTwoAndThreeBits) {
   for (const Scheme scheme : kSchemes) {
     const auto stored = static_cast<double>(kPanelColumns * BytesPerStoredRow(scheme, 1536));
     const auto packed = static_cast<double>(BytesPerPanel(scheme, 1536));
     CHECK(packed >= stored);
-    CHECK(packed <= stored * 1.03);
+    // Numbers of two and three bits take four.
+    const double most = scheme == Scheme::kQ2_K ? 2.0 : scheme == Scheme::kQ3_K ? 1.4 : 1.03;
+    CHECK(packed <= stored * most);
   }
 }
 

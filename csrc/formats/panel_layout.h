@@ -8,8 +8,9 @@
 // Codes are unsigned: a weight is its code minus ZeroCode. Behind the codes of all groups come
 //   plain schemes          halves [groups][16]: scales; then, with minima, the same
 //   wide groups            floats [wide groups][16]: scales
-//   block scales           bytes [groups][2][16]: scale and minimum, or the scales of both spans, signed; then halves
-//                          [groups / 8][1 or 2][16]: what they are multiplied by
+//   float scales           floats [groups][spans][16]
+//   block scales           bytes [groups][2 or 4][16]: scales of all spans, signed where there are two, then minima;
+//                          then halves [groups / 8][1 or 2][16]: what they are multiplied by
 // Invariant: these functions are used in constant expressions alone, so that no kernel file emits them.
 
 #ifndef PLAIT_CSRC_FORMATS_PANEL_LAYOUT_H_
@@ -25,7 +26,12 @@ namespace plait {
 inline constexpr size_t kCodeLineBytes = 64;
 inline constexpr size_t kQuadsPerGroup = kGroupSize / 4;
 
-constexpr bool IsWholeBytes(Scheme scheme) { return scheme == Scheme::kQ8_0 || scheme == Scheme::kInt8; }
+constexpr bool IsWholeBytes(Scheme scheme) {
+  return scheme == Scheme::kQ8_0 || scheme == Scheme::kInt8 || scheme == Scheme::kQ8_16;
+}
+
+// Whether nibbles are places in a table, formats/iq4_table.h, where the codes are.
+constexpr bool IsTable(Scheme scheme) { return scheme == Scheme::kIQ4; }
 
 // Bits above the lower four.
 constexpr size_t HighBits(Scheme scheme) {
@@ -45,7 +51,17 @@ constexpr size_t NumCodeLines(Scheme scheme) { return IsWholeBytes(scheme) ? kQu
 constexpr size_t LinesPerGroup(Scheme scheme) { return NumCodeLines(scheme) + HighBits(scheme); }
 
 // Parts of a group that have a scale each: neighbouring sixteens, or the whole group.
-constexpr size_t NumSpans(Scheme scheme) { return scheme == Scheme::kQ6_K ? 2 : 1; }
+constexpr size_t NumSpans(Scheme scheme) {
+  switch (scheme) {
+    case Scheme::kQ2_K:
+    case Scheme::kQ3_K:
+    case Scheme::kQ6_K:
+    case Scheme::kQ8_16:
+      return 2;
+    default:
+      return 1;
+  }
+}
 
 // Where a quad lies, and the other way round. Both quads of a line are of the same span.
 constexpr size_t LineOfQuad(Scheme scheme, size_t quad) { return NumSpans(scheme) == 2 ? quad / 2 : quad % 4; }
@@ -57,7 +73,11 @@ constexpr int32_t ZeroCode(Scheme scheme) {
   switch (scheme) {
     case Scheme::kQ8_0:
     case Scheme::kInt8:
+    case Scheme::kIQ4:
+    case Scheme::kQ8_16:
       return 128;
+    case Scheme::kQ3_K:
+      return 4;
     case Scheme::kQ4_0:
       return 8;
     case Scheme::kQ5_0:
@@ -70,7 +90,16 @@ constexpr int32_t ZeroCode(Scheme scheme) {
 }
 
 constexpr bool HasMinima(Scheme scheme) {
-  return scheme == Scheme::kQ4_1 || scheme == Scheme::kQ5_1 || scheme == Scheme::kQ4_K || scheme == Scheme::kQ5_K;
+  switch (scheme) {
+    case Scheme::kQ4_1:
+    case Scheme::kQ5_1:
+    case Scheme::kQ2_K:
+    case Scheme::kQ4_K:
+    case Scheme::kQ5_K:
+      return true;
+    default:
+      return false;
+  }
 }
 
 // Halves per column and group, or block.
@@ -79,7 +108,12 @@ constexpr size_t NumHalves(Scheme scheme) { return HasMinima(scheme) ? 2 : 1; }
 constexpr size_t NumWideGroups(size_t depth) { return (depth + kWideGroupSize - 1) / kWideGroupSize; }
 
 // Bytes of sub-scales per column and group.
-constexpr size_t NumSubScales(Scheme scheme) { return HasBlockScales(scheme) ? 2 : 0; }
+constexpr size_t NumSubScales(Scheme scheme) {
+  return HasBlockScales(scheme) ? NumSpans(scheme) * NumHalves(scheme) : 0;
+}
+
+// Bytes of floats per column and group.
+constexpr size_t FloatScaleBytes(Scheme scheme) { return HasFloatScales(scheme) ? NumSpans(scheme) * sizeof(float) : 0; }
 
 }  // namespace plait
 

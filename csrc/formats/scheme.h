@@ -12,8 +12,27 @@
 
 namespace plait {
 
-enum class Scheme : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K, kInt8 };
-inline constexpr size_t kNumSchemes = 12;
+// Most are what files store under these names. kInt8 is our own. kIQ4, 4-bit codes of a table, and kQ8_16, bytes with a
+// scale for every sixteen, are what other formats of files become without being rounded.
+enum class Scheme : uint8_t {
+  kF32,
+  kF16,
+  kBf16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kInt8,
+  kQ2_K,
+  kQ3_K,
+  kIQ4,
+  kQ8_16
+};
+inline constexpr size_t kNumSchemes = 16;
 
 // Output columns of a panel: one AVX-512 register of floats, two of AVX2, four of SSE2.
 inline constexpr size_t kPanelColumns = 16;
@@ -29,8 +48,13 @@ inline constexpr size_t kGroupsPerWide = kWideGroupSize / kGroupSize;
 constexpr bool IsInteger(Scheme scheme) { return scheme >= Scheme::kQ8_0; }
 
 // Whether the scales of groups are themselves small integers times a number that a block of 256 weights shares.
-constexpr bool HasBlockScales(Scheme scheme) { return scheme >= Scheme::kQ4_K && scheme <= Scheme::kQ6_K; }
+constexpr bool HasBlockScales(Scheme scheme) {
+  return (scheme >= Scheme::kQ4_K && scheme <= Scheme::kQ6_K) || scheme == Scheme::kQ2_K || scheme == Scheme::kQ3_K;
+}
 inline constexpr size_t kGroupsPerBlock = 8;
+
+// Whether every scale is a float that a part of a group has for itself.
+constexpr bool HasFloatScales(Scheme scheme) { return scheme == Scheme::kIQ4 || scheme == Scheme::kQ8_16; }
 
 // Whether groups are wide.
 constexpr bool IsWide(Scheme scheme) { return scheme == Scheme::kInt8; }

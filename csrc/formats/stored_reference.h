@@ -57,6 +57,29 @@ inline StoredWeight SmallBlockWeight(Scheme scheme, const uint8_t* row, size_t k
   }
 }
 
+// Q2_K: 16 bytes of scale and minimum, 64 of numbers, two halves.
+inline StoredWeight TwoBitWeight(const uint8_t* row, size_t k) {
+  const uint8_t* block = row + k / 256 * 84;
+  const size_t in_block = k % 256;
+  const int number = block[16 + in_block / 128 * 32 + in_block % 32] >> in_block % 128 / 32 * 2 & 3;
+  const uint8_t both = block[in_block / 16];
+  return {number, StoredHalf(block + 80) * static_cast<float>(both % 16),
+          -(StoredHalf(block + 82) * static_cast<float>(both / 16)), true};
+}
+
+// Q3_K: 32 bytes of upper bits, 64 of lower ones, 12 of scales, a half.
+inline StoredWeight ThreeBitWeight(const uint8_t* row, size_t k) {
+  const uint8_t* block = row + k / 256 * 110;
+  const size_t in_block = k % 256;
+  const int low = block[32 + in_block / 128 * 32 + in_block % 32] >> in_block % 128 / 32 * 2 & 3;
+  const int high = block[in_block % 32] >> in_block / 32 & 1;
+  const size_t sixteen = in_block / 16;
+  const uint8_t nibbles = block[96 + sixteen % 8];
+  const int upper = block[104 + sixteen % 4] >> sixteen / 4 * 2 & 3;
+  const int scale = (sixteen < 8 ? nibbles % 16 : nibbles / 16) + 16 * upper - 32;
+  return {low + 4 * high - 4, StoredHalf(block + 108) * static_cast<float>(scale)};
+}
+
 // Q4_K, Q5_K and Q6_K: blocks of 256.
 inline StoredWeight LargeBlockWeight(Scheme scheme, const uint8_t* row, size_t k) {
   const size_t in_block = k % 256;
@@ -93,9 +116,24 @@ inline StoredWeight WideWeight(const uint8_t* row, size_t k) {
   return {static_cast<int8_t>(at[4 + k % 32]), StoredFloat(at)};
 }
 
+// Behind one or two float scales, codes of the table or bytes.
+inline StoredWeight FloatScaledWeight(Scheme scheme, const uint8_t* row, size_t k) {
+  constexpr int kNumbers[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+  const size_t in_block = k % 32;
+  if (scheme == Scheme::kIQ4) {
+    const uint8_t* at = row + k / 32 * 20;
+    return {kNumbers[Nibble(at + 4, in_block)], StoredFloat(at)};
+  }
+  const uint8_t* at = row + k / 32 * 40;
+  return {static_cast<int8_t>(at[8 + in_block]), StoredFloat(at + in_block / 16 * 4)};
+}
+
 // Weight k of a row in an integer scheme.
 inline StoredWeight WeightAt(Scheme scheme, const uint8_t* row, size_t k) {
   if (IsWide(scheme)) return WideWeight(row, k);
+  if (HasFloatScales(scheme)) return FloatScaledWeight(scheme, row, k);
+  if (scheme == Scheme::kQ2_K) return TwoBitWeight(row, k);
+  if (scheme == Scheme::kQ3_K) return ThreeBitWeight(row, k);
   return HasBlockScales(scheme) ? LargeBlockWeight(scheme, row, k) : SmallBlockWeight(scheme, row, k);
 }
 

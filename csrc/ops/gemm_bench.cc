@@ -44,7 +44,8 @@ struct Options {
 };
 
 constexpr const char* kSchemeNames[kNumSchemes] = {"f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",
-                                                   "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "int8"};
+                                                   "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "int8",
+                                                   "q2_k", "q3_k", "iq4",  "q8_16"};
 constexpr double kSampleSeconds = 0.0003;
 
 const Kernels& KernelsOf(const std::string& target) {
@@ -67,7 +68,7 @@ Layers MakeLayers(Scheme scheme, const Shape& shape, size_t cold_bytes) {
   uint32_t state = 1;
   for (uint8_t& byte : stored) byte = static_cast<uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
   const size_t step = BlockBytes(scheme);
-  const bool has_floats = scheme == Scheme::kF32 || IsWide(scheme);
+  const bool has_floats = scheme == Scheme::kF32 || IsWide(scheme) || HasFloatScales(scheme);
   for (size_t at = IsInteger(scheme) ? FirstHalf(scheme) : 0; at < stored.size(); at += step) {
     // Numbers of ordinary size: nothing overflows and nothing is subnormal.
     const float value = 0.01f + static_cast<float>(stored[at]) / 2560.0f;
@@ -76,7 +77,7 @@ Layers MakeLayers(Scheme scheme, const Shape& shape, size_t cold_bytes) {
     if (!has_floats && scheme != Scheme::kBf16) bits = FloatToHalf(value);
     const size_t size = has_floats ? 4 : 2;
     std::memcpy(&stored[at], &bits, size);
-    if (HasMinima(scheme)) std::memcpy(&stored[at + size], &bits, size);
+    if (HasMinima(scheme) || scheme == Scheme::kQ8_16) std::memcpy(&stored[at + size], &bits, size);
   }
   const size_t bytes = one.num_panels() * one.bytes_per_panel;
   const size_t count = std::max<size_t>(1, cold_bytes / bytes);

@@ -19,7 +19,8 @@ namespace {
 
 constexpr Scheme kFloatSchemes[] = {Scheme::kF32, Scheme::kF16, Scheme::kBf16};
 constexpr Scheme kIntegerSchemes[] = {Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1, Scheme::kQ5_0, Scheme::kQ5_1,
-                                      Scheme::kQ4_K, Scheme::kQ5_K, Scheme::kQ6_K, Scheme::kInt8};
+                                      Scheme::kQ4_K, Scheme::kQ5_K, Scheme::kQ6_K, Scheme::kInt8, Scheme::kQ2_K,
+                                      Scheme::kQ3_K, Scheme::kIQ4,  Scheme::kQ8_16};
 
 std::vector<Scheme> AllSchemes() {
   std::vector<Scheme> schemes;
@@ -77,7 +78,40 @@ std::vector<uint8_t> StoredWide(size_t columns, size_t depth, std::mt19937& rand
   return stored;
 }
 
-// Random codes, among them the extremes; scales and minima are halves of moderate size.
+// Where the halves or floats of a stored block begin.
+size_t ScaleAt(Scheme scheme) {
+  return scheme == Scheme::kQ6_K ? 208 : scheme == Scheme::kQ3_K ? 108 : scheme == Scheme::kQ2_K ? 80 : 0;
+}
+
+// How many of them there are.
+size_t NumScales(Scheme scheme) {
+  switch (scheme) {
+    case Scheme::kQ4_1:
+    case Scheme::kQ5_1:
+    case Scheme::kQ4_K:
+    case Scheme::kQ5_K:
+    case Scheme::kQ2_K:
+    case Scheme::kQ8_16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+// Weights that share a scale.
+size_t SpanSize(Scheme scheme) {
+  switch (scheme) {
+    case Scheme::kQ6_K:
+    case Scheme::kQ2_K:
+    case Scheme::kQ3_K:
+    case Scheme::kQ8_16:
+      return 16;
+    default:
+      return IsWide(scheme) ? kWideGroupSize : kGroupSize;
+  }
+}
+
+// Random codes, among them the extremes; scales and minima are halves or floats of moderate size.
 std::vector<uint8_t> StoredMatrix(Scheme scheme, size_t columns, size_t depth, std::mt19937& random) {
   std::vector<uint8_t> stored(columns * BytesPerStoredRow(scheme, depth));
   std::normal_distribution<float> normal;
@@ -93,16 +127,18 @@ std::vector<uint8_t> StoredMatrix(Scheme scheme, size_t columns, size_t depth, s
     return stored;
   }
   if (IsWide(scheme)) return StoredWide(columns, depth, random);
-  const bool at_end = scheme == Scheme::kQ6_K;
-  const bool has_minima = scheme == Scheme::kQ4_1 || scheme == Scheme::kQ5_1;
-  const size_t halves = has_minima || (HasBlockScales(scheme) && !at_end) ? 2 : 1;
+  const size_t scale_at = ScaleAt(scheme);
+  const size_t scale_bytes = HasFloatScales(scheme) ? 4 : 2;
+  const size_t num_scales = NumScales(scheme);
   const size_t block_bytes = BytesPerStoredRow(scheme, DepthMultiple(scheme));
   for (size_t at = 0; at < stored.size(); at += block_bytes) {
     for (size_t b = 0; b < block_bytes; ++b) stored[at + b] = static_cast<uint8_t>(random());
     if (random() % 8 == 0) std::memset(&stored[at], random() % 2 ? 0x80 : random() % 2 ? 0 : 0xff, block_bytes);
-    for (size_t h = 0; h < halves; ++h) {
-      const uint16_t half = FloatToHalf(normal(random) * 0.05f);
-      std::memcpy(&stored[at + (at_end ? block_bytes - 2 : 2 * h)], &half, 2);
+    for (size_t h = 0; h < num_scales; ++h) {
+      const float scale = normal(random) * 0.05f;
+      const uint16_t half = FloatToHalf(scale);
+      const void* from = HasFloatScales(scheme) ? static_cast<const void*>(&scale) : &half;
+      std::memcpy(&stored[at + scale_at + h * scale_bytes], from, scale_bytes);
     }
   }
   return stored;
@@ -210,7 +246,7 @@ float FloatSum(Scheme scheme, const uint8_t* row, size_t depth, const float* x) 
 }
 
 float IntegerSum(Scheme scheme, const uint8_t* row, size_t depth, const Rows& rows, size_t r) {
-  const size_t span = scheme == Scheme::kQ6_K ? 16 : IsWide(scheme) ? kWideGroupSize : kGroupSize;
+  const size_t span = SpanSize(scheme);
   float sum = 0.0f;
   for (size_t begin = 0; begin < depth; begin += span) {
     const float row_scale = rows.group(r, begin).scale;
@@ -371,7 +407,7 @@ TEST(ChainsContinueBehindAPieceOfTheDepthForManyRows) {
       CHECK_EQ(WrongOutputs(test, 1, 19, {false, 1.0f, false}), 0u);
     }
   }
-  for (const Scheme scheme : {Scheme::kQ4_1, Scheme::kQ5_K, Scheme::kQ6_K, Scheme::kInt8}) {
+  for (const Scheme scheme : {Scheme::kQ4_1, Scheme::kQ5_K, Scheme::kQ6_K, Scheme::kInt8, Scheme::kQ3_K, Scheme::kIQ4}) {
     Case test(scheme, 200, 18, 1024, random);
     CHECK_EQ(WrongOutputs(test, 0, 200, {true, 0.5f, true}), 0u);
   }
@@ -561,8 +597,8 @@ TEST(NoSumSaturates) {
   for (const Scheme scheme : kIntegerSchemes) {
     const size_t depth = IsWide(scheme) ? kWideGroupSize : DepthMultiple(scheme);
     const size_t block_bytes = BytesPerStoredRow(scheme, DepthMultiple(scheme));
-    const size_t scale_at = scheme == Scheme::kQ6_K ? 208 : 0;
-    const size_t scale_bytes = scheme == Scheme::kQ6_K ? 2 : 4;
+    const size_t scale_at = ScaleAt(scheme);
+    const size_t scale_bytes = HasFloatScales(scheme) ? 4 * NumScales(scheme) : scale_at > 100 ? 2 : 4;
     for (const int codes : {0x00, 0x7f, 0x80, 0xff}) {
       Case test(scheme, 8, 16, depth, random);
       const std::vector<uint8_t> before = test.matrix.stored;

@@ -104,6 +104,10 @@ double MultiplyAddsPerUs(Scheme scheme, bool is_wide) {
     case Scheme::kQ5_K:
     case Scheme::kQ6_K:
     case Scheme::kInt8:
+    case Scheme::kQ2_K:
+    case Scheme::kQ3_K:
+    case Scheme::kIQ4:
+    case Scheme::kQ8_16:
       return 50'000.0;
     case Scheme::kQ4_0:
     case Scheme::kQ4_1:

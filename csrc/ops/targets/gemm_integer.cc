@@ -1,8 +1,8 @@
 // Products with 8-bit to 4-bit weights: rows quantised to 8 bits, exact sums per group, scaled in f32.
 //
 // Owns the register tiles of the integer schemes; how a target sums one group is in gemm_sums.h. Invariant: an output
-// is one chain over groups, ascending: acc = fma(sum, weight scale * row scale, acc), twice where halves of a group
-// have scales, then with minima acc = fma(minimum, row scale * sum of the row's values, acc).
+// is one chain over groups, ascending: acc = fma(sum, weight scale * row scale, acc), with minima followed by
+// acc = fma(minimum, row scale * sum of the row's values, acc); all of it twice where halves of a group have scales.
 
 #include <cstddef>
 #include <cstdint>
@@ -73,21 +73,29 @@ struct ColumnScales {
   }
   // The product is exact.
   inline __attribute__((always_inline)) F32 Scale(size_t c, size_t g, size_t span) const {
+    if constexpr (HasFloatScales(kScheme)) {
+      const size_t place = (g * NumSpans(kScheme) + span) * kPanelColumns + Column(c);
+      return Load(reinterpret_cast<const float*>(Panel(c)) + place);
+    }
     if constexpr (HasBlockScales(kScheme)) return Mul(Half(c, g, 0), FloatOfInt(SubScale(c, g, span)));
     return Half(c, g, 0);
   }
-  inline __attribute__((always_inline)) F32 Minimum(size_t c, size_t g) const {
+  inline __attribute__((always_inline)) F32 Minimum(size_t c, size_t g, size_t span) const {
     if constexpr (!HasBlockScales(kScheme)) return Half(c, g, 1);
     // These are subtracted. Both products are exact.
-    return Mul(Mul(Half(c, g, 1), FloatOfInt(SubScale(c, g, 1))), Broadcast(-1.0f));
+    return Mul(Mul(Half(c, g, 1), FloatOfInt(SubScale(c, g, NumSpans(kScheme) + span))), Broadcast(-1.0f));
   }
   // Fetches those of group g of the panel whose codes begin at `next`, which are of the same shape.
   inline __attribute__((always_inline)) void Fetch(const uint8_t* next, size_t code_bytes, size_t g) const {
     const uint8_t* at = next + code_bytes;
     if constexpr (HasBlockScales(kScheme)) {
-      __builtin_prefetch(at + g * 2 * kPanelColumns);
-      at += groups * 2 * kPanelColumns;
+      __builtin_prefetch(at + g * NumSubScales(kScheme) * kPanelColumns);
+      at += groups * NumSubScales(kScheme) * kPanelColumns;
       __builtin_prefetch(at + g / kGroupsPerBlock * NumHalves(kScheme) * 2 * kPanelColumns);
+    } else if constexpr (HasFloatScales(kScheme)) {
+      for (size_t s = 0; s < NumSpans(kScheme); ++s) {
+        __builtin_prefetch(at + (g * NumSpans(kScheme) + s) * kPanelColumns * sizeof(float));
+      }
     } else {
       __builtin_prefetch(at + g * kPanelColumns * 2);
       if constexpr (HasMinima(kScheme)) __builtin_prefetch(at + (groups + g) * kPanelColumns * 2);
@@ -152,24 +160,24 @@ void MultiplyTile(const Tile& tile) {
           sums[r][c] = Fma(FloatOfInt(span_sums[r][c]), Mul(column_scales[c], scale), sums[r][c]);
         }
       }
-    });
-    if constexpr (HasMinima(kScheme)) {
-      F32 minima[kRegisters];
+      if constexpr (HasMinima(kScheme)) {
+        F32 minima[kRegisters];
 #pragma GCC unroll 16
-      for (size_t c = 0; c < kRegisters; ++c) {
-        if constexpr (kIsUnpacked) {
-          minima[c] = Load(unpacked[c / kPanelRegisters].scales[1] + c % kPanelRegisters * kLanes);
-        } else {
-          minima[c] = scales.Minimum(c, g);
+        for (size_t c = 0; c < kRegisters; ++c) {
+          if constexpr (kIsUnpacked) {
+            minima[c] = Load(unpacked[c / kPanelRegisters].scales[1] + c % kPanelRegisters * kLanes);
+          } else {
+            minima[c] = scales.Minimum(c, g, kSpan);
+          }
+        }
+#pragma GCC unroll 16
+        for (size_t r = 0; r < kRows; ++r) {
+          const F32 total = Broadcast(SpanTotal<kScheme, kSpan>(rows.Of(r)));
+#pragma GCC unroll 16
+          for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = Fma(minima[c], total, sums[r][c]);
         }
       }
-#pragma GCC unroll 16
-      for (size_t r = 0; r < kRows; ++r) {
-        const F32 total = Broadcast(rows.Of(r).total);
-#pragma GCC unroll 16
-        for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = Fma(minima[c], total, sums[r][c]);
-      }
-    }
+    });
     codes += kGroupBytes;
     if constexpr (kIsUnpacked) unpacked += kPanels;
     rows.Advance();
@@ -208,7 +216,7 @@ void UnpackGroups(const GemmCall& call, size_t panel, size_t first_group, size_t
       for (size_t c = 0; c < kPanelRegisters; ++c) {
         Store(to->scales[0] + c * kLanes, scales.Scale(c, g, 0));
         if constexpr (NumSpans(kScheme) == 2) Store(to->scales[1] + c * kLanes, scales.Scale(c, g, 1));
-        if constexpr (HasMinima(kScheme)) Store(to->scales[1] + c * kLanes, scales.Minimum(c, g));
+        if constexpr (HasMinima(kScheme)) Store(to->scales[1] + c * kLanes, scales.Minimum(c, g, 0));
       }
     }
   }
@@ -253,7 +261,7 @@ void MultiplyPanels(const GemmCall& call, size_t panel) {
     constexpr size_t kLeast = LeastUnpackedTiles(kScheme);
     static_assert(((kLeast - 1) * kMaxIntegerRows + 1) / kLeast >= kLeastUnpackedRows,
                   "the smallest tile there can be");
-    static_assert(NumSpans(kScheme) == 1 || !HasMinima(kScheme), "one pair of scales a group");
+    static_assert(NumScalesPerGroup(kScheme) <= 2, "one pair of scales a group");
     if (tiles.count() >= kLeast) return MultiplyUnpacked<kScheme, kPanels>(call, panel, tiles);
   }
   size_t row = 0;
@@ -294,6 +302,14 @@ void IntegerGemm(const GemmCall& call) {
       return MultiplyAll<Scheme::kQ6_K>(call);
     case Scheme::kInt8:
       return WideGemm(call);
+    case Scheme::kQ2_K:
+      return MultiplyAll<Scheme::kQ2_K>(call);
+    case Scheme::kQ3_K:
+      return MultiplyAll<Scheme::kQ3_K>(call);
+    case Scheme::kIQ4:
+      return MultiplyAll<Scheme::kIQ4>(call);
+    case Scheme::kQ8_16:
+      return MultiplyAll<Scheme::kQ8_16>(call);
     default:
       return MultiplyAll<Scheme::kQ8_0>(call);
   }

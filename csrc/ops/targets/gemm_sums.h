@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "formats/iq4_table.h"
 #include "formats/panel_layout.h"
 #include "formats/scheme.h"
 #include "ops/targets/gemm_tiles.h"
@@ -83,6 +84,14 @@ PLAIT_INLINE int32_t ZeroPart(const QuantizedGroup& group) {
   return sum / (-kSumFactor / (ZeroCode(kScheme) == 0 ? 1 : ZeroCode(kScheme)));
 }
 
+// What minima of a span are multiplied by: the row's scale times the sum of its values, rounded once.
+template <Scheme kScheme, size_t kSpan>
+PLAIT_INLINE float SpanTotal(const QuantizedGroup& group) {
+  if constexpr (NumSpans(kScheme) == 1) return group.total;
+  const int32_t sum = kSpan == 0 ? group.first_sum : group.sum - group.first_sum;
+  return static_cast<float>(sum) * (1.0f / kSumFactor) * group.scale;
+}
+
 #if defined(__AVX2__)
 
 // The same in every lane, from memory to vector registers; shifts leave the multiplying ports alone.
@@ -100,13 +109,18 @@ PLAIT_INLINE I32 ZeroParts(const QuantizedGroup& group) {
 // how many tiles on.
 inline constexpr size_t kNeverUnpacked = 0;
 
+// Floats that an unpacked group's scales and minima are, per column; more than two are not unpacked.
+constexpr size_t NumScalesPerGroup(Scheme scheme) { return NumSpans(scheme) * (HasMinima(scheme) ? 2 : 1); }
+
 #if defined(__AVX512F__)
 
 // 6 x 2 integer sums and as many floats leave 8 registers for weights, values and scales.
 inline constexpr size_t kMaxIntegerRows = 6;
 inline constexpr size_t kMaxIntegerPanels = 2;
 // Multiplications leave ports free on which nibbles are unpacked, but block scales take multiplications.
-constexpr size_t LeastUnpackedTiles(Scheme scheme) { return HasBlockScales(scheme) ? 8 : kNeverUnpacked; }
+constexpr size_t LeastUnpackedTiles(Scheme scheme) {
+  return HasBlockScales(scheme) && NumScalesPerGroup(scheme) <= 2 ? 8 : kNeverUnpacked;
+}
 
 // Quad kQuad of every column of a panel; `codes` are packed, or lines of quads.
 template <Scheme kScheme, bool kIsUnpacked, size_t kQuad>
@@ -119,6 +133,10 @@ PLAIT_INLINE __m512i QuadOf(const uint8_t* codes) {
     low = _mm512_and_si512(_mm512_srli_epi16(line, 4), nibble);
   } else {
     low = _mm512_and_si512(line, nibble);
+  }
+  if constexpr (IsTable(kScheme)) {
+    const __m128i table = _mm_load_si128(reinterpret_cast<const __m128i*>(kIq4Numbers));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), low);
   }
   if constexpr (HighBits(kScheme) == 0) return low;
   constexpr size_t kBit = kQuad * HighBits(kScheme);
@@ -189,8 +207,8 @@ inline constexpr size_t kMaxIntegerRows = 6;
 inline constexpr size_t kMaxIntegerPanels = 1;
 // Every instruction counts here. Eight: plain nibbles are unpacked in three instructions for two quads.
 constexpr size_t LeastUnpackedTiles(Scheme scheme) {
-  if (IsWholeBytes(scheme)) return kNeverUnpacked;
-  return HasBlockScales(scheme) || HighBits(scheme) > 0 ? 4 : 8;
+  if (IsWholeBytes(scheme) || NumScalesPerGroup(scheme) > 2) return kNeverUnpacked;
+  return HasBlockScales(scheme) || HighBits(scheme) > 0 || IsTable(scheme) ? 4 : 8;
 }
 
 // sum += addend, here and now. Left to itself the compiler turns a chain of integer additions into a tree and keeps the
@@ -210,10 +228,14 @@ PLAIT_INLINE __m256i QuadOf(const uint8_t* codes, size_t c) {
   const auto load = [&](size_t line) __attribute__((always_inline)) {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(codes + line * kLineBytes) + c);
   };
-  if constexpr (kIsUnpacked) return load(kQuad);
+  if constexpr (kIsUnpacked || IsWholeBytes(kScheme)) return load(kQuad);
   __m256i low = load(LineOfQuad(kScheme, kQuad));
   if constexpr (IsHighQuad(kScheme, kQuad)) low = _mm256_srli_epi16(low, 4);
   low = _mm256_and_si256(low, _mm256_set1_epi8(15));
+  if constexpr (IsTable(kScheme)) {
+    const __m128i table = _mm_load_si128(reinterpret_cast<const __m128i*>(kIq4Numbers));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), low);
+  }
   if constexpr (HighBits(kScheme) == 0) return low;
   constexpr int kBit = kQuad * HighBits(kScheme);
   constexpr int kShift = kBit % 8;
@@ -235,33 +257,33 @@ PLAIT_INLINE void UnpackCodes(const uint8_t* codes, uint8_t* lines) {
   });
 }
 
-// Weights of whole bytes: |w| times sign(w) q.
-template <size_t kRows>
+// Weights of whole bytes, or of a table of them: |w| times sign(w) q.
+template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kRows>
 PLAIT_INLINE void SumBytes(const uint8_t* codes, NextWeights& next, const GroupRows<kRows>& rows,
                            I32 (&sums)[kRows][2]) {
+  constexpr size_t kQuads = kQuadsPerGroup / NumSpans(kScheme);
   const __m256i ones = _mm256_set1_epi16(1);
   const __m256i flip = _mm256_set1_epi8(static_cast<char>(0x80));
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) sums[r][0].raw = sums[r][1].raw = _mm256_setzero_si256();
-#pragma GCC unroll 8
-  for (size_t i = 0; i < kQuadsPerGroup; ++i) {
-    const uint8_t* line = codes + i * kLineBytes;
-    next.Fetch<1>(0);
+  ForEach<kSpan * kQuads, (kSpan + 1) * kQuads>([&](auto index) __attribute__((always_inline)) {
+    constexpr size_t kQuad = decltype(index)::kValue;
+    if constexpr (IsWholeBytes(kScheme) || kQuad % 2 == 0) next.Fetch<1>(0);
     __m256i weights[2], magnitudes[2];
     for (size_t c = 0; c < 2; ++c) {
-      weights[c] = _mm256_xor_si256(_mm256_load_si256(reinterpret_cast<const __m256i*>(line) + c), flip);
+      weights[c] = _mm256_xor_si256(QuadOf<kScheme, kIsUnpacked, kQuad>(codes, c), flip);
       magnitudes[c] = _mm256_abs_epi8(weights[c]);  // 128 for -128, being unsigned
     }
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
-      const __m256i four = _mm256_set1_epi32(rows.Quad(r, i));
+      const __m256i four = _mm256_set1_epi32(rows.Quad(r, kQuad));
       for (size_t c = 0; c < 2; ++c) {
         // A pair is at most 2 * 128 * 127, which 16 bits hold.
         const __m256i pairs = _mm256_maddubs_epi16(magnitudes[c], _mm256_sign_epi8(four, weights[c]));
         AddInts(sums[r][c].raw, _mm256_madd_epi16(pairs, ones));
       }
     }
-  }
+  });
 }
 
 // Nibbles with or without upper bits.
@@ -325,8 +347,8 @@ PLAIT_INLINE void SumNibbles(const uint8_t* codes, NextWeights& next, const Grou
 template <Scheme kScheme, bool kIsUnpacked, size_t kSpan, size_t kPanels, size_t kRows>
 PLAIT_INLINE void SumSpan(const uint8_t* codes, size_t, NextWeights& next, size_t, const GroupRows<kRows>& rows,
                           I32 (&sums)[kRows][2]) {
-  if constexpr (IsWholeBytes(kScheme)) {
-    SumBytes<kRows>(codes, next, rows, sums);
+  if constexpr (IsWholeBytes(kScheme) || IsTable(kScheme)) {
+    SumBytes<kScheme, kIsUnpacked, kSpan, kRows>(codes, next, rows, sums);
   } else {
     SumNibbles<kScheme, kIsUnpacked, kSpan, kRows>(codes, next, rows, sums);
   }
@@ -362,6 +384,13 @@ PLAIT_INLINE __m128i QuadOf(const uint8_t* codes, size_t c) {
   __m128i low = load(LineOfQuad(kScheme, kQuad));
   if constexpr (IsHighQuad(kScheme, kQuad)) low = _mm_srli_epi16(low, 4);
   low = _mm_and_si128(low, _mm_set1_epi8(15));
+  if constexpr (IsTable(kScheme)) {
+    // No instruction of this target looks bytes up.
+    alignas(16) uint8_t bytes[16];
+    _mm_store_si128(reinterpret_cast<__m128i*>(bytes), low);
+    for (uint8_t& byte : bytes) byte = kIq4Numbers[byte];
+    return _mm_load_si128(reinterpret_cast<const __m128i*>(bytes));
+  }
   if constexpr (HighBits(kScheme) == 0) return low;
   constexpr int kBit = kQuad * HighBits(kScheme);
   constexpr int kShift = kBit % 8;
@@ -408,6 +437,7 @@ PLAIT_INLINE int32_t CodeOf(const uint8_t* codes, size_t byte) {
   if constexpr (IsWholeBytes(kScheme)) return codes[kQuad * kLineBytes + byte];
   const int32_t nibbles = codes[LineOfQuad(kScheme, kQuad) * kLineBytes + byte];
   const int32_t low = nibbles >> (IsHighQuad(kScheme, kQuad) ? 4 : 0) & 15;
+  if constexpr (IsTable(kScheme)) return kIq4Numbers[low];
   if constexpr (HighBits(kScheme) == 0) return low;
   constexpr size_t kBit = kQuad * HighBits(kScheme);
   const int32_t upper = codes[(NumCodeLines(kScheme) + kBit / 8) * kLineBytes + byte] >> kBit % 8;

@@ -37,7 +37,7 @@ class CompletionOffsets:
     __slots__ = ("_detokenizer", "_end")
 
     def __init__(self, tokenizer: Tokenizer, skip_special: bool) -> None:
-        self._detokenizer = Detokenizer(tokenizer, skip_special)
+        self._detokenizer = Detokenizer(tokenizer, skip_special, continues=True)
         self._end = 0
 
     def place(self, entries: Sequence[TokenLogprob], text: str) -> list[int]:

@@ -6,6 +6,7 @@ Invariant: every fault found here is ours, so it is an `InvariantError` that nam
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 
@@ -167,8 +168,11 @@ def live_after(ops: Sequence[Op], values: Sequence[Value], boundaries: Sequence[
             last_use[root_of(values, value)] = index
         if op.output is not None:
             born[op.output] = index
-    lives = sorted((value, born.get(value, -1), use) for value, use in last_use.items())
-    return [tuple(value for value, start, end in lives if start <= at < end) for at in boundaries]
+    alive: list[list[ValueId]] = [[] for _ in boundaries]
+    for value, end in sorted(last_use.items()):
+        for place in range(bisect_left(boundaries, born.get(value, -1)), bisect_left(boundaries, end)):
+            alive[place].append(value)
+    return [tuple(ids) for ids in alive]
 
 
 def groups_of(ops: Iterable[Op]) -> tuple[GroupId, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import stat
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -22,6 +21,7 @@ from plait.core.errors import ModelError
 from plait.weights import formats
 from plait.weights.formats import Bytes, WeightFormat
 from plait.weights.gguf_header import HeaderCursor, MetaValue, shown
+from plait.weights.mapping import map_file
 from plait.weights.stored import StoredTensor
 
 SUPPORTED_VERSIONS: Final = (2, 3)
@@ -32,13 +32,16 @@ MAX_METADATA_KEYS: Final = 65_536
 
 FORMAT_OF_TYPE: Final = MappingProxyType(
     {0: formats.F32, 1: formats.F16, 2: formats.Q4_0, 3: formats.Q4_1, 6: formats.Q5_0, 7: formats.Q5_1}
-    | {8: formats.Q8_0, 12: formats.Q4_K, 13: formats.Q5_K, 14: formats.Q6_K, 30: formats.BF16}
+    | {8: formats.Q8_0, 10: formats.Q2_K, 11: formats.Q3_K, 12: formats.Q4_K, 13: formats.Q5_K, 14: formats.Q6_K}
+    | {16: formats.IQ2_XXS, 17: formats.IQ2_XS, 18: formats.IQ3_XXS, 19: formats.IQ1_S, 20: formats.IQ4_NL}
+    | {21: formats.IQ3_S, 22: formats.IQ2_S, 23: formats.IQ4_XS, 29: formats.IQ1_M, 30: formats.BF16}
+    | {34: formats.TQ1_0, 35: formats.TQ2_0, 39: formats.MXFP4, 40: formats.NVFP4}
 )
 # Types that exist but are not supported, so that a message can say what the file holds.
 _OTHER_TYPES: Final = MappingProxyType(
-    {9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K"}
-    | {16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS"}
-    | {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4"}
+    {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 41: "Q1_0"}
+    | {4: "Q4_2", 5: "Q4_3", 31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8"}
+    | {36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8"}
 )
 # Fewest bytes of one entry. Key: its length, value type, value. Tensor: name length, rank, one dimension, type, offset.
 _LEAST_KEY_BYTES: Final = 8 + 4 + 1
@@ -71,7 +74,7 @@ class _Entry:
 def read_gguf(path: Path | str) -> GgufFile:
     """Read the header of a GGUF file and map its tensors; `ModelError` if the file is anything but sound."""
     path = Path(path)
-    mapped = _map_file(path)
+    mapped = map_file(path, "a .gguf file")
     cursor = HeaderCursor(path, mapped)
     version = _read_version(cursor, path, mapped)
     num_tensors = _read_count(cursor, "number of tensors", MAX_TENSORS)
@@ -84,24 +87,6 @@ def read_gguf(path: Path | str) -> GgufFile:
     _check_places(cursor, entries, start, len(mapped), alignment)
     tensors = _tensors_of(entries, start, np.frombuffer(mapped, dtype=np.uint8))
     return GgufFile(path, version, len(mapped), alignment, metadata, tensors)
-
-
-def _map_file(path: Path) -> mmap.mmap:
-    try:
-        status = path.stat()
-        # Opening a pipe would wait for a writer for ever.
-        if not stat.S_ISREG(status.st_mode):
-            raise ModelError(f"{path}: not a regular file; give the path of a .gguf file")
-        if status.st_size == 0:
-            raise ModelError(f"{path}: the file is empty; fetch or convert it again")
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise ModelError(
-            f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
-        ) from error
-    except ValueError as error:  # A path with a NUL, or a file that was emptied between the two calls.
-        raise ModelError(f"{str(path)!r}: cannot be read ({error}); check the path") from error
 
 
 def _read_version(cursor: HeaderCursor, path: Path, mapped: mmap.mmap) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from tests.unit.exec import test_reference_step as odd
+from tests.unit.weights.made_blocks import made_rows
 
 from plait.core.clock import RealClock, Wake
 from plait.core.errors import InvariantError, ModelError
@@ -40,6 +41,7 @@ _native = pytest.importorskip("plait._native", reason="needs the native runtime,
 
 from plait.exec.native.executor import NativeConfig, NativeExecutor  # noqa: E402 - only where the runtime is
 from plait.exec.native.packing import WeightDtype  # noqa: E402
+from plait.exec.native.repacking import scheme_of  # noqa: E402
 
 Floats = npt.NDArray[np.float32]
 WIDTH, VOCAB_SIZE = 64, 24
@@ -148,6 +150,9 @@ def decoder_for(form: WeightFormat) -> Program:
     return decoder() if form.block_weights <= 32 else decoder(256, 512)
 
 
+ROUNDED = (formats.Q8_0, formats.Q4_0, formats.Q4_1, formats.Q5_0, formats.Q5_1)
+
+
 def stored(array: Floats, form: WeightFormat) -> npt.NDArray[np.uint8]:
     """Rows of a matrix in a format, rounded as plainly as can be."""
     rows, depth = array.shape
@@ -157,8 +162,8 @@ def stored(array: Floats, form: WeightFormat) -> npt.NDArray[np.uint8]:
         return array.astype(np.float16).view(np.uint8)
     if form is formats.BF16:
         return (array.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-    if form.block_weights == 256:
-        return random_blocks(rows * depth // 256, form).reshape(rows, -1)
+    if form not in ROUNDED:
+        return made_rows(form, rows, depth, seed=rows * depth)
     groups = array.reshape(rows, depth // 32, 32)
     low, high = groups.min(axis=2, keepdims=True), groups.max(axis=2, keepdims=True)
     most = np.maximum(-low, high)
@@ -177,18 +182,6 @@ def stored(array: Floats, form: WeightFormat) -> npt.NDArray[np.uint8]:
         minima, upper = [offset.view(np.uint8)] * with_minimum, [fifth] * (zero == 16)
         parts = [scale.view(np.uint8), *minima, *upper, halves]
     return np.concatenate(parts, axis=2).reshape(rows, -1)
-
-
-def random_blocks(count: int, form: WeightFormat) -> npt.NDArray[np.uint8]:
-    """Blocks of 256 with any scales and numbers, of a size that weights have."""
-    blocks = np.random.default_rng(count).integers(0, 256, (count, form.block_bytes), dtype=np.uint8)
-    if form is formats.Q6_K:
-        halves, at = [0.1 / (128 * 32)], 208
-    else:
-        most = 15 if form is formats.Q4_K else 31
-        halves, at = [0.2 / (63 * most), 0.1 / 63], 0
-    blocks[:, at : at + 2 * len(halves)] = np.array(halves, np.float16).view(np.uint8)
-    return blocks
 
 
 def table_in(program: Program, form: WeightFormat, **others: WeightFormat) -> WeightTable:
@@ -216,11 +209,15 @@ def test_every_format_gives_nearly_what_its_dequantised_weights_give(form: Weigh
     table = table_in(program, form)
     exact = scored(program, dequantized(table))
     given = scored(program, table)
-    allowed = EIGHT_BITS if tape.Scheme[form.name].is_integer else EXACT
+    allowed = EIGHT_BITS if scheme_of(form).is_integer else EXACT
     assert np.abs(given - exact).max() <= allowed * np.abs(exact).max()
 
 
-@pytest.mark.parametrize("form", [formats.F16, formats.Q4_1, formats.Q8_0, formats.Q6_K], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "form",
+    [formats.F16, formats.Q4_1, formats.Q8_0, formats.Q6_K, formats.Q2_K, formats.IQ4_XS, formats.IQ3_S],
+    ids=lambda one: one.name,
+)
 def test_asked_for_f32_it_computes_with_the_dequantised_weights_themselves(form: WeightFormat) -> None:
     program = decoder_for(form)
     table = table_in(program, form)
@@ -245,6 +242,7 @@ MIXED = {
     formats.Q4_1: {"v": formats.F16, "down": formats.Q8_0, "embed": formats.F16, "gate": formats.Q4_0},
     formats.Q5_0: {"v": formats.Q8_0, "down": formats.Q5_1, "embed": formats.Q8_0},
     formats.Q4_K: {"v": formats.Q6_K, "down": formats.Q5_K, "embed": formats.Q6_K, "gate": formats.Q5_0},
+    formats.Q2_K: {"v": formats.Q3_K, "down": formats.IQ4_XS, "embed": formats.IQ3_S, "gate": formats.Q3_K},
 }
 
 
@@ -323,7 +321,7 @@ def test_it_promises_bits_and_names_its_numbers(executor: NativeExecutor) -> Non
     info = executor.info
     assert info.bit_exact
     assert info.share_units == 2
-    assert info.formats == tuple(known.name.lower() for known in (*formats.ALL_FORMATS, formats.INT8))
+    assert info.formats == tuple(scheme.name.lower() for scheme in tape.Scheme)
     assert info.fingerprint.startswith("native-")
     assert "-q8_0-kvf32-t256-rope" in info.fingerprint
     assert info.fingerprint.endswith("-" + "0" * 16)
@@ -543,20 +541,25 @@ def test_sizes_that_no_memory_has_are_refused_before_they_overflow() -> None:
 def test_panels_take_what_belongs_to_them_and_nothing_else() -> None:
     panels = _native.Panels([(tape.Scheme.F32, 17, 8), (tape.Scheme.Q8_0, 4, 32)])
     assert panels.num_bytes >= 2 * 16 * 8 * 4 + 16 * 34
-    panels.pack(0, np.zeros((17, 32), np.uint8), 2)
-    for index, size in ((0, 17 * 32 - 1), (1, 4 * 34 + 1)):
+    for index, size in ((0, 17 * 32 - 1), (0, 15 * 32), (0, 0), (1, 4 * 34 + 1)):
         with pytest.raises(ValueError, match=f"matrix {index} is given {size} bytes but has"):
-            panels.pack(index, np.zeros(size, np.uint8), 1)
+            panels.pack(index, np.zeros(size, np.uint8), 0, 1)
+    with pytest.raises(ValueError, match="matrix 0 goes on at row 0, not 16"):
+        panels.pack(0, np.zeros((1, 32), np.uint8), 16, 1)
+    panels.pack(0, np.zeros((16, 32), np.uint8), 0, 2)
+    with pytest.raises(ValueError, match="matrix 0 goes on at row 16, not 0"):
+        panels.pack(0, np.zeros((17, 32), np.uint8), 0, 2)
+    panels.pack(0, np.zeros((1, 32), np.uint8), 16, 2)
     with pytest.raises(ValueError, match="matrix 2 of 2"):
-        panels.pack(2, np.zeros(1, np.uint8), 1)
+        panels.pack(2, np.zeros(1, np.uint8), 0, 1)
     with pytest.raises(ValueError, match="num_threads is 0"):
-        panels.pack(0, np.zeros((17, 32), np.uint8), 0)
+        panels.pack(1, np.zeros((4, 34), np.uint8), 0, 0)
     with pytest.raises(ValueError, match="depth is 33 but must be a multiple of 32"):
         _native.Panels([(tape.Scheme.Q4_1, 4, 33)])
     with pytest.raises(ValueError, match="depth is 288 but must be a multiple of 256"):
         _native.Panels([(tape.Scheme.Q5_K, 4, 288)])
-    with pytest.raises(ValueError, match="scheme is 12 but must be between 0 and 11"):
-        _native.Panels([(12, 4, 32)])
+    with pytest.raises(ValueError, match="scheme is 16 but must be between 0 and 15"):
+        _native.Panels([(16, 4, 32)])
 
 
 def test_a_record_of_more_events_than_memory_could_hold_is_refused() -> None:

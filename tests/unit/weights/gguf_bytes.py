@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
-F32_TENSOR, F16_TENSOR, Q4_0_TENSOR, Q4_1_TENSOR, Q3_K_TENSOR, Q6_K_TENSOR = 0, 1, 2, 3, 11, 14
+F32_TENSOR, F16_TENSOR, Q4_0_TENSOR, Q4_1_TENSOR, Q8_K_TENSOR, Q6_K_TENSOR = 0, 1, 2, 3, 15, 14
 
 
 def u32(value: int) -> bytes:

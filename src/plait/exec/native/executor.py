@@ -27,7 +27,7 @@ from plait.exec.native.checks import CACHE_CODES, check_layout, check_program
 from plait.exec.native.fingerprint import fingerprint
 from plait.exec.native.lowering import lower
 from plait.exec.native.op_names import op_names
-from plait.exec.native.packing import WeightDtype, pack, schemes_of, vectors
+from plait.exec.native.packing import WeightDtype, kept_texts, pack, schemes_of, vectors
 from plait.exec.native.results import step_result
 from plait.exec.native.rope_table import tables
 from plait.exec.native.tape import CacheCode, Scheme, Tape
@@ -99,6 +99,7 @@ class _Loaded:
     work_log: NativeWorkLog | None
     products: Mapping[int, str]
     """Names of the tape's products, by operation."""
+    kept: tuple[str, ...]
     rows: dict[SeqId, _Row] = field(default_factory=dict)
     plans: dict[StepId, StepPlan] = field(default_factory=dict)
     """Of steps in flight."""
@@ -135,7 +136,7 @@ class NativeExecutor:
         numbers = numbers_of(schemes.values(), codes)
         names = product_names(tape, schemes, weights)
         log = NativeWorkLog(op_names(program, tape, schemes), len(self._config.cores))
-        self._state = _Loaded(runtime, intake, footprint, numbers, log if self._config.records_work else None, names)
+        self._state = _Loaded(runtime, intake, footprint, numbers, log if self._config.records_work else None, names, kept_texts(weights, schemes))
 
     @property
     def info(self) -> ExecutorInfo:
@@ -160,6 +161,11 @@ class NativeExecutor:
     @property
     def numbers(self) -> Numbers:
         return self._loaded().numbers
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """A line on each format of the file whose weights take more memory than there."""
+        return self._loaded().kept
 
     @property
     def target(self) -> str:

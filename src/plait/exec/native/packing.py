@@ -1,20 +1,22 @@
 """Packing: from the tensors of a model file to the panels and vectors that the runtime multiplies with.
 
 Owns which number scheme each matrix gets, and that packed pages of the file are let go. The bytes themselves are
-packed in csrc/formats.
-Invariant: once packed, no second copy of a matrix stays in memory.
+packed in csrc/formats; `repacking.py` has the formats that kernels do not know.
+Invariant: a matrix is packed piece by piece, so that beside the packed weights there is never more than a piece.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from plait import _native
+from plait.exec.native.repacking import BITS, repacked, scheme_of
 from plait.exec.native.tape import Scheme, Tape
 from plait.model.ops import Embed, Linear
 from plait.model.program import Program
@@ -23,6 +25,13 @@ from plait.weights.tensor import Tensor
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
+
+PANEL: Final = 16
+"""Rows of a matrix that a panel holds: pieces are whole panels."""
+PIECE_WEIGHTS: Final = 1 << 20
+"""That are computed anew at a time: some tens of megabytes with all that is made on the way."""
+PIECE_BYTES: Final = 32 << 20
+"""Of rows that are packed as they lie in the file."""
 
 
 class WeightDtype(StrEnum):
@@ -40,7 +49,7 @@ def schemes_of(program: Program, weights: WeightTable, dtype: WeightDtype) -> di
     for op in program.ops:
         name = op.table if isinstance(op, Embed) else op.weight if isinstance(op, Linear) else None
         if name is not None:
-            schemes[name] = Scheme.F32 if dtype is WeightDtype.F32 else Scheme[weights[name].format.name]
+            schemes[name] = Scheme.F32 if dtype is WeightDtype.F32 else scheme_of(weights[name].format)
     return schemes
 
 
@@ -51,7 +60,10 @@ def pack(tape: Tape, weights: WeightTable, schemes: Mapping[str, Scheme], num_th
     files: dict[int, mmap.mmap] = {}
     for index, name in enumerate(tape.matrices):
         tensor = weights[name]
-        panels.pack(index, _stored(tensor, schemes[name]), num_threads)
+        for start, stop in _pieces(tensor, schemes[name]):
+            panels.pack(index, _stored(tensor, schemes[name], start, stop), start, num_threads)
+            # Where rows are reordered these are not quite the rows that were read; all are let go in the end.
+            _let_go(tensor.stored[start:stop])
         if (file := _let_go(tensor.stored)) is not None:
             files[id(file)] = file
     for file in files.values():
@@ -69,11 +81,34 @@ def _shape(tensor: Tensor) -> tuple[int, int]:
     return columns, depth
 
 
-def _stored(tensor: Tensor, scheme: Scheme) -> Bytes:
-    """The matrix's rows as a file of that scheme would hold them."""
+def kept_texts(weights: WeightTable, schemes: Mapping[str, Scheme]) -> tuple[str, ...]:
+    """A line on each format whose weights take more memory than in the file, for the start-up report."""
+    kept = {weights[name].format.name: (weights[name].format, scheme) for name, scheme in schemes.items()}
+    return tuple(
+        f"{name} weights are kept in {BITS[scheme]:g} bits each, {known.bits_per_weight:.3g} in the file; "
+        "their values are the same"
+        for name, (known, scheme) in sorted(kept.items())
+        if scheme is not Scheme.F32 and BITS.get(scheme, 0) > known.bits_per_weight
+    )
+
+
+def _pieces(tensor: Tensor, scheme: Scheme) -> Iterator[tuple[int, int]]:
+    """Ranges of rows, whole panels but for the last."""
+    rows, width = _shape(tensor)
+    row_bytes = tensor.format.bytes_of(width)
+    is_made = tensor.rounded_from is not None or scheme.name != tensor.format.name
+    wanted = PIECE_WEIGHTS // width if is_made else PIECE_BYTES // row_bytes
+    step = max(PANEL, wanted // PANEL * PANEL)
+    return ((start, min(rows, start + step)) for start in range(0, rows, step))
+
+
+def _stored(tensor: Tensor, scheme: Scheme, start: int, stop: int) -> Bytes:
+    """Rows of the matrix as a file of that scheme would hold them."""
     if scheme.name == tensor.format.name:
-        return np.ascontiguousarray(tensor.raw())
-    return tensor.dequantize().view(np.uint8)
+        return np.ascontiguousarray(tensor.raw(start, stop))
+    if scheme is Scheme.F32:
+        return tensor.dequantize(start, stop).view(np.uint8)
+    return repacked(tensor.raw(start, stop), tensor.format, scheme)
 
 
 def _let_go(stored: Bytes) -> mmap.mmap | None:

@@ -15,7 +15,10 @@ from plait.model.rope import RopeSpec
 
 
 class Scheme(IntEnum):
-    """Which numbers a weight matrix is made of (docs/adr/0006-number-schemes.md)."""
+    """Which numbers a weight matrix is made of (docs/adr/0006-number-schemes.md).
+
+    IQ4 and Q8_16 are in no file: several formats of files become one of them, exactly (`repacking.py`).
+    """
 
     F32 = 0
     F16 = 1
@@ -29,6 +32,10 @@ class Scheme(IntEnum):
     Q5_K = 9
     Q6_K = 10
     INT8 = 11
+    Q2_K = 12
+    Q3_K = 13
+    IQ4 = 14
+    Q8_16 = 15
 
     @property
     def is_integer(self) -> bool:
@@ -49,7 +56,8 @@ class Scheme(IntEnum):
         """
         if not self.is_integer:
             return 1
-        return BLOCK_SIZE if Scheme.Q4_K <= self <= Scheme.Q6_K else GROUP_SIZE
+        in_blocks = Scheme.Q4_K <= self <= Scheme.Q6_K or self in (Scheme.Q2_K, Scheme.Q3_K)
+        return BLOCK_SIZE if in_blocks else GROUP_SIZE
 
 
 class RowSpace(IntEnum):
