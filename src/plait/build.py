@@ -54,6 +54,7 @@ from plait.model.cache_type import CacheType
 from plait.model.config import ModelConfig, config_from_gguf
 from plait.model.families import build_program
 from plait.model.ops import Linear
+from plait.model.pooling import with_pool
 from plait.model.program import Program, expected_weights
 from plait.text.bpe import tokenizer_from_gguf
 from plait.text.chat import ChatTemplate, chat_template_from_gguf
@@ -310,7 +311,7 @@ def _reference_executor(
         max_step_tokens=options.max_num_batched_tokens, max_rows=options.max_num_seqs, observe_logits=observe_logits
     )
     executor = ReferenceExecutor(config, clock.now)
-    executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
+    executor.load({STEP_PROGRAM: with_pool(model.program)}, model.weights, layout)
     return _Loaded(executor, ())
 
 
@@ -327,7 +328,7 @@ def _native_executor(
 
     config, workers = native_config(options, max_positions, observe_logits)
     executor = NativeExecutor(config)
-    executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
+    executor.load({STEP_PROGRAM: with_pool(model.program)}, model.weights, layout)
     units = use_table(executor, options.tune_table, options.cache_dir, processor_model())
     held = executor.footprint
     notes = (

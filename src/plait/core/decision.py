@@ -70,4 +70,6 @@ class SeqUpdate:
     finish_reason: FinishReason | None = None
     stop_token: int | None = None
     """The end-of-sequence or stop token that ended it; already left out of `tokens`' text by the engine."""
+    pooled: tuple[float, ...] | None = None
+    """All of an embedding's answer; the sequence has ended then."""
     error: str | None = None

@@ -33,9 +33,17 @@ class Task(StrEnum):
     EMBED = "embed"
 
 
+class Pooling(StrEnum):
+    """Which rows of a prompt an embedding is the mean of."""
+
+    LAST = "last"
+    MEAN = "mean"
+    """All of them, so that none may be skipped: nothing is read from the prefix index (docs/concepts/numerics.md)."""
+
+
 class FinishReason(StrEnum):
     STOP = "stop"
-    """An end-of-sequence token, a stop token or a stop string."""
+    """An end-of-sequence token, a stop token or a stop string; of an embedding, that it is there."""
     LENGTH = "length"
     """max_tokens or the model's context was reached."""
     ABORT = "abort"
@@ -96,6 +104,8 @@ class Request:
     slo: Slo = NO_SLO
     adapter: str | None = None
     images: tuple[Image, ...] = ()
+    pooling: Pooling = Pooling.LAST
+    """Read for `Task.EMBED` only."""
     cache_prefix: bool = True
     """May read and write the prefix index; False computes every token anew and publishes nothing."""
 
@@ -103,6 +113,8 @@ class Request:
         """Raise `RequestError` for the first value that no engine with this vocabulary could serve."""
         if not 1 <= self.n <= MAX_CHOICES:
             raise RequestError(f"n is {self.n}; it must lie in [1, {MAX_CHOICES}]", param="n")
+        if self.task is Task.EMBED and self.n != 1:
+            raise RequestError(f"n is {self.n}; a prompt has one embedding: leave it out", param="n")
         if self.deadline_s is not None and math.isnan(self.deadline_s):
             raise RequestError("the deadline is not a number; give seconds or leave it out", param="deadline_s")
         self.sampling.validate(vocab_size)
@@ -128,7 +140,7 @@ class Sequence:
     choice: int
     seed: int
     max_output_tokens: int
-    """The request's max_tokens, or what is left of the model's context."""
+    """The request's max_tokens, or what is left of the model's context; 0 for an embedding."""
     arrival_s: float
     tokens: list[int] = field(default_factory=list)
     """Prompt tokens, then output tokens."""
@@ -153,6 +165,11 @@ class Sequence:
     @property
     def num_output(self) -> int:
         return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def needs_every_row(self) -> bool:
+        """Whether its result depends on the hidden state of every token, so that cached ones are of no use."""
+        return self.request.task is Task.EMBED and self.request.pooling is Pooling.MEAN
 
     @property
     def num_uncomputed(self) -> int:

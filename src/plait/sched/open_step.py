@@ -9,13 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from plait.core.ids import LaneId, SeqId, StepId
-from plait.core.request import Sequence
+from plait.core.request import Sequence, Task
 from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, Leave, Move, OutputKind, Outputs, StepPlan
 from plait.kv.cache import Grants
 
 _NO_OUTPUTS: tuple[Outputs, ...] = ()
 _SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
 """Of every chunk of one token that samples; made once, because most chunks are such."""
+
+
+def outputs_of(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
+    """What the next `num_tokens` tokens of `seq` from `start` on give: the last known or unknown one samples, or is
+    pooled; all are pooled where the mean of all is asked for.
+    """
+    if seq.needs_every_row:
+        return (Outputs(0, num_tokens, OutputKind.POOL),)
+    if start + num_tokens < len(seq.tokens):
+        return _NO_OUTPUTS
+    if seq.request.task is Task.EMBED:
+        return (Outputs(num_tokens - 1, 1, OutputKind.POOL),)
+    return _SAMPLES_ONE if num_tokens == 1 else (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
 
 
 @dataclass(slots=True)
@@ -30,14 +43,10 @@ class OpenStep:
     moves: list[Move] = field(default_factory=list)
 
     def add(self, seq: Sequence, num_tokens: int, grants: Grants) -> None:
-        """The next `num_tokens` tokens of `seq`, which the budget allows; the row of the last known or unknown token
-        samples.
-        """
+        """The next `num_tokens` tokens of `seq`, which the budget allows."""
         start = seq.num_computed + seq.num_scheduled
         tokens = tuple(seq.tokens[start : start + num_tokens])
-        outputs = _NO_OUTPUTS
-        if start + num_tokens >= len(seq.tokens):
-            outputs = _SAMPLES_ONE if num_tokens == 1 else (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
+        outputs = outputs_of(seq, start, num_tokens)
         self.chunks[seq.id] = Chunk(seq.id, start, num_tokens, tokens or FROM_DEVICE, None, outputs)
         self.grants += grants.blocks
         self.moves += grants.moves

@@ -211,13 +211,13 @@ def test_every_choice_is_answered_and_the_prompt_is_computed_once() -> None:
 
 
 def test_choices_end_one_by_one_and_the_request_with_the_last() -> None:
-    stage = Stage(token_at=lambda seq, position: EOS if seq == 1 and position == 4 else letter_at(seq, position))
+    stage = Stage(token_at=lambda seq, position: EOS if seq == 0 and position == 4 else letter_at(seq, position))
     stage.arrive(ask("r", "abc", max_tokens=4, n=2))
-    stage.arrive(ask("r", "xyz"), at_s=9.0)
+    stage.arrive(ask("r", "xyz"), at_s=7.0)
     stage.run()
-    assert stage.answers.last("r", 1).finish_reason is FinishReason.STOP
-    assert any(isinstance(answer, RequestError) for answer in stage.answers.by_request["r"]), "choice 0 still ran"
-    assert stage.answers.text("r", 0) == "defg"
+    assert stage.answers.last("r", 0).finish_reason is FinishReason.STOP
+    assert any(isinstance(answer, RequestError) for answer in stage.answers.by_request["r"]), "choice 1 still ran"
+    assert stage.answers.text("r", 1) == "defg"
 
 
 def test_unseeded_choices_share_a_drawn_seed_and_differ_by_choice() -> None:

@@ -23,7 +23,7 @@ from plait.core.errors import PlaitError
 from plait.exec.native import presence
 
 PACKAGE = Path(plait.__file__).parent
-INTERFACE_DIGEST = "ae7219fee46832f3"
+INTERFACE_DIGEST = "24dbc8d1d9aa88be"
 needs_native = pytest.mark.skipif(
     presence.missing() is not None, reason="needs the native runtime, and that a C++ compiler"
 )

@@ -110,6 +110,7 @@ class NativeExecutor:
     def __init__(self, config: NativeConfig) -> None:
         self._config = config
         self._fingerprint = ""
+        self._pools = False
         self._state: _Loaded | None = None
         self._wake: Wake | None = None
         self._closed = False
@@ -126,6 +127,7 @@ class NativeExecutor:
         codes = [CACHE_CODES[placed.cache_type] for placed in layout.groups]
         self._fingerprint = fingerprint(weights.short_identity, schemes.values(), codes, tape.ropes)
         limits = self._limits(program)
+        self._pools = limits.pools
         # Packing lets the file's pages go, so whatever else is read comes before it.
         floats = vectors(tape, weights)
         panels = pack(tape, weights, schemes, len(self._config.cores))
@@ -151,6 +153,7 @@ class NativeExecutor:
             formats=FORMATS,
             fingerprint=self._fingerprint,
             bit_exact=True,
+            pools=self._pools,
         )
 
     @property
