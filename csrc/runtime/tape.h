@@ -123,12 +123,12 @@ struct Tape {
   std::vector<std::vector<float>> vectors;
   std::vector<RopeTable> ropes;
   std::vector<GroupSpec> groups;
-  // kSelect; ops from here on run once per tile of output rows. Of a tile that has no other rows than such as are pooled
-  // nothing is carried out behind kPool.
+  // kSelect; ops from here on run once per tile of output rows. Of a tile that has no other rows than such as are
+  // pooled nothing is carried out behind kPool.
   size_t first_output_op = 0;
   uint32_t vocab_size = 0;
 
-  size_t PoolOp() const;                   // where kPool is; ops.size(): nowhere
+  size_t PoolOp() const;                    // where kPool is; ops.size(): nowhere
   size_t ArenaRowBytes(Space space) const;  // bytes that all buffers of the space take together, per row
 };
 
