@@ -15,7 +15,7 @@ from plait.core.decision import Cancel
 from plait.core.errors import InvariantError, RequestError
 from plait.core.events import Applied, Arrived, Emitted, Finished, Refused, Scheduled, Started, Submitted
 from plait.core.ids import RequestId, SeqId, StepId
-from plait.core.request import FinishReason, Request, Sequence, Task
+from plait.core.request import FinishReason, Request, Sequence
 from plait.core.sampling import SamplingParams
 from plait.core.step import Join
 from plait.engine.inbox import Arrive, Close
@@ -136,7 +136,6 @@ def test_what_was_computed_behind_an_end_is_in_no_answer_and_no_count() -> None:
         (ask("bad", n=10**9), "n is 1000000000", "n"),
         (ask("bad", max_tokens=0), "max_tokens is 0; it must be at least 1", "max_tokens"),
         (ask("bad", deadline_s=math.nan), "the deadline is not a number", "deadline_s"),
-        (replace(ask("bad"), task=Task.EMBED), "task embed is not supported", "task"),
         (replace(ask("bad"), adapter="style"), "adapter 'style' is not loaded", "adapter"),
     ],
 )
