@@ -227,7 +227,9 @@ def test_an_embedding_is_the_same_alone_and_beside_others(llm: LLM, pooling: str
     alone = llm.embed(text, pooling=pooling, normalize=False, use_tqdm=False)[0].outputs.embedding
     with ThreadPoolExecutor() as pool:
         busy = pool.submit(llm.generate, [f"{LONG}{n}" for n in range(40)], GREEDY, use_tqdm=False)
-        company = llm.embed([*(f"{LONG}{n}" for n in range(20)), text], pooling=pooling, normalize=False, use_tqdm=False)
+        company = llm.embed(
+            [*(f"{LONG}{n}" for n in range(20)), text], pooling=pooling, normalize=False, use_tqdm=False
+        )
         assert len(busy.result()) == 40
     assert company[-1].outputs.embedding == alone
 
@@ -333,7 +335,7 @@ def test_a_model_that_is_not_there_is_one_line() -> None:
 
 
 def test_options_that_contradict_the_model_are_said_in_keywords(tiny: Path) -> None:
-    with pytest.raises(UsageError, match="^max_model_len is 9999 but the model was made for 256 tokens"):
+    with pytest.raises(UsageError, match=r"^max_model_len is 9999 but the model was made for 256 tokens"):
         LLM(tiny, max_model_len=9999)
 
 

@@ -1,4 +1,4 @@
-"""Options of `LLM`: vLLM's keywords where they mean the same, ours otherwise, and never one without an effect unsaid."""
+"""Options of `LLM`: vLLM's keywords where they mean the same, ours otherwise, never one without effect unsaid."""
 
 from __future__ import annotations
 
