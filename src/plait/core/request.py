@@ -152,6 +152,9 @@ class Sequence:
     """
     num_cached: int = 0
     """Prompt tokens found in the prefix index at first admission, copied ones too; what usage reports."""
+    num_scored: int = 0
+    """Prompt tokens whose log-probabilities were reported, the first one too, which has none. Only if they are wanted.
+    """
     num_preemptions: int = 0
     lane: LaneId | None = None
     row: int | None = None
@@ -167,9 +170,17 @@ class Sequence:
         return len(self.tokens) - len(self.request.prompt)
 
     @property
+    def scores_prompt(self) -> bool:
+        """Whether log-probabilities of prompt tokens are still to be reported. Those of all choices are equal."""
+        wanted = self.request.sampling.prompt_logprobs is not None and self.choice == 0
+        return wanted and self.request.task is Task.GENERATE and self.num_scored < len(self.request.prompt)
+
+    @property
     def needs_every_row(self) -> bool:
-        """Whether its result depends on the hidden state of every token, so that cached ones are of no use."""
-        return self.request.task is Task.EMBED and self.request.pooling is Pooling.MEAN
+        """Whether its result depends on the row of every token, so that cached ones are of no use."""
+        if self.request.task is Task.EMBED:
+            return self.request.pooling is Pooling.MEAN
+        return self.scores_prompt
 
     @property
     def num_uncomputed(self) -> int:

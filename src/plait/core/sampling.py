@@ -55,6 +55,10 @@ class SamplingParams:
     """Keep the matched stop string at the end of the output."""
     logprobs: int | None = None
     """Report log-probabilities of the output tokens with this many alternatives (0: the token alone); None: nothing."""
+    prompt_logprobs: int | None = None
+    """The same for every prompt token but the first. Each must be computed for it, so nothing is read from the prefix
+    index; of several choices the first reports them.
+    """
     repetition_penalty: float = 1.0
     """> 0; divides positive and multiplies negative logits of tokens in prompt or output."""
     frequency_penalty: float = 0.0
@@ -92,6 +96,8 @@ class SamplingParams:
                 )
         if self.logprobs is not None:
             _check_range("top_logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        if self.prompt_logprobs is not None:
+            _check_range("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
         if self.seed is not None and not -SEED_LIMIT <= self.seed < SEED_LIMIT:
             raise RequestError(f"seed is {self.seed}; it must lie between -2^63 and 2^63-1", param="seed")
         self._validate_stops()

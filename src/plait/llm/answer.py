@@ -14,6 +14,7 @@ from plait.core.request import FinishReason
 from plait.core.step import TokenLogprob
 from plait.llm.outputs import CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Logprob, RequestOutput
 from plait.llm.prompts import Prompt
+from plait.llm.sampling_params import SamplingParams
 from plait.text.tokenizer import Tokenizer
 
 
@@ -32,19 +33,20 @@ class _Choice:
 
 
 class Answer:
-    """The answer to one request of `n` choices."""
+    """The answer to one request. What `params` say now holds, whatever becomes of them."""
 
-    def __init__(
-        self, request_id: str, prompt: Prompt, n: int, tokenizer: Tokenizer, *, has_logprobs: bool, has_text: bool
-    ) -> None:
+    def __init__(self, request_id: str, prompt: Prompt, params: SamplingParams, tokenizer: Tokenizer) -> None:
         self._request_id = request_id
         self._prompt = prompt
         self._tokenizer = tokenizer
-        self._has_logprobs = has_logprobs
-        self._has_text = has_text
-        self._choices = [_Choice() for _ in range(n)]
+        self._has_logprobs = params.logprobs is not None
+        self._has_text = params.detokenize
+        self._choices = [_Choice() for _ in range(params.n)]
         self._changed: dict[int, None] = {}
         self._num_cached = 0
+        # Nothing comes before the first token, so it has none.
+        self._scored: list[dict[int, Logprob] | None] | None = None if params.prompt_logprobs is None else [None]
+        self._num_read_scored = 0
         self.num_tokens = 0
         """Output tokens of all choices so far."""
 
@@ -58,6 +60,8 @@ class Answer:
         for one in delta.logprobs:
             choice.logprobs.append(self._logprobs(one))
             choice.cumulative += one.logprob
+        if self._scored is not None:
+            self._scored += [self._logprobs(one) for one in delta.prompt_logprobs]
         choice.finish_reason = delta.finish_reason
         choice.stop_reason = delta.error if delta.finish_reason is FinishReason.ERROR else delta.stop_reason
         # Later choices find the whole prompt cached because the first computed it; that was no saving for the caller.
@@ -71,6 +75,7 @@ class Answer:
     def whole(self) -> RequestOutput:
         """Everything so far."""
         self._changed.clear()
+        self._num_read_scored = 0
         return self._output([self._completion(index, from_start=True) for index in range(len(self._choices))])
 
     def news(self) -> RequestOutput:
@@ -83,11 +88,17 @@ class Answer:
             request_id=self._request_id,
             prompt=self._prompt.text,
             prompt_token_ids=list(self._prompt.tokens),
-            prompt_logprobs=None,
+            prompt_logprobs=self._take_scored(),
             outputs=outputs,
             finished=self.is_complete,
             num_cached_tokens=self._num_cached,
         )
+
+    def _take_scored(self) -> list[dict[int, Logprob] | None] | None:
+        if self._scored is None:
+            return None
+        first, self._num_read_scored = self._num_read_scored, len(self._scored)
+        return self._scored[first:] or None
 
     def _completion(self, index: int, *, from_start: bool) -> CompletionOutput:
         choice = self._choices[index]

@@ -87,14 +87,7 @@ class AsyncLLM:
             request_id, read, sampling_params, priority, self._engine.client.model, ServiceClass.ONLINE, "the prompt"
         )
         kind = sampling_params.output_kind
-        answer = Answer(
-            request_id,
-            read,
-            sampling_params.n,
-            self._engine.text.tokenizer,
-            has_logprobs=sampling_params.logprobs is not None,
-            has_text=sampling_params.detokenize,
-        )
+        answer = Answer(request_id, read, sampling_params, self._engine.text.tokenizer)
         async with aclosing(self._engine.client.submit(request)) as deltas:
             async for delta in deltas:
                 answer.add(delta)

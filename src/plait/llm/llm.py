@@ -159,7 +159,7 @@ class LLM:
         ]
         tokenizer = self._service.engine.text.tokenizer
         answers = [
-            Answer(request.id, prompt, one.n, tokenizer, has_logprobs=one.logprobs is not None, has_text=one.detokenize)
+            Answer(request.id, prompt, one, tokenizer)
             for request, prompt, one in zip(requests, prompts, params, strict=True)
         ]
 

@@ -46,8 +46,8 @@ class RequestOutput:
     prompt: str | None
     """None where the prompt came as token ids."""
     prompt_token_ids: list[int]
-    prompt_logprobs: None
-    """Always None: prompt tokens are not scored yet."""
+    prompt_logprobs: list[dict[int, Logprob] | None] | None
+    """For each prompt token, as in `CompletionOutput.logprobs`; None for the first one, and for all if nobody asked."""
     outputs: list[CompletionOutput]
     """In order of `index`."""
     finished: bool

@@ -39,7 +39,6 @@ _NO_GRAMMAR = "output is not constrained to a grammar yet; leave it out and chec
 
 _REFUSALS: Mapping[str, str] = {
     "best_of": "choosing the best of more answers is not supported; ask for n answers and choose yourself",
-    "prompt_logprobs": "prompt tokens are not scored yet; leave it out",
     "flat_logprobs": "log-probabilities come as a list of dicts; leave it out",
     "logprob_token_ids": "log-probabilities of chosen tokens are not reported; use logprobs",
     "spaces_between_special_tokens": "text is never padded with spaces; leave it out",
@@ -83,6 +82,7 @@ class SamplingParams:
     logprobs: int | None = None
     """Alternatives reported beside each output token; 0: the token alone."""
     prompt_logprobs: int | None = None
+    """The same for every prompt token but the first, which nothing comes before."""
     _: KW_ONLY
     detokenize: bool = True
     skip_special_tokens: bool = True
@@ -129,8 +129,9 @@ class SamplingParams:
             raise InputError(
                 f"top_k is {self.top_k}; it must be at least 1, or 0 or -1 to keep every token", param="top_k"
             )
-        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
-            raise InputError(f"logprobs is {self.logprobs}; it must lie in [0, {MAX_LOGPROBS}]", param="logprobs")
+        for name, wanted in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+            if wanted is not None and not 0 <= wanted <= MAX_LOGPROBS:
+                raise InputError(f"{name} is {wanted}; it must lie in [0, {MAX_LOGPROBS}]", param=name)
         if not self.detokenize and _stops(self.stop):
             raise InputError("stop strings are found in text, but detokenize is False; leave one of them out")
         try:
@@ -153,6 +154,7 @@ class SamplingParams:
             ignore_eos=self.ignore_eos,
             include_stop=self.include_stop_str_in_output,
             logprobs=self.logprobs,
+            prompt_logprobs=self.prompt_logprobs,
             repetition_penalty=float(self.repetition_penalty),
             frequency_penalty=float(self.frequency_penalty),
             presence_penalty=float(self.presence_penalty),
@@ -164,7 +166,7 @@ class SamplingParams:
 _DEFAULTS: Mapping[str, object] = {field.name: field.default for field in fields(SamplingParams)}
 
 _NUMBERS = ("presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "min_p")
-_INTEGERS = ("n", "top_k", "seed", "max_tokens", "min_tokens", "logprobs")
+_INTEGERS = ("n", "top_k", "seed", "max_tokens", "min_tokens", "logprobs", "prompt_logprobs")
 _FLAGS = ("ignore_eos", "detokenize", "skip_special_tokens", "include_stop_str_in_output")
 
 

@@ -9,7 +9,7 @@ names is never preempted (CONTRACTS H9), and whoever ends while steps name him i
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plait.core.decision import Cancel, SeqUpdate, Submit
 from plait.core.errors import InvariantError
@@ -264,12 +264,14 @@ class Lives:
         if given.pooled is not None and seq.num_computed == len(seq.request.prompt):
             self._finish(seq, now)
             return SeqUpdate(seq.id, finish_reason=FinishReason.STOP, pooled=given.pooled)
+        if seq.scores_prompt:
+            seq.num_scored = min(end + 1, len(seq.request.prompt))
         if not given.tokens:
-            return None
+            return SeqUpdate(seq.id, prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else None
         update = take_tokens(seq, given, self._config.eos_token_ids)
         if update.finish_reason is not None:
             self._finish(seq, now)
-        return update
+        return replace(update, prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else update
 
     def _finish(self, seq: Sequence, now: float) -> None:
         if seq.state is SeqState.RUNNING:

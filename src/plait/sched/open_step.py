@@ -20,15 +20,32 @@ _SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
 
 def outputs_of(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
     """What the next `num_tokens` tokens of `seq` from `start` on give: the last known or unknown one samples, or is
-    pooled; all are pooled where the mean of all is asked for.
+    pooled; all are pooled where the mean of all is asked for, and those before prompt tokens score them if that is.
     """
-    if seq.needs_every_row:
-        return (Outputs(0, num_tokens, OutputKind.POOL),)
+    if seq.request.task is Task.EMBED:
+        if seq.needs_every_row:
+            return (Outputs(0, num_tokens, OutputKind.POOL),)
+        is_last = start + num_tokens == len(seq.tokens)
+        return (Outputs(num_tokens - 1, 1, OutputKind.POOL),) if is_last else _NO_OUTPUTS
+    if seq.scores_prompt:
+        return (*_scores(seq, start, num_tokens), *_samples(seq, start, num_tokens))
+    return _samples(seq, start, num_tokens)
+
+
+def _samples(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
     if start + num_tokens < len(seq.tokens):
         return _NO_OUTPUTS
-    if seq.request.task is Task.EMBED:
-        return (Outputs(num_tokens - 1, 1, OutputKind.POOL),)
     return _SAMPLES_ONE if num_tokens == 1 else (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
+
+
+def _scores(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
+    """The row of a token scores the prompt token behind it."""
+    prompt, top = seq.request.prompt, seq.request.sampling.prompt_logprobs
+    first = max(start, seq.num_scored - 1)
+    end = min(start + num_tokens, len(prompt) - 1)
+    if first >= end:
+        return _NO_OUTPUTS
+    return (Outputs(first - start, end - first, OutputKind.LOGPROBS, prompt[first + 1 : end + 1], top or 0),)
 
 
 @dataclass(slots=True)

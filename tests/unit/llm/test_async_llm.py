@@ -91,6 +91,16 @@ def test_deltas_joined_are_the_whole(with_engine: Run) -> None:
     with_engine(work)
 
 
+def test_scores_of_the_prompt_come_once(with_engine: Run) -> None:
+    async def work(engine: AsyncLLM) -> None:
+        got = await items(engine, asking(RequestOutputKind.DELTA, prompt_logprobs=0))
+        scored = [item.prompt_logprobs for item in got if item.prompt_logprobs is not None]
+        assert sum(map(len, scored)) == len("stream me")
+        assert scored[0][0] is None
+
+    with_engine(work)
+
+
 def test_many_at_once_get_what_each_gets_alone(with_engine: Run) -> None:
     async def work(engine: AsyncLLM) -> None:
         async def ask(number: int) -> list[int]:

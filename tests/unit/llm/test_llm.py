@@ -134,6 +134,23 @@ def test_log_probabilities_come_as_dicts_with_the_token_first(llm: LLM) -> None:
     assert choice.cumulative_logprob == pytest.approx(total)
 
 
+def test_prompt_tokens_are_scored_as_they_would_be_as_output(llm: LLM) -> None:
+    greedy = SamplingParams(temperature=0, max_tokens=12, logprobs=2, ignore_eos=True)
+    (said,) = llm.generate(f"{LONG}score", greedy, use_tqdm=False)
+    tokens = [*said.prompt_token_ids, *said.outputs[0].token_ids]
+    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=2, n=2, ignore_eos=True)
+    (scored,) = llm.generate({"prompt_token_ids": tokens}, params, use_tqdm=False)
+    assert scored.prompt_logprobs is not None
+    assert len(scored.prompt_logprobs) == len(tokens)
+    assert scored.prompt_logprobs[0] is None
+    assert scored.prompt_logprobs[-12:] == said.outputs[0].logprobs
+    assert scored.num_cached_tokens == 0, "what is cached cannot be scored"
+    assert len(scored.outputs) == 2
+    (one,) = llm.generate([5], params, use_tqdm=False)
+    assert one.prompt_logprobs == [None]
+    assert said.prompt_logprobs is None
+
+
 def test_without_detokenizing_there_are_tokens_only(llm: LLM) -> None:
     params = SamplingParams(temperature=0, max_tokens=4, detokenize=False, ignore_eos=True)
     choice = llm.generate("no text", params, use_tqdm=False)[0].outputs[0]
