@@ -152,6 +152,8 @@ class Sequence:
     """
     num_cached: int = 0
     """Prompt tokens found in the prefix index at first admission, copied ones too; what usage reports."""
+    mask: bytes | None = None
+    """Tokens that may be drawn, as in `RowMask.allowed`; None: every one."""
     num_scored: int = 0
     """Prompt tokens whose log-probabilities were reported, the first one too, which has none. Only if they are wanted.
     """

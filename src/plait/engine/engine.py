@@ -164,6 +164,7 @@ class Engine:
             max_output_tokens=0 if request.task is Task.EMBED else limit,
             arrival_s=now,
             tokens=list(request.prompt),
+            mask=sampling.mask(self._config.vocab_size),
         )
         self._next_seq += 1
         return seq

@@ -29,6 +29,8 @@ class Rendering:
     """How conversations become prompts. `chat_template` None: the model's own."""
 
     add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    """The last message is the beginning of the answer: the prompt ends where it does."""
     chat_template: str | None = None
     tools: Sequence[Mapping[str, object]] | None = None
     variables: Mapping[str, object] | None = None
@@ -46,6 +48,8 @@ def read_conversations(
     for name in _RESERVED:
         if name in (how.variables or {}):
             raise InputError(f"chat_template_kwargs holds {name!r}, which has an argument of its own; leave it out")
+    if how.continue_final_message and how.add_generation_prompt:
+        raise InputError("continue_final_message and add_generation_prompt are both True; set the other to False")
     template = _template(text, how.chat_template)
     is_one = not messages or isinstance(messages[0], Mapping)
     several: Sequence[object] = [messages] if is_one else messages
@@ -80,4 +84,21 @@ def _prompt(conversation: object, text: ModelText, template: ChatTemplate | None
         raise input_error(error, where) from None
     if not tokens:
         raise InputError(f"{where} is rendered to nothing by the chat template; give another one")
+    if how.continue_final_message:
+        tokens = _up_to_the_end_of_the_last(conversation, tokens, text, where)
     return Prompt(text.tokenizer.decode(tokens, skip_special=False), tuple(tokens))
+
+
+def _up_to_the_end_of_the_last(conversation: object, tokens: list[int], text: ModelText, where: str) -> list[int]:
+    """The tokens without what the template wrote behind the last message."""
+    last = conversation[-1] if isinstance(conversation, Sequence) else None
+    content = last.get("content") if isinstance(last, Mapping) else None
+    if not isinstance(content, str) or not content.strip():
+        raise InputError(f"{where} does not end in a message of text, which continue_final_message needs")
+    rendered = text.tokenizer.decode(tokens, skip_special=False)
+    if text.encode_text(rendered, add_special=False) != tokens:
+        raise InputError(f"{where} spells control tokens in a message, so its end cannot be found; reword it")
+    place = rendered.rfind(content.strip())
+    if place < 0:
+        raise InputError(f"{where} is changed by the chat template, so its end cannot be found; give another template")
+    return text.encode_text(rendered[: place + len(content.strip())], add_special=False)

@@ -19,7 +19,6 @@ from plait.core.errors import InvariantError, PlaitError
 from plait.core.request import FinishReason, Request, ServiceClass
 from plait.llm.answer import Answer, embedding
 from plait.llm.conversations import Conversation, Rendering, read_conversations
-from plait.llm.errors import InputError
 from plait.llm.loading import load_engine
 from plait.llm.options import OptionValue
 from plait.llm.outputs import EmbeddingRequestOutput, RequestOutput
@@ -105,9 +104,7 @@ class LLM:
         chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation, or several."""
-        if continue_final_message:
-            raise InputError("continue_final_message is True; an answer always starts a new message: leave it out")
-        how = Rendering(add_generation_prompt, chat_template, tools, chat_template_kwargs)
+        how = Rendering(add_generation_prompt, continue_final_message, chat_template, tools, chat_template_kwargs)
         read = read_conversations(messages, self._service.engine.text, how)
         return self._generate(read, sampling_params, use_tqdm, None, "conversation")
 

@@ -21,6 +21,8 @@ def params_of(params: SamplingParams | Sequence[SamplingParams] | None, count: i
     """The parameters of each of `count` prompts."""
     if params is None or isinstance(params, SamplingParams):
         return [SamplingParams() if params is None else params] * count
+    if not isinstance(params, Sequence):
+        raise InputError(f"sampling_params is of type {type(params).__name__}; give SamplingParams, or a list of them")
     if len(params) != count:
         raise InputError(f"{len(params)} sampling_params for {count} prompts; give one for each, or one for all")
     for place, one in enumerate(params):

@@ -44,7 +44,6 @@ _REFUSALS: Mapping[str, str] = {
     "spaces_between_special_tokens": "text is never padded with spaces; leave it out",
     "structured_outputs": _NO_GRAMMAR,
     "guided_decoding": _NO_GRAMMAR,
-    "allowed_token_ids": "use logit_bias to favour tokens",
     "bad_words": "use logit_bias with -100 for the tokens that must not appear",
     "logits_processors": "they are not supported; leave them out",
     "extra_args": "there is nobody to read it; leave it out",
@@ -89,6 +88,8 @@ class SamplingParams:
     include_stop_str_in_output: bool = False
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     logit_bias: Mapping[int, float] | None = None
+    allowed_token_ids: Sequence[int] | None = None
+    """The only tokens that may be drawn; for an answer to end by itself, the end of sequence is one of them."""
     skip_reading_prefix_cache: bool | None = None
     # From here on only the defaults work; see _REFUSALS.
     best_of: int | None = None
@@ -97,7 +98,6 @@ class SamplingParams:
     spaces_between_special_tokens: bool = True
     structured_outputs: object = None
     guided_decoding: object = None
-    allowed_token_ids: Sequence[int] | None = None
     bad_words: Sequence[str] | None = None
     logits_processors: object = None
     extra_args: object = None
@@ -159,6 +159,7 @@ class SamplingParams:
             frequency_penalty=float(self.frequency_penalty),
             presence_penalty=float(self.presence_penalty),
             logit_bias=tuple(sorted((int(token), float(bias)) for token, bias in (self.logit_bias or {}).items())),
+            allowed_token_ids=tuple(self.allowed_token_ids or ()),
             skip_special_tokens=self.skip_special_tokens,
         )
 
@@ -181,9 +182,12 @@ def _check_types(params: SamplingParams) -> None:
     for name in _FLAGS:
         if not isinstance(getattr(params, name), bool):
             raise InputError(f"{name} is {getattr(params, name)!r}; it must be True or False", param=name)
-    for token in params.stop_token_ids or ():
-        if isinstance(token, bool) or not isinstance(token, int):
-            raise InputError(f"stop_token_ids holds {token!r}; it must hold token ids", param="stop_token_ids")
+    for name in ("stop_token_ids", "allowed_token_ids"):
+        for token in getattr(params, name) or ():
+            if isinstance(token, bool) or not isinstance(token, int):
+                raise InputError(f"{name} holds {token!r}; it must hold token ids", param=name)
+    if params.allowed_token_ids is not None and not params.allowed_token_ids:
+        raise InputError("allowed_token_ids is empty; name a token, or leave it out", param="allowed_token_ids")
     for token, bias in (params.logit_bias or {}).items():
         for one, wanted in ((token, (int,)), (bias, (int, float))):
             if isinstance(one, bool) or not isinstance(one, wanted):

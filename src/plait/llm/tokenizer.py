@@ -51,6 +51,6 @@ class LLMTokenizer:
         **variables: object,
     ) -> str | list[int]:
         """The ids of a conversation; its text with `tokenize=False`."""
-        how = Rendering(add_generation_prompt, chat_template, tools, variables)
+        how = Rendering(add_generation_prompt, False, chat_template, tools, variables)
         prompt = read_conversations(conversation, self._text, how)[0]
         return list(prompt.tokens) if tokenize else prompt.text or ""

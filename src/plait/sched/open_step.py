@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import Sequence, Task
-from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, Leave, Move, OutputKind, Outputs, StepPlan
+from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, Leave, Move, OutputKind, Outputs, RowMask, StepPlan
 from plait.kv.cache import Grants
 
 _NO_OUTPUTS: tuple[Outputs, ...] = ()
@@ -58,6 +58,7 @@ class OpenStep:
     joins: list[Join] = field(default_factory=list)
     grants: list[BlockGrant] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    masks: list[RowMask] = field(default_factory=list)
 
     def add(self, seq: Sequence, num_tokens: int, grants: Grants) -> None:
         """The next `num_tokens` tokens of `seq`, which the budget allows."""
@@ -65,6 +66,8 @@ class OpenStep:
         tokens = tuple(seq.tokens[start : start + num_tokens])
         outputs = outputs_of(seq, start, num_tokens)
         self.chunks[seq.id] = Chunk(seq.id, start, num_tokens, tokens or FROM_DEVICE, None, outputs)
+        if seq.mask is not None and outputs and outputs[-1].kind is OutputKind.SAMPLE:
+            self.masks.append(RowMask(seq.id, num_tokens - 1, seq.mask))
         self.grants += grants.blocks
         self.moves += grants.moves
         self.budget -= num_tokens
@@ -79,4 +82,5 @@ class OpenStep:
             blocks=tuple(self.grants),
             moves=tuple(self.moves),
             chunks=tuple(self.chunks.values()),
+            sampling=tuple(self.masks),
         )

@@ -18,6 +18,7 @@ from plait import LLM, InputError, ModelError, RequestOutput, SamplingParams, Us
 from plait.core.errors import EngineStopped
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+CONTINUED = {"continue_final_message": True, "add_generation_prompt": False}
 LONG = "A beginning that is longer than a block of the cache, so that it is shared. "
 
 
@@ -85,6 +86,8 @@ def test_a_batch_larger_than_the_queue_shares_its_beginnings(llm: LLM) -> None:
     [
         (["a", "b"], [GREEDY], "1 sampling_params for 2 prompts"),
         (["a", "b"], [GREEDY, 3], "sampling_params 1 is of type int"),
+        (["a", "b"], 3, "sampling_params is of type int"),
+        (["a"], SamplingParams(allowed_token_ids=[99999]), "prompt 0: allowed_token_ids holds token 99999"),
         (["a", "x" * CONTEXT], GREEDY, f"prompt 1 has {CONTEXT} tokens but the model holds {CONTEXT}"),
         (["a", [1, 99999]], GREEDY, "prompt 1: prompt holds token 99999"),
         (["a"], SamplingParams(stop_token_ids=[99999]), "prompt 0: stop_token_ids holds token 99999"),
@@ -151,6 +154,19 @@ def test_prompt_tokens_are_scored_as_they_would_be_as_output(llm: LLM) -> None:
     assert said.prompt_logprobs is None
 
 
+def test_only_allowed_tokens_are_drawn_and_each_company_member_has_its_own(llm: LLM) -> None:
+    sets = [[65, 66, 67], [97], list(range(48, 58))]
+    params = [SamplingParams(n=2, seed=3, max_tokens=9, allowed_token_ids=allowed) for allowed in sets]
+    outputs = llm.generate(["same", "same", "same"], params, use_tqdm=False)
+    for output, allowed in zip(outputs, sets, strict=True):
+        assert all(set(choice.token_ids) <= set(allowed) for choice in output.outputs)
+    free = llm.generate("same", SamplingParams(temperature=0, max_tokens=1, logprobs=20), use_tqdm=False)[0].outputs[0]
+    assert free.logprobs is not None
+    best = list(free.logprobs[0])[1:4]
+    greedy = SamplingParams(temperature=0, max_tokens=1, allowed_token_ids=best)
+    assert tokens_of(llm.generate("same", greedy, use_tqdm=False)) == [best[:1]]
+
+
 def test_without_detokenizing_there_are_tokens_only(llm: LLM) -> None:
     params = SamplingParams(temperature=0, max_tokens=4, detokenize=False, ignore_eos=True)
     choice = llm.generate("no text", params, use_tqdm=False)[0].outputs[0]
@@ -197,6 +213,12 @@ def test_many_conversations_are_answered_in_order(llm: LLM) -> None:
     assert [output.prompt for output in outputs] == [f"<|user|>{word}<|end|><|assistant|>" for word in "abc"]
 
 
+def test_a_final_message_may_be_continued(llm: LLM) -> None:
+    chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "I am "}]
+    (output,) = llm.chat(chat, GREEDY, False, continue_final_message=True, add_generation_prompt=False)
+    assert output.prompt == "<|user|>hello<|end|><|assistant|>I am"
+
+
 def test_the_template_may_be_another_and_have_variables(llm: LLM) -> None:
     template = "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ extra }}"
     outputs = llm.chat(
@@ -215,7 +237,9 @@ def test_the_template_may_be_another_and_have_variables(llm: LLM) -> None:
         ("hello", {}, "messages is of type str"),
         ([], {}, "the conversation: messages is empty"),
         ([[{"role": "user", "content": "a"}], [{"role": "robot", "content": "a"}]], {}, "conversation 1: "),
-        ([{"role": "user", "content": "a"}], {"continue_final_message": True}, "continue_final_message is True"),
+        ([{"role": "user", "content": "a"}], {"continue_final_message": True}, "are both True"),
+        ([{"role": "user", "content": " "}], CONTINUED, "does not end in a message of text"),
+        ([{"role": "user", "content": "<|end|>"}], CONTINUED, "spells control tokens"),
         ([{"role": "user", "content": "a"}], {"chat_template": "{% if %}"}, "the chat template cannot be compiled"),
         ([{"role": "user", "content": "a"}], {"chat_template_kwargs": {"tools": 1}}, "'tools', which has an argument"),
     ],

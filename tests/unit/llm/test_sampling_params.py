@@ -32,6 +32,7 @@ HONOURED = {
     "include_stop_str_in_output": True,
     "output_kind": RequestOutputKind.DELTA,
     "logit_bias": {5: 1.0},
+    "allowed_token_ids": [5],
     "skip_reading_prefix_cache": True,
 }
 
@@ -98,6 +99,8 @@ def test_what_the_engine_does_not_have_is_refused_by_name(name: str) -> None:
         ("logit_bias", {"5": 1.0}, "logit_bias holds '5': 1.0; it maps token ids to numbers"),
         ("logit_bias", {5: 200.0}, "logit_bias is 200.0"),
         ("ignore_eos", 1, "ignore_eos is 1; it must be True or False"),
+        ("allowed_token_ids", [], "allowed_token_ids is empty"),
+        ("allowed_token_ids", [1.5], "allowed_token_ids holds 1.5"),
         ("seed", 1 << 70, "it must lie between -2"),
     ],
 )
