@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from contextlib import suppress
+from concurrent.futures import CancelledError
 from typing import TypeVar
 
 from plait.build import LocalEngine
@@ -34,13 +34,14 @@ class Service:
 
     def run(self, work: Coroutine[None, None, T]) -> T:
         """Wait for `work`, which runs in the service's loop. An interrupt cancels it and is raised here."""
-        if self._is_closed:
-            work.close()
-            raise EngineStopped(_CLOSED)
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._closing:
+            if self._is_closed:
+                work.close()
+                raise EngineStopped(_CLOSED)
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
-        except asyncio.CancelledError:
+        except CancelledError:
             raise EngineStopped(_CLOSED) from None
         finally:
             # An interrupt came up here and not in the work, which has to hear of it.
@@ -63,6 +64,4 @@ async def _cancel_all() -> None:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
-    for task in tasks:
-        with suppress(asyncio.CancelledError, EngineStopped):
-            await task
+    await asyncio.gather(*tasks, return_exceptions=True)
