@@ -20,6 +20,7 @@ namespace {
 
 constexpr uint64_t kMaxPosition = std::numeric_limits<int32_t>::max();
 constexpr const char* kSampleKind = "sample";
+constexpr const char* kPoolKind = "pool";
 
 nb::tuple Tuple(const nb::object& value, const char* name) {
   if (!PyTuple_Check(value.ptr())) throw nb::type_error((std::string(name) + " is not a tuple").c_str());
@@ -130,6 +131,10 @@ OutputSpec PlanReader::ReadOutput(nb::handle output) const {
   spec.first = CheckedNumber<uint32_t>(first_.of(output), "first");
   spec.num_rows = CheckedNumber<uint32_t>(num_rows_.of(output), "num_rows");
   if (PyUnicode_CompareWithASCIIString(kind_.of(output).ptr(), kSampleKind) == 0) return spec;
+  if (PyUnicode_CompareWithASCIIString(kind_.of(output).ptr(), kPoolKind) == 0) {
+    spec.kind = OutputKind::kPool;
+    return spec;
+  }
   spec.kind = OutputKind::kLogprobs;
   spec.targets = ReadIndices(targets_.of(output), "targets");
   spec.top = CheckedNumber<uint32_t>(top_.of(output), "top");

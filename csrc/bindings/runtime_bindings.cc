@@ -117,11 +117,21 @@ nb::tuple TupleOf(const std::vector<TokenLogprobSpec>& logprobs) {
   return nb::tuple(made);
 }
 
+// Nothing was pooled: None.
+nb::object PooledOf(const std::vector<float>& numbers) {
+  if (numbers.empty()) return nb::none();
+  nb::tuple made = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    PyTuple_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i), PyFloat_FromDouble(numbers[i]));
+  }
+  return made;
+}
+
 nb::tuple TupleOf(const StepReport& report) {
   nb::list chunks;
   for (const ChunkResult& chunk : report.chunks) {
     chunks.append(nb::make_tuple(static_cast<int>(chunk.status), chunk.failed_row, TupleOf(chunk.tokens),
-                                 TupleOf(chunk.logprobs), TupleOf(chunk.scored)));
+                                 TupleOf(chunk.logprobs), TupleOf(chunk.scored), PooledOf(chunk.pooled)));
   }
   return nb::make_tuple(report.step, report.lane, report.start_s, report.end_s, report.workers, chunks);
 }

@@ -55,7 +55,7 @@ void ReadIndices(nb::handle op, const char* name, int32_t (&indices)[3]) {
 
 OpSpec ReadOp(nb::handle op) {
   OpSpec spec;
-  spec.kind = Member(op, "kind", OpKind::kSample);
+  spec.kind = Member(op, "kind", OpKind::kPool);
   spec.space = Member(op, "space", Space::kOutputs);
   ReadOperands(op, "in_", spec.in);
   ReadOperands(op, "out", spec.out);
@@ -190,9 +190,9 @@ nb::dict TapeEnumerations() {
   static_assert(static_cast<size_t>(Scheme::kQ8_16) + 1 == kNumSchemes);
   names["RowSpace"] = Members("TOKENS", "OUTPUTS");
   names["OpKind"] = Members("EMBED", "NORM", "QUANTIZE", "GEMM", "GEMM_GLU", "ROPE", "CACHE_WRITE", "ROPE_WRITE",
-                            "ATTEND", "GLU", "ARITHMETIC", "SELECT", "SAMPLE");
+                            "ATTEND", "GLU", "ARITHMETIC", "SELECT", "SAMPLE", "POOL");
   static_assert(static_cast<int>(OpKind::kGemmGlu) == 4 && static_cast<int>(OpKind::kRopeWrite) == 7 &&
-                static_cast<int>(OpKind::kSample) == 12);
+                static_cast<int>(OpKind::kSample) == 12 && static_cast<int>(OpKind::kPool) == 13);
   names["ReachCode"] = Members("CAUSAL", "WINDOW", "CHUNK", "ALL");
   static_assert(static_cast<int>(Reach::kChunk) == 2 && static_cast<int>(Reach::kAll) == 3);
   names["NormCode"] = Members("RMS", "LAYER");

@@ -104,6 +104,9 @@ class Unit {
       case OpKind::kSample:
         for (size_t row = first; row < first + count; ++row) Sample(row);
         return;
+      case OpKind::kPool:
+        for (size_t row = first; row < first + count; ++row) Pool(row);
+        return;
       default:
         assert(false);
     }
@@ -427,7 +430,16 @@ class Unit {
     }
   }
 
+  void Pool(size_t row) {
+    const OutputRow& output = Output(row);
+    ChunkRun& chunk = context_.chunks()[output.chunk];
+    if (output.kind != OutputKind::kPool || !chunk.is_live()) return;
+    const Floats x = FloatsOf(op_.in[0]);
+    chunk.pool.Add({x.row(row), x.width});
+  }
+
   void Sample(size_t row) {
+    if (Output(row).kind == OutputKind::kPool) return;
     float* logits = FloatsOf(op_.in[0]).row(row);
     if (op_.scale != 1.0f || op_.softcap != 0.0f) kernels_.cap_logits(logits, op_.vocab_size, op_.scale, op_.softcap);
     OutputRow& output = Output(row);

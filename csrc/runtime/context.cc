@@ -6,6 +6,7 @@
 #include "runtime/context.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "base/cpu.h"
@@ -71,6 +72,7 @@ uint32_t IndexOf(const Shape& shape, std::vector<Shape>& shapes) {
 
 Machine::Machine(const RuntimeConfig& config, const Tape& tape, const Kernels& kernels, uint8_t* pool)
     : config(config), tape(tape), kernels(kernels), pool(pool), shape_of_op(tape.ops.size(), 0) {
+  pool_op = tape.PoolOp();
   is_wide = std::string_view(kernels.target) == TargetName(Target::kAvx512);
   for (size_t i = 0; i < tape.ops.size(); ++i) {
     const OpSpec& op = tape.ops[i];
@@ -117,7 +119,9 @@ void Context::LayOutOutputs(uint32_t index) {
       row.chunk = index;
       row.row = output.first + i;
       row.kind = output.kind;
-      if (output.kind == OutputKind::kLogprobs) {
+      if (output.kind == OutputKind::kPool) {
+        chunk.pools = true;
+      } else if (output.kind == OutputKind::kLogprobs) {
         row.target = output.targets[i];
         row.top = static_cast<int32_t>(output.top);
       } else {
@@ -159,7 +163,7 @@ bool Context::Cancel(ChunkRun& chunk) {
 void Context::Begin() {
   // Moves are the step's, not a chunk's: a cancelled sequence goes on from the tokens that were moved for it.
   for (const MoveSpec& move : spec_.moves) MoveSlots(machine_.tape.groups[move.group], machine_.pool, move);
-  for (const ChunkRun& chunk : chunks()) {
+  for (ChunkRun& chunk : chunks()) {
     if (!chunk.is_live()) continue;
     Seat& seat = *chunk.spec.seat;
     const auto rows = std::span(tokens_).subspan(chunk.first_row, chunk.spec.num_tokens);
@@ -169,6 +173,7 @@ void Context::Begin() {
       std::copy(chunk.spec.tokens.begin(), chunk.spec.tokens.end(), rows.begin());
     }
     seat.Remember(static_cast<size_t>(chunk.spec.start), rows);
+    if (chunk.pools) chunk.pool = seat.pool;
     if (!machine_.config.poison) continue;
     for (size_t group = 0; group < chunk.tables.size(); ++group) {
       PoisonSlots(machine_.tape.groups[group], machine_.pool, chunk.tables[group],
@@ -193,12 +198,24 @@ bool Context::NextOp() {
       if (first_output_ >= outputs_.size()) return false;
       op_ = first_output_op;
     }
+    if (op_ == first_output_op) CountPooled();
     Cut();
   } while (split_.num_units == 0);
   return true;
 }
 
+void Context::CountPooled() {
+  num_pooled_ = 0;
+  for (size_t i = 0; i < num_rows(); ++i) num_pooled_ += outputs_[first_output_ + i].kind == OutputKind::kPool;
+}
+
 void Context::Cut() {
+  const auto index = static_cast<size_t>(op_);
+  const bool is_all_pooled = op().space == Space::kOutputs && num_pooled_ == num_rows();
+  if (index > machine_.pool_op && is_all_pooled) {
+    split_.num_units = 0;
+    return;
+  }
   const uint64_t seed = machine_.config.blocking_seed;
   Draws draws(seed ^ static_cast<uint64_t>(spec_.step) << 20 ^ static_cast<uint64_t>(op_ + 1) << 8 ^ first_output_);
   SplitPolicy policy = {static_cast<uint32_t>(machine_.config.cores.size()), seed == 0 ? nullptr : &draws,
@@ -218,6 +235,10 @@ void Context::Cut() {
       return;
     case OpKind::kSample:
       split_.rows = {static_cast<uint32_t>(num_rows()), 1};
+      break;
+    case OpKind::kPool:
+      // One unit, so that rows are added in order.
+      split_.rows = {num_pooled_ == 0 ? 0 : static_cast<uint32_t>(num_rows()), static_cast<uint32_t>(num_rows())};
       break;
     default:
       split_.rows = SplitRows(num_rows(), RowUs(machine_.tape, op()), policy);
@@ -290,6 +311,7 @@ StepReport Context::Finish(double now_s) {
     ChunkResult result = ResultOf(chunk);
     Seat& seat = *chunk.spec.seat;
     if (!result.tokens.empty()) seat.last_sampled = result.tokens.back();
+    if (!result.pooled.empty()) seat.pool = std::move(chunk.pool);
     seat.broken = seat.broken || result.status != ChunkStatus::kOk;
     report.chunks.push_back(std::move(result));
   }
@@ -312,6 +334,7 @@ ChunkResult Context::ResultOf(const ChunkRun& chunk) const {
       failed.failed_row = chunk.spec.start + row.row;
       return failed;
     }
+    if (row.kind == OutputKind::kPool) continue;
     if (row.kind == OutputKind::kLogprobs) {
       result.scored.push_back(row.result);
       continue;
@@ -319,7 +342,20 @@ ChunkResult Context::ResultOf(const ChunkRun& chunk) const {
     result.tokens.push_back(row.result.token);
     if (row.top >= 0) result.logprobs.push_back(row.result);
   }
+  if (chunk.pools) AddPooled(chunk, &result);
   return result;
+}
+
+void Context::AddPooled(const ChunkRun& chunk, ChunkResult* result) {
+  std::vector<float> mean = chunk.pool.Mean();
+  if (std::all_of(mean.begin(), mean.end(), [](float number) { return std::isfinite(number); })) {
+    result->pooled = std::move(mean);
+    return;
+  }
+  *result = ChunkResult{};
+  result->seq = chunk.spec.seq;
+  result->status = ChunkStatus::kPoolNotANumber;
+  result->failed_row = chunk.spec.start + chunk.spec.num_tokens - 1;
 }
 
 }  // namespace plait

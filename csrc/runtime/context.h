@@ -32,6 +32,7 @@ struct Machine {
   std::vector<AttendShape> attend_shapes;  // each once
   std::vector<GemmShape> gemm_shapes;      // each once, without rows
   std::vector<uint32_t> shape_of_op;       // index into attend_shapes or gemm_shapes, for attention and products
+  size_t pool_op = 0;                      // Tape::PoolOp
   bool is_wide = false;                    // see SplitPolicy
   BlockingTable blocking;                  // changes only while no step is under way
 
@@ -45,6 +46,8 @@ struct ChunkRun {
   uint32_t first_row = 0;
   uint32_t first_output = 0;
   uint32_t num_outputs = 0;
+  bool pools = false;  // some of its outputs are kPool
+  RowPool pool;        // the seat's, and on top of it what this chunk adds
   std::atomic<bool> cancelled = false;
 
   bool is_live() const { return !cancelled.load(std::memory_order_relaxed); }
@@ -137,9 +140,11 @@ class Context {
   void LayOutChunks();
   void LayOutOutputs(uint32_t index);
   void LayOutAttention();
+  void CountPooled();
   void Cut();
   const GemmSplit& CutGemm(const SplitPolicy& policy);
   ChunkResult ResultOf(const ChunkRun& chunk) const;
+  static void AddPooled(const ChunkRun& chunk, ChunkResult* result);
 
   const Machine& machine_;
   StepSpec spec_;
@@ -157,6 +162,7 @@ class Context {
 
   int64_t op_ = -1;
   uint32_t first_output_ = 0;
+  uint32_t num_pooled_ = 0;  // rows of the tile under way that are pooled
   OpSplit split_;
   std::vector<GemmCut> gemm_cuts_;  // per shape
 

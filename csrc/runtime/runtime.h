@@ -78,7 +78,7 @@ struct MoveSpec {
   uint32_t num_tokens = 0;
 };
 
-enum class OutputKind : uint8_t { kSample, kLogprobs };
+enum class OutputKind : uint8_t { kSample, kLogprobs, kPool };
 
 struct OutputSpec {
   uint32_t first = 0;
@@ -113,7 +113,7 @@ struct StepSpec {
   std::vector<ChunkSpec> chunks;
 };
 
-enum class ChunkStatus : uint8_t { kOk, kCancelled, kNotANumber, kNoToken };
+enum class ChunkStatus : uint8_t { kOk, kCancelled, kNotANumber, kNoToken, kPoolNotANumber };
 
 struct TokenLogprobSpec {
   int32_t token = 0;
@@ -128,6 +128,7 @@ struct ChunkResult {
   std::vector<int32_t> tokens;
   std::vector<TokenLogprobSpec> logprobs;
   std::vector<TokenLogprobSpec> scored;
+  std::vector<float> pooled;  // the mean of all rows pooled since the join; empty: none was in this chunk
 };
 
 enum class StepOutcome : uint8_t { kCompleted, kCancelled };

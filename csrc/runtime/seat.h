@@ -19,6 +19,23 @@ namespace plait {
 
 inline constexpr int32_t kNoBlock = -1;
 
+// Rows added one by one, in token order and double precision, so that it does not matter how they were cut into chunks.
+struct RowPool {
+  std::vector<double> sum;
+  uint64_t num_rows = 0;
+
+  void Add(std::span<const float> row) {
+    sum.resize(row.size(), 0.0);
+    for (size_t i = 0; i < row.size(); ++i) sum[i] += static_cast<double>(row[i]);
+    ++num_rows;
+  }
+  std::vector<float> Mean() const {
+    std::vector<float> mean(sum.size());
+    for (size_t i = 0; i < sum.size(); ++i) mean[i] = static_cast<float>(sum[i] / static_cast<double>(num_rows));
+    return mean;
+  }
+};
+
 class Seat {
  public:
   Seat(const JoinSpec& join, size_t num_groups) : join(join), tables(num_groups), history(join.history) {
@@ -52,6 +69,7 @@ class Seat {
   int32_t last_sampled = 0;
   std::vector<int32_t> history;  // by slot, with penalties only
   PenaltyCounts counts;          // of the whole history
+  RowPool pool;                  // of the chunks that ended well
   uint32_t num_in_flight = 0;    // chunks submitted and not collected
   bool broken = false;           // one of them was cancelled or failed
 

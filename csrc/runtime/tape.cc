@@ -42,6 +42,8 @@ const char* NameOf(OpKind kind) {
       return "select";
     case OpKind::kSample:
       return "sample";
+    case OpKind::kPool:
+      return "pool";
   }
   return "unknown";
 }
@@ -101,6 +103,10 @@ class OpCheck {
         break;
       case OpKind::kSample:
         CheckSample();
+        break;
+      case OpKind::kPool:
+        Require(op_.space == Space::kOutputs, "is not in the space of outputs");
+        Floats(op_.in[0], op_.in[0].width);
         break;
       default:
         Say("is of a kind that there is not");
@@ -335,6 +341,8 @@ std::string OrderFault(const Tape& tape) {
   if (tape.ops.empty() || first >= tape.ops.size()) return "a tape without output ops";
   if (tape.ops[first].kind != OpKind::kSelect) return "a tape whose output ops do not begin with select";
   if (tape.ops.back().kind != OpKind::kSample) return "a tape that does not end in sample";
+  const auto is_pool = [](const OpSpec& op) { return op.kind == OpKind::kPool; };
+  if (std::ranges::count_if(tape.ops, is_pool) > 1) return "a tape that pools twice";
   for (size_t i = 0; i < tape.ops.size(); ++i) {
     const bool is_in_place = (tape.ops[i].space == Space::kOutputs) == (i >= first);
     const bool is_single = (tape.ops[i].kind == OpKind::kSample) == (i + 1 == tape.ops.size());
@@ -395,6 +403,11 @@ std::string LifeFault(const Tape& tape) {
 size_t BufferRowBytes(const BufferSpec& buffer) {
   if (!buffer.is_quantized()) return RoundUp(buffer.width * sizeof(float), kCacheLine);
   return RoundUp(buffer.width / kGroupSize * sizeof(QuantizedGroup), kCacheLine);
+}
+
+size_t Tape::PoolOp() const {
+  const auto found = std::ranges::find(ops, OpKind::kPool, &OpSpec::kind);
+  return static_cast<size_t>(found - ops.begin());
 }
 
 size_t Tape::ArenaRowBytes(Space space) const {

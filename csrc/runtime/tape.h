@@ -56,6 +56,7 @@ enum class OpKind : uint8_t {
   kArithmetic,  // out0 = in0 (+ factor *, *) in1, or factor * in0
   kSelect,      // out0 (outputs) = rows of in0 (tokens) that the plan's outputs name
   kSample,      // logits in0: tokens and log-probabilities of the output rows
+  kPool,        // in0: output rows that are to be pooled are added to their sequences' pools, in order
 };
 
 constexpr bool IsProduct(OpKind kind) { return kind == OpKind::kGemm || kind == OpKind::kGemmGlu; }
@@ -122,9 +123,12 @@ struct Tape {
   std::vector<std::vector<float>> vectors;
   std::vector<RopeTable> ropes;
   std::vector<GroupSpec> groups;
-  size_t first_output_op = 0;  // kSelect; ops from here on run once per tile of output rows
+  // kSelect; ops from here on run once per tile of output rows. Of a tile that has no other rows than such as are
+  // pooled nothing is carried out behind kPool.
+  size_t first_output_op = 0;
   uint32_t vocab_size = 0;
 
+  size_t PoolOp() const;                    // where kPool is; ops.size(): nowhere
   size_t ArenaRowBytes(Space space) const;  // bytes that all buffers of the space take together, per row
 };
 

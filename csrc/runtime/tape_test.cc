@@ -70,6 +70,9 @@ const std::vector<std::pair<std::string, Change>>& FloatFaults() {
          group.type = CacheType::kInt8, group.tokens_per_block = 16, group.block_bytes += 1 << 20,
          group.block_bytes |= 1;
        }},
+      {"pools twice",
+       [](Tape& tape) { FirstOf(tape, OpKind::kNorm).kind = FirstOf(tape, OpKind::kGemm).kind = OpKind::kPool; }},
+      {"(pool) is not in the space of outputs", [](Tape& tape) { FirstOf(tape, OpKind::kNorm).kind = OpKind::kPool; }},
       {"cache line", [](Tape& tape) { tape.buffers[0].first_byte = 4; }},
   };
   return faults;

@@ -38,6 +38,8 @@ class TinyModel {
   size_t pool_bytes() const { return tape_.groups[0].num_blocks * tape_.groups[0].block_bytes; }
   // Row `token` of the embedding becomes NaN.
   void SpoilToken(int32_t token);
+  // The rows in front of the head can be pooled from now on.
+  void AddPool();
 
  private:
   int32_t AddMatrix(size_t columns, size_t depth, float size);

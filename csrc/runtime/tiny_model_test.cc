@@ -265,6 +265,16 @@ void TinyModel::AddHead(const Operand& x) {
   for (size_t i = tape_.first_output_op; i < tape_.ops.size(); ++i) tape_.ops[i].space = Space::kOutputs;
 }
 
+void TinyModel::AddPool() {
+  const auto norm =
+      std::find_if(tape_.ops.rbegin(), tape_.ops.rend(), [](const OpSpec& op) { return op.kind == OpKind::kNorm; });
+  OpSpec pool;
+  pool.kind = OpKind::kPool;
+  pool.space = Space::kOutputs;
+  pool.in[0] = norm->out[0];
+  tape_.ops.insert(norm.base(), pool);
+}
+
 void TinyModel::SpoilToken(int32_t token) {
   // Only the f32 panels are this simple.
   auto* panel = reinterpret_cast<float*>(panels_[0].data() + static_cast<size_t>(token) / kPanelColumns *
@@ -364,6 +374,8 @@ class Run {
       case OpKind::kSelect:
         std::copy_n(At(op.in[0]), num_rows_ * Stride(op.in[0]), At(op.out[0]));
         return;
+      case OpKind::kPool:
+        break;
       case OpKind::kSample:
         for (size_t row = 0; row < num_rows_; ++row) {
           kernels_.cap_logits(At(op.in[0]) + row * Stride(op.in[0]), kTinyVocab, op.scale, op.softcap);

@@ -16,8 +16,12 @@ def unit_sizes() -> dict[str, float]: ...
 
 LogprobReport = tuple[int, float, tuple[tuple[int, float], ...]]
 """Token, log-probability, the likeliest tokens with theirs."""
-ChunkReport = tuple[int, int, tuple[int, ...], tuple[LogprobReport, ...], tuple[LogprobReport, ...]]
-"""Status, slot of the row that failed, tokens, their log-probabilities, those of scored targets."""
+ChunkReport = tuple[
+    int, int, tuple[int, ...], tuple[LogprobReport, ...], tuple[LogprobReport, ...], tuple[float, ...] | None
+]
+"""Status, slot of the row that failed, tokens, their log-probabilities, those of scored targets, the mean of pooled
+rows.
+"""
 StepReport = tuple[int, int, float, float, int, list[ChunkReport]]
 """Step, lane, start, end, workers, chunks."""
 

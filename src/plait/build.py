@@ -52,6 +52,7 @@ from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
 from plait.model.cache_layout import CacheLayout, plan_layout, token_bytes
 from plait.model.cache_type import CacheType
+from plait.model.pooling import with_pool
 from plait.model.program import Program
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
@@ -270,7 +271,7 @@ def _reference_executor(
         max_step_tokens=options.max_num_batched_tokens, max_rows=options.max_num_seqs, observe_logits=observe_logits
     )
     executor = ReferenceExecutor(config, clock.now)
-    executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
+    executor.load({STEP_PROGRAM: with_pool(model.program)}, model.weights, layout)
     return _Loaded(executor, ())
 
 
@@ -287,7 +288,7 @@ def _native_executor(
 
     config, workers = native_config(options, max_positions, observe_logits)
     executor = NativeExecutor(config)
-    executor.load({STEP_PROGRAM: model.program}, model.weights, layout)
+    executor.load({STEP_PROGRAM: with_pool(model.program)}, model.weights, layout)
     units = use_table(executor, options.tune_table, options.cache_dir, processor_model())
     held = executor.footprint
     notes = (

@@ -59,6 +59,7 @@ class SharedFields(BaseModel):
     min_p: float | None = None
     repetition_penalty: float | None = None
     stop_token_ids: list[Integer] | None = None
+    allowed_token_ids: list[Integer] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     min_tokens: Integer | None = None
@@ -175,6 +176,7 @@ def _sampling(
         repetition_penalty=_or(fields.repetition_penalty, defaults.repetition_penalty),
         frequency_penalty=_or(fields.frequency_penalty, defaults.frequency_penalty),
         presence_penalty=_or(fields.presence_penalty, defaults.presence_penalty),
+        allowed_token_ids=_or(_tuple(fields.allowed_token_ids), defaults.allowed_token_ids),
         logit_bias=_or(_logit_bias(fields.logit_bias), defaults.logit_bias),
         skip_special_tokens=_or(fields.skip_special_tokens, defaults.skip_special_tokens),
     )

@@ -33,7 +33,6 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("suffix", "text is only added at the end; leave it out and put all of the text into prompt", ("",)),
     Refusal("prompt_logprobs", _NO_SCORING),
     Refusal("stop_regex", "only fixed stop strings are supported; use stop"),
-    Refusal("allowed_token_ids", "use logit_bias to favour tokens", ([],)),
     Refusal("bad_words", "use logit_bias with -100 for the tokens that must not appear", ([],)),
     Refusal("use_beam_search", "only sampling is supported; leave it out", (False,)),
     Refusal("length_penalty", "it belongs to beam search, which is not supported; leave it out", (1, 1.0)),

@@ -109,6 +109,12 @@ class OptionSources:
         return _UNSAID
 
 
+def with_values(config: C, values: Mapping[str, object]) -> C:
+    """The same config with other values, each of which came out of its field's parser."""
+    kept = {field.name: getattr(config, field.name) for field in dataclasses.fields(type(config))}  # type: ignore[arg-type]  # a config is a dataclass
+    return type(config)(**{**kept, **values})
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean X?` for the closest known name, or nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)

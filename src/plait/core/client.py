@@ -37,6 +37,10 @@ class Delta:
     num_prompt: int = 0
     num_cached: int = 0
     """Prompt tokens found in the prefix index."""
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """Of prompt tokens from the second on, if the request asked for them; they come before the first output token."""
+    pooled: tuple[float, ...] | None = None
+    """The answer to an embedding request: the mean of the pooled rows, of any length."""
     seed: int = 0
     """The seed in force: the request's, or the one drawn at admission."""
     error: str | None = None

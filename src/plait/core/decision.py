@@ -70,4 +70,8 @@ class SeqUpdate:
     finish_reason: FinishReason | None = None
     stop_token: int | None = None
     """The end-of-sequence or stop token that ended it; already left out of `tokens`' text by the engine."""
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """Of prompt tokens, in order, from the second on; those that were reported before are left out."""
+    pooled: tuple[float, ...] | None = None
+    """All of an embedding's answer; the sequence has ended then."""
     error: str | None = None

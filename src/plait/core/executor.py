@@ -49,6 +49,8 @@ class ExecutorInfo:
     fingerprint: str
     bit_exact: bool
     """Whether a row's result is independent of everything else in the step, bit for bit."""
+    pools: bool = False
+    """Whether it takes outputs of kind POOL, so that it can be asked for embeddings."""
 
 
 class Executor(WaitSource, Protocol):

@@ -34,9 +34,17 @@ class Task(StrEnum):
     EMBED = "embed"
 
 
+class Pooling(StrEnum):
+    """Which rows of a prompt an embedding is the mean of."""
+
+    LAST = "last"
+    MEAN = "mean"
+    """All of them, so that none may be skipped: nothing is read from the prefix index (docs/concepts/numerics.md)."""
+
+
 class FinishReason(StrEnum):
     STOP = "stop"
-    """An end-of-sequence token, a stop token or a stop string."""
+    """An end-of-sequence token, a stop token or a stop string; of an embedding, that it is there."""
     LENGTH = "length"
     """max_tokens or the model's context was reached."""
     ABORT = "abort"
@@ -99,6 +107,8 @@ class Request:
     images: tuple[Image, ...] = ()
     constraint: ConstraintSource | None = None
     """The form that every choice must have."""
+    pooling: Pooling = Pooling.LAST
+    """Read for `Task.EMBED` only."""
     cache_prefix: bool = True
     """May read and write the prefix index; False computes every token anew and publishes nothing."""
 
@@ -106,6 +116,8 @@ class Request:
         """Raise `RequestError` for the first value that no engine with this vocabulary could serve."""
         if not 1 <= self.n <= MAX_CHOICES:
             raise RequestError(f"n is {self.n}; it must lie in [1, {MAX_CHOICES}]", param="n")
+        if self.task is Task.EMBED and self.n != 1:
+            raise RequestError(f"n is {self.n}; a prompt has one embedding: leave it out", param="n")
         if self.deadline_s is not None and math.isnan(self.deadline_s):
             raise RequestError("the deadline is not a number; give seconds or leave it out", param="deadline_s")
         self.sampling.validate(vocab_size)
@@ -131,7 +143,7 @@ class Sequence:
     choice: int
     seed: int
     max_output_tokens: int
-    """The request's max_tokens, or what is left of the model's context."""
+    """The request's max_tokens, or what is left of the model's context; 0 for an embedding."""
     arrival_s: float
     tokens: list[int] = field(default_factory=list)
     """Prompt tokens, then output tokens."""
@@ -143,6 +155,11 @@ class Sequence:
     """
     num_cached: int = 0
     """Prompt tokens found in the prefix index at first admission, copied ones too; what usage reports."""
+    mask: bytes | None = None
+    """Tokens that may be drawn, as in `RowMask.allowed`; None: every one."""
+    num_scored: int = 0
+    """Prompt tokens whose log-probabilities were reported, the first one too, which has none. Only if they are wanted.
+    """
     num_preemptions: int = 0
     lane: LaneId | None = None
     row: int | None = None
@@ -157,6 +174,29 @@ class Sequence:
     @property
     def num_output(self) -> int:
         return len(self.tokens) - len(self.request.prompt)
+
+    def next_mask(self) -> bytes | None:
+        """Tokens that may come next, as in `RowMask.allowed`; None: every one."""
+        if self.constraint is None:
+            return self.mask
+        formed = self.constraint.mask()
+        if self.mask is None:
+            return formed
+        both = int.from_bytes(formed, "little") & int.from_bytes(self.mask, "little")
+        return both.to_bytes(max(len(formed), len(self.mask)), "little")
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether log-probabilities of prompt tokens are still to be reported. Those of all choices are equal."""
+        wanted = self.request.sampling.prompt_logprobs is not None and self.choice == 0
+        return wanted and self.request.task is Task.GENERATE and self.num_scored < len(self.request.prompt)
+
+    @property
+    def needs_every_row(self) -> bool:
+        """Whether its result depends on the row of every token, so that cached ones are of no use."""
+        if self.request.task is Task.EMBED:
+            return self.request.pooling is Pooling.MEAN
+        return self.scores_prompt
 
     @property
     def num_uncomputed(self) -> int:

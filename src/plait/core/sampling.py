@@ -55,6 +55,10 @@ class SamplingParams:
     """Keep the matched stop string at the end of the output."""
     logprobs: int | None = None
     """Report log-probabilities of the output tokens with this many alternatives (0: the token alone); None: nothing."""
+    prompt_logprobs: int | None = None
+    """The same for every prompt token but the first. Each must be computed for it, so nothing is read from the prefix
+    index; of several choices the first reports them.
+    """
     repetition_penalty: float = 1.0
     """> 0; divides positive and multiplies negative logits of tokens in prompt or output."""
     frequency_penalty: float = 0.0
@@ -63,6 +67,8 @@ class SamplingParams:
     """-2 to 2; subtracted once from tokens that occur in the output."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token id, -100 to 100) pairs added to the logits, ascending by id."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """The only tokens that may be drawn, end of sequence included; empty: every one."""
     skip_special_tokens: bool = True
 
     @property
@@ -92,6 +98,8 @@ class SamplingParams:
                 )
         if self.logprobs is not None:
             _check_range("top_logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        if self.prompt_logprobs is not None:
+            _check_range("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
         if self.seed is not None and not -SEED_LIMIT <= self.seed < SEED_LIMIT:
             raise RequestError(f"seed is {self.seed}; it must lie between -2^63 and 2^63-1", param="seed")
         self._validate_stops()
@@ -101,6 +109,7 @@ class SamplingParams:
                 param="stop_token_ids",
             )
         check_token_ids("stop_token_ids", self.stop_token_ids, vocab_size)
+        check_token_ids("allowed_token_ids", self.allowed_token_ids, vocab_size)
         check_token_ids("logit_bias", [token for token, _ in self.logit_bias], vocab_size)
         for _, bias in self.logit_bias:
             _check_range("logit_bias", bias, -100.0, 100.0)
@@ -110,6 +119,15 @@ class SamplingParams:
                     f"logit_bias names token {following} behind token {token}; name each token once, ascending",
                     param="logit_bias",
                 )
+
+    def mask(self, vocab_size: int) -> bytes | None:
+        """Bit t, little-endian, is set where token t may be drawn; None: everywhere. The parameters are valid."""
+        if not self.allowed_token_ids:
+            return None
+        bits = bytearray(-(-vocab_size // 8))
+        for token in self.allowed_token_ids:
+            bits[token // 8] |= 1 << token % 8
+        return bytes(bits)
 
     def _validate_stops(self) -> None:
         if len(self.stop) > MAX_STOPS:

@@ -37,7 +37,7 @@ class OutputKind(StrEnum):
     LOGPROBS = "logprobs"
     """Each row yields the log-probability of its given target and of `top` alternatives: echo, scoring, perplexity."""
     POOL = "pool"
-    """Rows are folded, in token order, into the sequence's running pool."""
+    """Rows are added, in token order, to the sequence's running pool, which begins empty when it joins."""
     TAPS = "taps"
     """Rows' tapped hidden states are kept on the device for a drafter."""
 
@@ -271,6 +271,7 @@ class SeqResult:
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     num_accepted: int = 0
     pooled: tuple[float, ...] | None = None
+    """The mean of all rows that were pooled since the sequence joined, if some were in this chunk."""
     error: str | None = None
 
 

@@ -54,6 +54,8 @@ class Answering:
             stop_reason=matched if matched is not None else stop_reason,
             num_prompt=seq.num_prompt,
             num_cached=seq.num_cached,
+            prompt_logprobs=update.prompt_logprobs,
+            pooled=update.pooled,
             seed=seq.seed,
             error=update.error,
         )

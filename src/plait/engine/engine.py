@@ -28,7 +28,7 @@ from plait.core.events import (
 from plait.core.executor import Executor
 from plait.core.ids import RequestId, SeqId
 from plait.core.profiling import Phase, PhaseSink, unheard
-from plait.core.request import FinishReason, Request, Sequence
+from plait.core.request import FinishReason, Request, Sequence, Task
 from plait.core.text_stream import TextStreamFactory
 from plait.engine.answering import Answering, LiveRequest
 from plait.engine.inbox import Abort, Arrive, Close, Inbox
@@ -155,15 +155,17 @@ class Engine:
     def _sequence(self, request: Request, choice: int, now: float) -> Sequence:
         sampling = request.sampling
         left = max(self._config.max_model_tokens - len(request.prompt), 1)
+        limit = left if sampling.max_tokens is None else sampling.max_tokens
         seq = Sequence(
             id=SeqId(self._next_seq),
             request=request,
             choice=choice,
             seed=sampling.seed if sampling.seed is not None else self._drawn_seed(request.id),
-            max_output_tokens=left if sampling.max_tokens is None else sampling.max_tokens,
+            max_output_tokens=0 if request.task is Task.EMBED else limit,
             arrival_s=now,
             tokens=list(request.prompt),
             constraint=None if request.constraint is None else request.constraint.begin(),
+            mask=sampling.mask(self._config.vocab_size),
         )
         self._next_seq += 1
         return seq

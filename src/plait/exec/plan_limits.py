@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from plait.core.step import Chunk, FromDevice, Join, OutputKind, RowMask, StepPlan
 from plait.model.ops import Embed, EmbedSource, Rope
+from plait.model.pooling import has_pool
 from plait.model.program import Program
 
 
@@ -24,6 +25,8 @@ class PlanLimits:
     vocab_size: int
     """Token ids that can be sampled or scored."""
     num_positions: int
+    pools: bool = False
+    """Whether rows can be pooled."""
 
     @classmethod
     def of(cls, program: Program) -> PlanLimits:
@@ -34,7 +37,7 @@ class PlanLimits:
                 sizes.append(program.weights[op.table].shape[0])
             elif isinstance(op, Rope):
                 by_position.append(op.spec.max_positions)
-        return cls(min(by_token), program.vocab_size, min(by_position))
+        return cls(min(by_token), program.vocab_size, min(by_position), has_pool(program))
 
     def fault(self, plan: StepPlan) -> str | None:
         """The first thing that no plan for this executor may ask. The plan does not contradict itself."""
@@ -70,7 +73,7 @@ class PlanLimits:
         if not 0 <= min(positions) <= max(positions) < self.num_positions:
             return f"has positions up to {max(positions)}; they must lie in [0, {self.num_positions})"
         for output in chunk.outputs:
-            if output.kind is not OutputKind.SAMPLE and output.kind is not OutputKind.LOGPROBS:
+            if output.kind is OutputKind.TAPS or (output.kind is OutputKind.POOL and not self.pools):
                 return f"has outputs of kind {output.kind}, which this executor does not have"
             if output.targets and (fault := _token_fault(output.targets, self.vocab_size)) is not None:
                 return f"scores {fault}"

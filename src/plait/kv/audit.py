@@ -16,7 +16,7 @@ from plait.kv.flights import Flight
 from plait.kv.index import Node, PrefixIndex
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
-from plait.kv.tables import SeqTable
+from plait.kv.tables import Copy, SeqTable
 
 
 def audit(
@@ -53,7 +53,7 @@ def audit(
 def _expected_refs(tables: Iterable[SeqTable], flights: Mapping[StepId, Flight]) -> dict[Node, int]:
     refs: dict[Node, int] = {}
     users = [table.node for table in tables]
-    users += [table.copy.source for table in tables if table.copy is not None]
+    users += [table.copy.source for table in tables if isinstance(table.copy, Copy)]
     users += [node for flight in flights.values() for node in flight.sources]
     for user in users:
         node: Node | None = user
@@ -106,8 +106,10 @@ def _check_table(table: SeqTable, tokens_per_block: int) -> None:
     if len(chain) < table.num_hit_blocks or not 0 <= table.num_granted <= len(table.blocks[0]):
         raise InvariantError(f"{name} lost part of its hit or granted more than it holds")
     hit_end, copy = table.num_hit_blocks * tokens_per_block, table.copy
-    if copy is not None and (copy.source.parent is not table.node or not table.node.length == hit_end == marks[2]):
-        raise InvariantError(f"{name} has still to copy block {copy.source.blocks} but goes on at slot {marks[2]}")
+    follows = not isinstance(copy, Copy) or copy.source.parent is table.node
+    if copy is not None and not (follows and table.node.length == hit_end == marks[2]):
+        source = copy.source.blocks if isinstance(copy, Copy) else copy.blocks
+        raise InvariantError(f"{name} has still to copy block {source} but goes on at slot {marks[2]}")
     if table.publishes and len(table.tail) != table.num_committed - table.node.length:
         raise InvariantError(f"{name} keeps {len(table.tail)} ids behind {table.node.length} published tokens")
     if table.publishes and len(table.tail) >= tokens_per_block:

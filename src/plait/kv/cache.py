@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plait.core.errors import InvariantError, ModelError
 from plait.core.ids import BlockId, GroupId, SeqId, StepId
@@ -37,7 +37,7 @@ from plait.kv.index import Node, PrefixIndex
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.report import BlockCounts, CacheReport, GroupReport, IndexReport, Usage
-from plait.kv.tables import Copy, SeqTable
+from plait.kv.tables import Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup, GroupKind
 
@@ -111,6 +111,19 @@ class KVCache:
             node=node.id if chain else None,
         )
 
+    def beside(self, hit: Hit, source: SeqId, limit: int) -> Hit:
+        """`hit` with what `source`, a sequence that begins with the same `limit` tokens, has committed of the block
+        behind it, if that is more than its tail. A step that copies it must be submitted before the source changes.
+        """
+        table = self._tables.get(source)
+        if table is None or not table.publishes or table.node.length != hit.num_tokens:
+            return hit
+        num_tokens = min(limit, table.num_committed) - hit.num_tokens
+        if num_tokens <= hit.num_reused - hit.num_tokens:
+            return hit
+        place = hit.num_tokens // self.tokens_per_block
+        return replace(hit, tail=Tail(tuple(blocks[place] for blocks in table.blocks), num_tokens, None, source))
+
     def no_hit(self) -> Hit:
         """The hit of a sequence that does not look."""
         return Hit(0, tuple(() for _ in self._pools), None, None, 0, None)
@@ -127,7 +140,7 @@ class KVCache:
             raise InvariantError(f"sequence {seq} opens a stale hit of {hit.num_tokens} tokens; look up again")
         copy = self._copy(seq, hit.tail, node) if hit.tail is not None else None
         self._index.acquire(node)
-        if copy is not None:
+        if isinstance(copy, Copy):
             self._index.acquire(copy.source)
         self._tables[seq] = SeqTable(
             seq=seq,
@@ -328,17 +341,19 @@ class KVCache:
             raise InvariantError(f"time goes back from {self._now_s} s to {now_s} s")
         self._now_s = now_s
 
-    def _copy(self, seq: SeqId, tail: Tail, behind: Node) -> Copy:
-        source = self._index.node(tail.node)
+    def _copy(self, seq: SeqId, tail: Tail, behind: Node) -> Copy | Fork:
+        if tail.seq is not None:
+            return Fork(tail.blocks, tail.num_tokens)
+        source = None if tail.node is None else self._index.node(tail.node)
         if source is None or source.parent is not behind:
             raise InvariantError(f"sequence {seq} opens a stale hit with a tail of {tail.num_tokens}; look up again")
         return Copy(source, tail.num_tokens)
 
     def _drop_copy(self, table: SeqTable, at_s: float) -> None:
         """The copy, if there is one, is in flight and referenced by its step, or nobody wants it any more."""
-        if table.copy is not None:
+        if isinstance(table.copy, Copy):
             self._index.release(table.copy.source, at_s)
-            table.copy = None
+        table.copy = None
 
     def _settle(self, table: SeqTable) -> None:
         """One step fewer names this sequence."""

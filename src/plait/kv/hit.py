@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from plait.core.ids import BlockId, StepId
+from plait.core.ids import BlockId, SeqId, StepId
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A published block (one per group) whose first `num_tokens` tokens, fewer than it holds or than may be used, match
-    too.
+    """A published block, or one that a living sequence is filling (one per group), whose first `num_tokens` tokens,
+    fewer than it holds or than may be used, match too.
 
     It cannot enter a table as it is, because the rest of it will differ: those slots are copied into a private block by
     a `Move`.
@@ -35,8 +35,10 @@ class Tail:
 
     blocks: tuple[BlockId, ...]
     num_tokens: int
-    node: int = field(compare=False)
-    """The block's node in the index."""
+    node: int | None = field(compare=False)
+    """The block's node in the index; None: it is private."""
+    seq: SeqId | None = None
+    """Who fills a private block."""
 
 
 @dataclass(frozen=True, slots=True)

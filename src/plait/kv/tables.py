@@ -38,6 +38,16 @@ class Copy:
     num_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """The same of a block that another sequence is filling; only committed slots. The step that copies is submitted
+    before anything happens to that sequence: nothing is referenced until then.
+    """
+
+    blocks: tuple[BlockId, ...]
+    num_tokens: int
+
+
 @dataclass(slots=True, eq=False)
 class SeqTable:
     """The block tables of one sequence, one per group, from open to release (and on, in quarantine)."""
@@ -62,8 +72,8 @@ class SeqTable:
     """Steps in flight that name blocks of this sequence without a chunk of it."""
     lane: LaneId | None = None
     planned: PlannedBlock | None = None
-    copy: Copy | None = None
-    """Referenced for this sequence until a step in flight does it."""
+    copy: Copy | Fork | None = None
+    """A published source is referenced for this sequence until a step in flight does it."""
     copy_granted: bool = False
     """`reserve` has handed out the moves."""
     released_s: float | None = None
@@ -78,7 +88,8 @@ class SeqTable:
         if copy is None or self.copy_granted or len(self.blocks[0]) <= place:
             return ()
         self.copy_granted = True
-        sources = zip(groups, copy.source.blocks, self.blocks, strict=True)
+        from_blocks = copy.source.blocks if isinstance(copy, Copy) else copy.blocks
+        sources = zip(groups, from_blocks, self.blocks, strict=True)
         return tuple(Move(group, source, 0, blocks[place], 0, copy.num_tokens) for group, source, blocks in sources)
 
     def next_planned(self, tokens_per_block: int) -> PlannedBlock | None:

@@ -403,9 +403,10 @@ class PoolKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Folds the rows of each sequence, in token order, into one vector y; `normalize`: y / sqrt(sum y^2) at the end.
+    """Folds those rows of each sequence that the plan names, in token order, into one vector y; other rows pass it by.
+    `normalize`: y / sqrt(sum y^2) at the end.
 
-    inputs: (x,) [R_out, D] in OUTPUTS; no output: y goes into the StepResult when the sequence's last token is pooled.
+    inputs: (x,) [R_out, D] in OUTPUTS; no output: y, as far as rows have come, goes into the StepResult.
     """
 
     inputs: tuple[ValueId]

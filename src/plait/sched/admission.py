@@ -10,12 +10,12 @@ from plait.core.errors import RequestError
 from plait.core.request import Sequence, Task
 
 
-def refuse_impossible(seq: Sequence, max_model_tokens: int, capacity_tokens: int) -> None:
+def refuse_impossible(seq: Sequence, max_model_tokens: int, capacity_tokens: int, *, can_embed: bool = False) -> None:
     """Raise `RequestError` naming value, limit and way out. The limits hold for prompt and output tokens together:
     the model's, and what the cache holds when it is empty.
     """
     request = seq.request
-    if request.task is not Task.GENERATE:
+    if request.task is Task.EMBED and not can_embed:
         raise RequestError(f"task {request.task} is not supported by this engine; ask for a continuation", param="task")
     if request.adapter is not None:
         raise RequestError(
@@ -30,10 +30,16 @@ def refuse_impossible(seq: Sequence, max_model_tokens: int, capacity_tokens: int
 
 def _refuse_too_long(num_prompt: int, max_output_tokens: int, max_model_tokens: int, capacity_tokens: int) -> None:
     needed = num_prompt + max_output_tokens
-    if num_prompt >= max_model_tokens:
+    if num_prompt >= max_model_tokens and max_output_tokens:
         raise RequestError(
             f"the prompt has {num_prompt} tokens but this model holds {max_model_tokens}, output included; shorten it "
             f"to {max_model_tokens - 1} tokens or less",
+            param="prompt",
+            code="context_length_exceeded",
+        )
+    if num_prompt > max_model_tokens:
+        raise RequestError(
+            f"the prompt has {num_prompt} tokens but this model holds {max_model_tokens}; shorten it",
             param="prompt",
             code="context_length_exceeded",
         )

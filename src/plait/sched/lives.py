@@ -9,12 +9,12 @@ names is never preempted (CONTRACTS H9), and whoever ends while steps name him i
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plait.core.decision import Cancel, SeqUpdate, Submit
 from plait.core.errors import InvariantError
 from plait.core.events import EventSink, Preempted, Scheduled
-from plait.core.ids import LaneId, SeqId, StepId
+from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
 from plait.kv.cache import Hit, KVCache, Root
@@ -38,6 +38,8 @@ class LivesConfig:
     eos_token_ids: tuple[int, ...] = ()
     enable_prefix: bool = True
     """Read and write the prefix index."""
+    can_embed: bool = False
+    """Whether requests may ask for embeddings."""
 
 
 class Lives:
@@ -53,6 +55,8 @@ class Lives:
         self._kv = kv
         self._events = events
         self._by_id: dict[SeqId, Sequence] = {}
+        self._siblings: dict[RequestId, list[Sequence]] = {}
+        """The living sequences of requests with several, in order of choice."""
         self._deadlines = Deadlines()
         self._holds = PrefixHolds(kv.tokens_per_block)
         self._rows = Rows(config.max_rows)
@@ -85,11 +89,20 @@ class Lives:
 
     def lookup(self, seq: Sequence) -> Hit:
         """What a waiting sequence would find in the prefix index. Good until the next verb."""
-        return self._kv.lookup(seq.tokens, self._root(seq)) if self._uses_prefix(seq) else self._kv.no_hit()
+        if not self._uses_prefix(seq) or seq.needs_every_row:
+            return self._kv.no_hit()
+        hit = self._kv.lookup(seq.tokens, self._root(seq))
+        leader = self._leader(seq)
+        return hit if leader is None else self._kv.beside(hit, leader.id, _num_shared(seq))
 
     def is_held(self, seq: Sequence, hit: Hit) -> bool:
         """Whether somebody who runs is computing what `seq` would have to compute first."""
-        return self._uses_prefix(seq) and self._holds.is_held(seq, self._root(seq), hit.num_reused)
+        if not self._uses_prefix(seq) or seq.needs_every_row:
+            return False
+        leader = self._leader(seq)
+        if leader is not None and leader.num_computed < _num_shared(seq) > hit.num_reused:
+            return True
+        return self._holds.is_held(seq, self._root(seq), hit.num_reused)
 
     def fitting(self, seq: Sequence, hit: Hit) -> Hit | None:
         """As much of the hit as leaves room for all of a waiting sequence beside one more block for everybody
@@ -110,8 +123,11 @@ class Lives:
 
     def admit(self, seq: Sequence) -> None:
         """A new sequence waits. `RequestError` if it could never be served; then nothing has changed."""
-        refuse_impossible(seq, self._config.max_model_tokens, self._kv.capacity_tokens)
+        limits = (self._config.max_model_tokens, self._kv.capacity_tokens)
+        refuse_impossible(seq, *limits, can_embed=self._config.can_embed)
         self._by_id[seq.id] = seq
+        if seq.request.n > 1:
+            self._siblings.setdefault(seq.request.id, []).append(seq)
         self._deadlines.add(seq)
         self.waiting.add(seq)
 
@@ -245,12 +261,17 @@ class Lives:
         seq.num_scheduled -= chunk.end - start
         if start < len(seq.request.prompt):
             self._holds.computed(seq)
+        if given.pooled is not None and seq.num_computed == len(seq.request.prompt):
+            self._finish(seq, now)
+            return SeqUpdate(seq.id, finish_reason=FinishReason.STOP, pooled=given.pooled)
+        if seq.scores_prompt:
+            seq.num_scored = min(end + 1, len(seq.request.prompt))
         if not given.tokens:
-            return None
+            return SeqUpdate(seq.id, prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else None
         update = take_tokens(seq, given, self._config.eos_token_ids)
         if update.finish_reason is not None:
             self._finish(seq, now)
-        return update
+        return replace(update, prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else update
 
     def _finish(self, seq: Sequence, now: float) -> None:
         if seq.state is SeqState.RUNNING:
@@ -264,6 +285,11 @@ class Lives:
         seq.state = SeqState.FINISHED
         self._deadlines.remove(seq)
         del self._by_id[seq.id]
+        if seq.request.n > 1:
+            siblings = self._siblings[seq.request.id]
+            siblings.remove(seq)
+            if not siblings:
+                del self._siblings[seq.request.id]
 
     def _vacate(self, seq: Sequence, now: float) -> None:
         """Give back row and memory; the executor learns of it by a leave."""
@@ -289,6 +315,11 @@ class Lives:
             eos_token_ids=self._config.eos_token_ids,
         )
 
+    def _leader(self, seq: Sequence) -> Sequence | None:
+        """A running sequence of the same request, which computes the prompt for all of them."""
+        siblings = self._siblings.get(seq.request.id, ())
+        return next((one for one in siblings if one.state is SeqState.RUNNING and one is not seq), None)
+
     def _root(self, seq: Sequence) -> Root:
         request = seq.request
         images = tuple(image.content_hash for image in request.images)
@@ -296,3 +327,8 @@ class Lives:
 
     def _uses_prefix(self, seq: Sequence) -> bool:
         return self._config.enable_prefix and seq.request.cache_prefix
+
+
+def _num_shared(seq: Sequence) -> int:
+    """Tokens of the prompt that need not be computed by every choice: one must be, to go on from."""
+    return min(seq.num_prompt, len(seq.tokens) - 1)

@@ -9,13 +9,43 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from plait.core.ids import LaneId, SeqId, StepId
-from plait.core.request import Sequence
+from plait.core.request import Sequence, Task
 from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, Leave, Move, OutputKind, Outputs, RowMask, StepPlan
 from plait.kv.cache import Grants
 
 _NO_OUTPUTS: tuple[Outputs, ...] = ()
 _SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
 """Of every chunk of one token that samples; made once, because most chunks are such."""
+
+
+def outputs_of(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
+    """What the next `num_tokens` tokens of `seq` from `start` on give: the last known or unknown one samples, or is
+    pooled; all are pooled where the mean of all is asked for, and those before prompt tokens score them if that is.
+    """
+    if seq.request.task is Task.EMBED:
+        if seq.needs_every_row:
+            return (Outputs(0, num_tokens, OutputKind.POOL),)
+        is_last = start + num_tokens == len(seq.tokens)
+        return (Outputs(num_tokens - 1, 1, OutputKind.POOL),) if is_last else _NO_OUTPUTS
+    if seq.scores_prompt:
+        return (*_scores(seq, start, num_tokens), *_samples(seq, start, num_tokens))
+    return _samples(seq, start, num_tokens)
+
+
+def _samples(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
+    if start + num_tokens < len(seq.tokens):
+        return _NO_OUTPUTS
+    return _SAMPLES_ONE if num_tokens == 1 else (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
+
+
+def _scores(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
+    """The row of a token scores the prompt token behind it."""
+    prompt, top = seq.request.prompt, seq.request.sampling.prompt_logprobs
+    first = max(start, seq.num_scored - 1)
+    end = min(start + num_tokens, len(prompt) - 1)
+    if first >= end:
+        return _NO_OUTPUTS
+    return (Outputs(first - start, end - first, OutputKind.LOGPROBS, prompt[first + 1 : end + 1], top or 0),)
 
 
 @dataclass(slots=True)
@@ -31,17 +61,13 @@ class OpenStep:
     masks: list[RowMask] = field(default_factory=list)
 
     def add(self, seq: Sequence, num_tokens: int, grants: Grants) -> None:
-        """The next `num_tokens` tokens of `seq`, which the budget allows; the row of the last known or unknown token
-        samples.
-        """
+        """The next `num_tokens` tokens of `seq`, which the budget allows."""
         start = seq.num_computed + seq.num_scheduled
         tokens = tuple(seq.tokens[start : start + num_tokens])
-        outputs = _NO_OUTPUTS
-        if start + num_tokens >= len(seq.tokens):
-            outputs = _SAMPLES_ONE if num_tokens == 1 else (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
-            if seq.constraint is not None:
-                self.masks.append(RowMask(seq.id, num_tokens - 1, seq.constraint.mask()))
+        outputs = outputs_of(seq, start, num_tokens)
         self.chunks[seq.id] = Chunk(seq.id, start, num_tokens, tokens or FROM_DEVICE, None, outputs)
+        if outputs and outputs[-1].kind is OutputKind.SAMPLE and (mask := seq.next_mask()) is not None:
+            self.masks.append(RowMask(seq.id, num_tokens - 1, mask))
         self.grants += grants.blocks
         self.moves += grants.moves
         self.budget -= num_tokens

@@ -74,6 +74,7 @@ def test_every_supported_field_reaches_the_request() -> None:
         frequency_penalty=-0.5,
         presence_penalty=0.25,
         logit_bias={"70": 3, "65": -100},
+        allowed_token_ids=[70, 65, 1],
         skip_special_tokens=False,
         cache_salt="team a",
         priority=-3,
@@ -100,6 +101,7 @@ def test_every_supported_field_reaches_the_request() -> None:
         frequency_penalty=-0.5,
         presence_penalty=0.25,
         logit_bias=((65, -100.0), (70, 3.0)),
+        allowed_token_ids=(70, 65, 1),
         skip_special_tokens=False,
     )
 
@@ -189,6 +191,8 @@ def test_an_output_limit_must_be_a_positive_integer(field: str, value: JsonValue
         ("stop_token_ids", ["a"]),
         ("stop_token_ids", [-1]),
         ("stop_token_ids", [261]),
+        ("allowed_token_ids", [261]),
+        ("allowed_token_ids", ["a"]),
         ("logit_bias", {"foo": 0}),
         ("logit_bias", {"1_0": 0}),
         ("logit_bias", {"٣": 0}),

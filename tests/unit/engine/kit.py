@@ -50,6 +50,7 @@ INFO = ExecutorInfo(
     formats=(),
     fingerprint="simulated",
     bit_exact=False,
+    pools=True,
 )
 
 
@@ -262,6 +263,7 @@ class Stage:
         has_text: bool = True,
         listener: EventSink | None = None,
         phases: PhaseSink = unheard,
+        pools: bool = True,
     ) -> None:
         self.sim_clock = SimClock()
         self.events: list[Event] = []
@@ -270,7 +272,7 @@ class Stage:
         self.script = Script(self.inbox, self.sim_clock)
         self._listener = listener
         groups = [GroupSlots(num_blocks=num_blocks, tokens_per_block=BLOCK_TOKENS)]
-        info = replace(INFO, max_step_tokens=max_step_tokens, max_rows=max_rows, queue_depth=queue_depth)
+        info = replace(INFO, max_step_tokens=max_step_tokens, max_rows=max_rows, queue_depth=queue_depth, pools=pools)
         self.device = SimulatedExecutor(info, groups, self.sim_clock, OneSecondPerToken(), token_at)
         streams = text_stream_factory(byte_text().tokenizer) if has_text else None
         parts = assemble(

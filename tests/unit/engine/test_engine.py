@@ -15,7 +15,7 @@ from plait.core.decision import Cancel
 from plait.core.errors import InvariantError, RequestError
 from plait.core.events import Applied, Arrived, Emitted, Finished, Refused, Scheduled, Started, Submitted
 from plait.core.ids import RequestId, SeqId, StepId
-from plait.core.request import FinishReason, Request, Sequence, Task
+from plait.core.request import FinishReason, Request, Sequence
 from plait.core.sampling import SamplingParams
 from plait.core.step import Join
 from plait.engine.inbox import Arrive, Close
@@ -136,7 +136,6 @@ def test_what_was_computed_behind_an_end_is_in_no_answer_and_no_count() -> None:
         (ask("bad", n=10**9), "n is 1000000000", "n"),
         (ask("bad", max_tokens=0), "max_tokens is 0; it must be at least 1", "max_tokens"),
         (ask("bad", deadline_s=math.nan), "the deadline is not a number", "deadline_s"),
-        (replace(ask("bad"), task=Task.EMBED), "task embed is not supported", "task"),
         (replace(ask("bad"), adapter="style"), "adapter 'style' is not loaded", "adapter"),
     ],
 )
@@ -211,13 +210,13 @@ def test_every_choice_is_answered_and_the_prompt_is_computed_once() -> None:
 
 
 def test_choices_end_one_by_one_and_the_request_with_the_last() -> None:
-    stage = Stage(token_at=lambda seq, position: EOS if seq == 1 and position == 4 else letter_at(seq, position))
+    stage = Stage(token_at=lambda seq, position: EOS if seq == 0 and position == 4 else letter_at(seq, position))
     stage.arrive(ask("r", "abc", max_tokens=4, n=2))
-    stage.arrive(ask("r", "xyz"), at_s=9.0)
+    stage.arrive(ask("r", "xyz"), at_s=7.0)
     stage.run()
-    assert stage.answers.last("r", 1).finish_reason is FinishReason.STOP
-    assert any(isinstance(answer, RequestError) for answer in stage.answers.by_request["r"]), "choice 0 still ran"
-    assert stage.answers.text("r", 0) == "defg"
+    assert stage.answers.last("r", 0).finish_reason is FinishReason.STOP
+    assert any(isinstance(answer, RequestError) for answer in stage.answers.by_request["r"]), "choice 1 still ran"
+    assert stage.answers.text("r", 1) == "defg"
 
 
 def test_unseeded_choices_share_a_drawn_seed_and_differ_by_choice() -> None:

@@ -282,7 +282,7 @@ def test_a_depth_that_is_no_whole_groups_is_refused_by_name() -> None:
     [
         (odd.build(odd.with_experts), "needs the operation Route"),
         (odd.build(odd.without_a_cache), "needs the operation Attend"),
-        (odd.pooled(), "needs the operation Pool"),
+        (odd.pooled(), "does not end in logits"),
         (odd.headless(), "does not end in logits"),
         (odd.drafter(), "other inputs than tokens"),
     ],

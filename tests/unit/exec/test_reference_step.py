@@ -247,7 +247,11 @@ def drafter() -> Program:
 
 @pytest.mark.parametrize(
     ("program", "named"),
-    [(pooled(), "operation Pool"), (headless(), "does not end in logits"), (drafter(), "other inputs than tokens")],
+    [
+        (pooled(), "does not end in logits"),
+        (headless(), "does not end in logits"),
+        (drafter(), "other inputs than tokens"),
+    ],
     ids=["pooled", "headless", "drafter"],
 )
 def test_a_program_that_does_not_turn_tokens_into_logits_is_refused(program: Program, named: str) -> None:

@@ -30,6 +30,7 @@ from plait.model.ops import (
     Norm,
     NormKind,
     Op,
+    Pool,
     Rope,
     Sample,
     Scale,
@@ -40,7 +41,7 @@ from plait.model.ops import (
 )
 from plait.model.visibility import Reach
 
-SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Select, Sample)
+SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Select, Pool, Sample)
 
 _REACHES: Mapping[Reach, tape.ReachCode] = {reach: tape.ReachCode[reach.name] for reach in Reach}
 _NORMS: Mapping[NormKind, tape.NormCode] = {kind: tape.NormCode[kind.name] for kind in NormKind}
@@ -198,6 +199,8 @@ def _plain(op: Op, uses: Uses, numbers: Numbering) -> Draft:
             return _cached(op, uses, numbers)
         case Select():
             return Draft(OpSpec(OpKind.SELECT), op.inputs, (op.output,))
+        case Pool():
+            return Draft(OpSpec(OpKind.POOL), op.inputs)
         case Sample():
             cap = 0.0 if op.softcap is None else op.softcap
             spec = OpSpec(OpKind.SAMPLE, scale=op.logit_scale, softcap=cap, vocab_size=op.vocab_size)

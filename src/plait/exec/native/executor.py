@@ -111,6 +111,7 @@ class NativeExecutor:
     def __init__(self, config: NativeConfig) -> None:
         self._config = config
         self._fingerprint = ""
+        self._pools = False
         self._state: _Loaded | None = None
         self._wake: Wake | None = None
         self._closed = False
@@ -127,6 +128,7 @@ class NativeExecutor:
         codes = [CACHE_CODES[placed.cache_type] for placed in layout.groups]
         self._fingerprint = fingerprint(weights.short_identity, schemes.values(), codes, tape.ropes)
         limits = self._limits(program)
+        self._pools = limits.pools
         # Packing lets the file's pages go, so whatever else is read comes before it.
         floats = vectors(tape, weights)
         panels = pack(tape, weights, schemes, len(self._config.cores))
@@ -136,7 +138,15 @@ class NativeExecutor:
         numbers = numbers_of(schemes.values(), codes)
         names = product_names(tape, schemes, weights)
         log = NativeWorkLog(op_names(program, tape, schemes), len(self._config.cores))
-        self._state = _Loaded(runtime, intake, footprint, numbers, log if self._config.records_work else None, names, kept_texts(weights, schemes))
+        self._state = _Loaded(
+            runtime,
+            intake,
+            footprint,
+            numbers,
+            log if self._config.records_work else None,
+            names,
+            kept_texts(weights, schemes),
+        )
 
     @property
     def info(self) -> ExecutorInfo:
@@ -152,6 +162,7 @@ class NativeExecutor:
             formats=FORMATS,
             fingerprint=self._fingerprint,
             bit_exact=True,
+            pools=self._pools,
         )
 
     @property

@@ -26,6 +26,7 @@ _WORDS: Mapping[OpKind, str] = {
     OpKind.ARITHMETIC: "arithmetic",
     OpKind.SELECT: "select",
     OpKind.SAMPLE: "sampler",
+    OpKind.POOL: "pool",
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from plait import _native
 from plait.core.step import Chunk, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus, TokenLogprob
 
-OK, CANCELLED, NOT_A_NUMBER = 0, 1, 2
+OK, CANCELLED, NOT_A_NUMBER, POOL_NOT_A_NUMBER = 0, 1, 2, 4
 """Values of ChunkStatus in csrc/runtime/runtime.h; what is left is that no token could be chosen."""
 
 
@@ -21,18 +21,26 @@ def step_result(plan: StepPlan, report: _native.StepReport) -> StepResult:
 
 
 def _seq_result(chunk: Chunk, report: _native.ChunkReport) -> SeqResult:
-    status, failed_row, tokens, logprobs, scored = report
+    status, failed_row, tokens, logprobs, scored, pooled = report
     if status == OK:
-        if not logprobs and not scored:
+        if not logprobs and not scored and pooled is None:
             return SeqResult(chunk.seq, SeqStatus.OK, chunk.num_tokens, tokens)
         return SeqResult(
-            chunk.seq, SeqStatus.OK, chunk.num_tokens, tokens, _logprobs(logprobs), prompt_logprobs=_logprobs(scored)
+            chunk.seq,
+            SeqStatus.OK,
+            chunk.num_tokens,
+            tokens,
+            _logprobs(logprobs),
+            prompt_logprobs=_logprobs(scored),
+            pooled=pooled,
         )
     if status == CANCELLED:
         return SeqResult(chunk.seq, SeqStatus.CANCELLED)
     behind = f"behind token {failed_row} of the sequence"
     if status == NOT_A_NUMBER:
         error = f"the model gave a logit that is not a number {behind}"
+    elif status == POOL_NOT_A_NUMBER:
+        error = f"the model gave a hidden state that is not a number up to token {failed_row} of the sequence"
     else:
         error = f"bias, penalties and masks leave no token to choose {behind}"
     return SeqResult(chunk.seq, SeqStatus.FAILED, error=error)

@@ -79,6 +79,7 @@ class OpKind(IntEnum):
     ARITHMETIC = 10
     SELECT = 11
     SAMPLE = 12
+    POOL = 13
 
 
 class ReachCode(IntEnum):

@@ -35,6 +35,7 @@ from plait.exec.roster import slots_of
 from plait.model.cache_layout import CacheLayout
 from plait.model.checks import root_of
 from plait.model.ops import Rope, ValueId
+from plait.model.pooling import has_pool
 from plait.model.program import Program
 from plait.weights.formats import ALL_FORMATS, INT8
 from plait.weights.table import WeightTable
@@ -147,6 +148,7 @@ class ReferenceExecutor:
             formats=tuple(known.name.lower() for known in (*ALL_FORMATS, INT8)),
             fingerprint=self._fingerprint,
             bit_exact=False,
+            pools=self._loaded is not None and has_pool(self._loaded.program),
         )
 
     @property

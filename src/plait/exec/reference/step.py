@@ -36,6 +36,7 @@ from plait.model.ops import (
     Mul,
     Norm,
     Op,
+    Pool,
     Rope,
     Sample,
     Scale,
@@ -50,7 +51,21 @@ Integers = npt.NDArray[np.int64]
 RopeKey = tuple[RopeSpec, float]
 """What rope tables depend on: the spec and mscale."""
 
-SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Select, Sample)
+SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Select, Pool, Sample)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowPool:
+    """Rows that were pooled: their sum in double precision, added in token order, and how many they are."""
+
+    total: npt.NDArray[np.float64]
+    count: int
+
+    def with_row(self, row: Floats) -> RowPool:
+        return RowPool(self.total + row, self.count + 1)
+
+    def mean(self) -> tuple[float, ...]:
+        return tuple((self.total / self.count).astype(np.float32).tolist())
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +76,7 @@ class RowState:
 
     history: list[int]
     last_sampled: int | None = None
+    pool: RowPool | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +102,8 @@ class StepRun:
     rows: Mapping[SeqId, RowState]
     cancelled: set[SeqId] = field(default_factory=set)
     _results: dict[SeqId, SeqResult] = field(default_factory=dict)
+    _pools: dict[SeqId, RowPool] = field(default_factory=dict)
+    """Of chunks that pool, with their own rows."""
     _values: dict[ValueId, Floats] = field(default_factory=dict)
     _first_row: list[int] = field(default_factory=list)
     _tokens: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -127,6 +145,8 @@ class StepRun:
         result = self._results[chunk.seq]
         if result.tokens:
             self.rows[chunk.seq].last_sampled = result.tokens[-1]
+        if result.pooled is not None:
+            self.rows[chunk.seq].pool = self._pools[chunk.seq]
         return result
 
     def _begin(self) -> None:
@@ -188,6 +208,8 @@ class StepRun:
                 self._put(op.output, inputs[0] * np.float32(op.factor))
             case Select():
                 self._put(op.output, self._select(inputs[0]))
+            case Pool():
+                self._pool(inputs[0])
             case Sample():
                 self._sample(op, inputs[0])
             case _:
@@ -246,6 +268,18 @@ class StepRun:
         selected[: len(rows)] = x[rows]
         return selected
 
+    def _pool(self, x: Floats) -> None:
+        row = 0
+        for chunk in self.plan.chunks:
+            for output in chunk.outputs:
+                if output.kind is OutputKind.POOL:
+                    pool = self._pools.get(chunk.seq) or self.rows[chunk.seq].pool
+                    pool = pool or RowPool(np.zeros(x.shape[1]), 0)
+                    for place in range(row, row + output.num_rows):
+                        pool = pool.with_row(x[place])
+                    self._pools[chunk.seq] = pool
+                row += output.num_rows
+
     def _sample(self, op: Sample, logits: Floats) -> None:
         logits = logits[:, : op.vocab_size]  # the columns behind belong to no token
         if op.logit_scale != 1.0:
@@ -268,6 +302,8 @@ class StepRun:
         scored: list[TokenLogprob] = []
         outputs = [(output, offset) for output in chunk.outputs for offset in range(output.num_rows)]
         for (output, offset), row_logits in zip(outputs, logits, strict=True):
+            if output.kind is OutputKind.POOL:
+                continue
             index = output.first + offset
             behind = f"behind token {chunk.start + index} of the sequence"
             if not np.isfinite(row_logits).all():
@@ -285,6 +321,21 @@ class StepRun:
             tokens.append(token)
             if seat.join.params.logprobs is not None:
                 logprobs.append(sampler.log_probability(row_logits, token, seat.join.params.logprobs))
+        return self._good(chunk, tokens, logprobs, scored)
+
+    def _good(
+        self, chunk: Chunk, tokens: list[int], logprobs: list[TokenLogprob], scored: list[TokenLogprob]
+    ) -> SeqResult:
+        pool = self._pools.get(chunk.seq)
+        if pool is not None and not np.isfinite(pool.total).all():
+            error = f"the model gave a hidden state that is not a number up to token {chunk.end - 1} of the sequence"
+            return SeqResult(chunk.seq, SeqStatus.FAILED, error=error)
         return SeqResult(
-            chunk.seq, SeqStatus.OK, chunk.num_tokens, tuple(tokens), tuple(logprobs), prompt_logprobs=tuple(scored)
+            chunk.seq,
+            SeqStatus.OK,
+            chunk.num_tokens,
+            tuple(tokens),
+            tuple(logprobs),
+            prompt_logprobs=tuple(scored),
+            pooled=None if pool is None else pool.mean(),
         )

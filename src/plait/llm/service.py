@@ -1,0 +1,67 @@
+"""Service: an engine with an event loop of its own, for callers that have none.
+
+Owns the loop's thread and the life of both. Many threads may `run` work at once.
+Invariant: after `close`, which may be called again and from anywhere, no thread of it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError
+from typing import TypeVar
+
+from plait.build import LocalEngine
+from plait.core.errors import EngineStopped
+
+T = TypeVar("T")
+
+_CLOSED = "this LLM was closed; make another one"
+
+
+class Service:
+    """A running engine behind blocking calls."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self.engine = engine
+        self._loop = asyncio.new_event_loop()
+        self._closing = threading.Lock()
+        self._is_closed = False
+        # Daemons, because nobody is obliged to close: the interpreter ends threads of programs that do not.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="plait-llm", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[None, None, T]) -> T:
+        """Wait for `work`, which runs in the service's loop. An interrupt cancels it and is raised here."""
+        with self._closing:
+            if self._is_closed:
+                work.close()
+                raise EngineStopped(_CLOSED)
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise EngineStopped(_CLOSED) from None
+        finally:
+            # An interrupt came up here and not in the work, which has to hear of it.
+            future.cancel()
+
+    def close(self) -> None:
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            # Everything open is answered with an abort before the loop ends.
+            self.engine.close()
+            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
