@@ -41,7 +41,9 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     "build": (*BELOW_BUILD, "assembly"),
     "batch": ("core", "api", "text", "engine", "metrics", "build"),
     "sim": ("core", "model", "kv", "cost", "sched", "exec", "engine", "metrics", "assembly"),
-    "cli": (*BELOW_BUILD, "build", "batch", "sim"),
+    # Models that are not loaded: configurations and headers in, what layouts make of them out.
+    "inspect": ("core", "config", "model", "kv", "weights"),
+    "cli": (*BELOW_BUILD, "inspect", "build", "batch", "sim"),
 }
 
 # Library -> the only places that may import it.
