@@ -29,7 +29,8 @@ _PLAIN = (
 _WINDOW_EVERY = {"gemma2": 2, "gpt-oss": 2, "cohere2": 4, "olmo2": 4, "exaone4": 4, "gemma3n": 5, "gemma3": 6}
 """Each layer of this number looks at everything, the others at a window, where the file does not say which do."""
 _OTHER_ATTENTION = ("deepseek2", "gemma4", "llama4")
-_QWEN_STATES = (
+_QWEN_STATES = ("qwen3next", "qwen35", "qwen35moe")
+_STATES = (
     *("mamba", "mamba2", "falcon-mamba", "jamba", "nemotron_h", "nemotron_h_moe", "granitehybrid", "lfm2", "lfm2moe"),
     *("falcon-h1", "rwkv6", "rwkv7", *_QWEN_STATES),
 )

@@ -1,4 +1,4 @@
-"""States: readers of layers that keep one state whatever the length: Mamba, gated delta rules, short convolutions, RWKV.
+"""States: readers of layers that keep one state whatever the length: Mamba, delta rules, convolutions, RWKV.
 
 Owns the shapes of those states. A convolution keeps one column less than its width: the newest comes with the token.
 A state is in the model's own numbers unless the file names a type for it.
