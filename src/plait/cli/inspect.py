@@ -6,8 +6,9 @@ Owns the page for people and its JSON. Needs no engine, no weights and no networ
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import wrap
 
-from plait.cli.inspect_memory import head_lines
+from plait.cli.inspect_memory import INDENT, WIDTH, head_lines
 from plait.cli.streams import show, show_json
 from plait.cli.units import big_number, bytes_text, count_text
 from plait.config.inspect_options import InspectOptions
@@ -112,16 +113,14 @@ def inspect_lines(facts: ModelFacts, groups: list[MemoryGroup], cache: NumberTyp
         f"layers  {facts.num_layers} of width {facts.hidden:,}{longest}",
     ]
     if facts.refusal is not None:
-        lines.append(f"served  {'by Plait' if not facts.refusal else 'not by Plait yet: ' + facts.refusal}"[:WIDTH])
+        text = "by Plait" if not facts.refusal else f"not by Plait yet: {facts.refusal}"
+        lines += wrap(f"served  {text}", WIDTH, subsequent_indent=INDENT)
     lines += _weight_lines(facts)
     lines += [
-        f"cache   {line}" if place == 0 else f"        {line}"
+        f"cache   {line}" if place == 0 else f"{INDENT}{line}"
         for place, line in enumerate(_cache_lines(groups, cache, facts.numbers))
     ]
     return [*lines, *_fit_lines(fit), f"speed   {SPEED}"]
-
-
-WIDTH = 100
 
 
 def _weight_lines(facts: ModelFacts) -> list[str]:
@@ -138,7 +137,7 @@ def _weight_lines(facts: ModelFacts) -> list[str]:
         )
     for title, rows in (("format", facts.formats), ("part", facts.parts)):
         lines += [
-            f"        {title} {name:<14}{big_number(numbers):>8}  {bytes_text(size):>10}"
+            f"{INDENT}{title} {name:<14}{big_number(numbers):>8}  {bytes_text(size):>10}"
             for name, numbers, size in rows
         ]
     work, more = flops_per_token(facts) or 0.0, flops_per_key(facts)
@@ -168,14 +167,14 @@ def _cache_lines(groups: list[MemoryGroup], cache: NumberType, numbers: NumberTy
 def _fit_lines(fit: Fit) -> list[str]:
     free = bytes_text(fit.memory_bytes)
     if fit.weight_bytes is None:
-        start, indent = f"{free} are free here; without the weights, whose size is not known, that is", "        "
+        start = f"{free} are free here; without the weights, whose size is not known, that is"
     elif fit.cache_bytes == 0:
         return [f"fits    not here: {free} are free, the weights take {bytes_text(fit.weight_bytes)}"]
     else:
-        start, indent = f"{free} are free here, {bytes_text(fit.cache_bytes)} beside the weights:", "        "
+        start = f"{free} are free here, {bytes_text(fit.cache_bytes)} beside the weights:"
     context = "a sequence of any length" if fit.context is None else f"one sequence of {count_text(fit.context)} tokens"
     users = "any number of users" if fit.users is None else f"{count_text(fit.users)} users"
-    return [f"fits    {start}", f"{indent}{context}, or {users} at {USER_TOKENS:,} tokens (layout {fit.layout})"]
+    return [f"fits    {start}", f"{INDENT}{context}, or {users} at {USER_TOKENS:,} tokens (layout {fit.layout})"]
 
 
 def _json_object(facts: ModelFacts, groups: list[MemoryGroup], cache: NumberType, fit: Fit) -> dict[str, object]:

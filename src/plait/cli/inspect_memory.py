@@ -6,6 +6,7 @@ Owns the tables for people; `plait.inspect.memory` has the figures and their JSO
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from plait.cli.streams import show, show_json
 from plait.cli.units import bytes_text, count_text, percent, short_count
@@ -29,6 +30,10 @@ from plait.kv.layouts.cuts import Cause
 from plait.kv.layouts.groups import MemoryGroup, SequenceSize
 from plait.kv.layouts.layout import Refused
 
+WIDTH = 100
+INDENT = " " * 8
+SMALLEST = 0.0005
+"""Causes of less than this part of what is reserved are left out of the table; the JSON has them all."""
 WORDS = {
     Cause.OUT_OF_WINDOW: "out of window",
     Cause.OTHER_ROWS: "other rows",
@@ -104,7 +109,8 @@ def memory_lines(report: MemoryReport) -> list[str]:
 
 
 def head_lines(word: str, name: str, family: str, source: str) -> list[str]:
-    return [f"{word:<8}{name} ({family})", f"        read from {source}"]
+    text = wrap(f"read from {source}", WIDTH, initial_indent=INDENT, subsequent_indent=INDENT, break_long_words=False)
+    return [f"{word:<8}{name} ({family})", *text]
 
 
 def _group_line(group: MemoryGroup) -> str:
@@ -146,11 +152,6 @@ def _load_lines(report: MemoryReport, title: str, place: int | None) -> list[str
         ]
         lines += _wrapped(start, causes, compared)
     return lines
-
-
-SMALLEST = 0.0005
-"""Causes of less than this part of what is reserved are left out of the table; the JSON has them all."""
-WIDTH = 100
 
 
 def _wrapped(start: str, causes: Sequence[str], compared: str) -> list[str]:

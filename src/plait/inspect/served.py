@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from plait.core.errors import ModelError
 from plait.inspect.facts import ModelFacts, Parameters
 from plait.model.config import ModelConfig, config_from_gguf, config_from_hf
 from plait.model.families import build_program
 from plait.model.program import Program, WeightRole
-from plait.weights.gguf_outline import GgufOutline
+
+if TYPE_CHECKING:
+    from plait.weights.gguf_outline import GgufOutline
 
 FACTORS_NAME = "rope_freqs.weight"
 

@@ -16,7 +16,6 @@ from plait.inspect.byhand import facts_from_description
 from plait.inspect.config import facts_from_config
 from plait.inspect.facts import ModelFacts
 from plait.inspect.known import KnownModel, known_models
-from plait.inspect.served import served_from_hf
 
 MAX_FILE_BYTES = 16 << 20
 """Of a configuration; real ones have some kilobytes."""
@@ -63,6 +62,8 @@ def _from_file(path: Path) -> ModelFacts:
     name = path.resolve().parent.name if path.name == CONFIG_FILE else path.stem
     if "groups" in values and "model_type" not in values:
         return facts_from_description(values, name or path.stem, str(path))
+    from plait.inspect.served import served_from_hf  # All families come with it, and a known name needs none.
+
     return served_from_hf(facts_from_config(values, name or path.stem, str(path)), values)
 
 
@@ -107,5 +108,5 @@ def _not_found(name: str, known: Mapping[str, KnownModel]) -> str:
     names = len({model.name for model in known.values()})
     return (
         f"no file and no known model is called {name!r}; {guess}give the path of its config.json or GGUF file, "
-        f"or one of {names} known names (plait inspect known)"
+        f"or one of the {names} known names that plait inspect lists"
     )
