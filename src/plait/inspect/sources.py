@@ -32,9 +32,7 @@ def find_facts(name: str) -> ModelFacts:
         if path.exists():
             return _from_file(path)
     except OSError as error:
-        raise ModelError(f"{name}: cannot be read ({error.strerror or error}); check the path") from None
-    except ValueError as error:
-        raise ModelError(f"{name!r}: is no path and no name ({error})") from None
+        raise ModelError(f"{name[:80]!r} cannot be read ({error.strerror or error}); check the path") from None
     return _from_name(name)
 
 
@@ -101,6 +99,8 @@ def _from_name(name: str) -> ModelFacts:
 
 
 def _not_found(name: str, known: Mapping[str, KnownModel]) -> str:
+    if "\0" in name:
+        return f"{name[:80]!r} is no path and no name; give the path of a config.json or GGUF file"
     if name.endswith((".json", ".gguf")) or name.startswith((".", "/", "~")):
         return f"{name}: no such file; check the path"
     close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
