@@ -18,7 +18,7 @@ from plait.inspect.facts import ModelFacts
 from plait.inspect.known import known_models
 from plait.inspect.layers import KeysValues, NumberType, memory_groups
 from plait.inspect.sources import find_facts
-from plait.kv.layouts.capacity import largest_context, most_copies
+from plait.kv.layouts.capacity import largest_context, most_sequences
 from plait.kv.layouts.groups import MemoryGroup, one
 from plait.kv.layouts.jenga import jenga
 from plait.kv.layouts.layout import Layout, Refused
@@ -92,7 +92,7 @@ def fit_here(facts: ModelFacts, groups: list[MemoryGroup], memory_bytes: int) ->
     weights = weight_bytes(facts)
     left = max(0, memory_bytes - (weights or 0))
     context = largest_context(layout, left)
-    return Fit(memory_bytes, weights, layout.name, context, most_copies(layout, one(USER_TOKENS), left))
+    return Fit(memory_bytes, weights, layout.name, context, most_sequences(layout, one(USER_TOKENS), left))
 
 
 def flops_per_token(facts: ModelFacts) -> float | None:

@@ -5,7 +5,7 @@ Owns the tables for people; `plait.inspect.memory` has the figures and their JSO
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
 from plait.cli.streams import show, show_json
@@ -104,7 +104,7 @@ def memory_lines(report: MemoryReport) -> list[str]:
     for place, one in enumerate(kinds):
         lines += ["", *_load_lines(report, size_text(one.load.sequences[0][1]), place)]
     if any(one.mix for one in report.layouts):
-        lines += ["", *_load_lines(report, "all of them together", None)]
+        lines += ["", *_load_lines(report, _mix_text(question.sizes), None)]
     return [*lines, "", *_context_lines(report)]
 
 
@@ -125,7 +125,13 @@ def _group_line(group: MemoryGroup) -> str:
 
 def size_text(size: SequenceSize) -> str:
     images = f" and {size.image_tokens:,} of images" if size.image_tokens else ""
-    return f"a sequence of {size.tokens:,} tokens{images}"
+    return f"a sequence of {size.tokens:,} tokens{images} takes"
+
+
+def _mix_text(sizes: Mapping[tuple[int, int], int]) -> str:
+    count = sum(sizes.values())
+    tokens = sum((own + images) * many for (own, images), many in sizes.items())
+    return f"mixed as these {count:,} sequences are, {tokens // count:,} tokens on average: each takes"
 
 
 def _load_lines(report: MemoryReport, title: str, place: int | None) -> list[str]:
@@ -136,13 +142,13 @@ def _load_lines(report: MemoryReport, title: str, place: int | None) -> list[str
         found = _load_of(one, place)
         if found is None:
             continue
-        usage, loads = found.full, found.copies or 1
+        usage, sequences = found.full, max(1, found.copies) * found.load.count
         compared = ""
         if base is not None and found is not base and (times := ratio(found.sequences, base.sequences)) is not None:
             compared = f"  {times:.2f} x {report.question.base}"
         waste = usage.waste_bytes / usage.reserved_bytes if usage.reserved_bytes else 0.0
         start = (
-            f"  {one.name.partition(':')[0]:<10}{bytes_text(usage.reserved_bytes / loads):>11}{percent(waste):>9}"
+            f"  {one.name.partition(':')[0]:<10}{bytes_text(usage.reserved_bytes / sequences):>11}{percent(waste):>9}"
             f"  {count_text(found.sequences):>8}  "
         )
         causes = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from plait.core.errors import UsageError
+from plait.core.errors import ModelError, UsageError
 from plait.kv.layouts.groups import MemoryGroup, StatePart
 from plait.model.parts import GroupKind
 
@@ -95,7 +95,12 @@ class State:
         return tuple(
             StatePart(part.name, part.num_elements // ranks * (part.numbers or model).number_bytes)
             for part in self.parts
+            if part.num_elements
         )
+
+    @property
+    def num_elements(self) -> int:
+        return sum(part.num_elements for part in self.parts)
 
 
 Layer: TypeAlias = KeysValues | State
@@ -105,7 +110,10 @@ def memory_groups(
     layers: Iterable[Layer], cache: NumberType, model: NumberType, ranks: int = 1, prefix: str = ""
 ) -> list[MemoryGroup]:
     """Equal layers as groups, in bytes on one rank. `prefix` tells the models of one pool apart."""
-    counts = Counter(layers)
+    # A convolution over one column, for example, has no tail to keep.
+    counts = Counter(layer for layer in layers if not isinstance(layer, State) or layer.num_elements)
+    if not counts:
+        raise ModelError("no layer of the model keeps anything for a sequence; check the configuration")
     names: Counter[str] = Counter()
     groups = []
     for layer, num_layers in counts.items():

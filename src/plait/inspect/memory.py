@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from plait.inspect.facts import ModelFacts
 from plait.inspect.layers import NumberType, memory_groups
 from plait.inspect.layouts import make_layout
-from plait.kv.layouts.capacity import largest_context, most_copies
+from plait.kv.layouts.capacity import largest_context, most_sequences
 from plait.kv.layouts.cuts import Cause, Cut
 from plait.kv.layouts.groups import OF_IMAGES, Load, MemoryGroup, SequenceSize
 from plait.kv.layouts.layout import Layout, Refused, Usage
@@ -47,16 +47,17 @@ class LoadReport:
     load: Load
     usage: Usage
     """Of the load alone."""
-    copies: int | None
-    """How many times the load fits into the memory at once; None: without end."""
+    sequences: int | None
+    """How many fit into the memory at once, in the load's proportions; None: without end."""
     full: Usage
-    """Of as many copies as fit, or of the load alone if that is none or without end."""
+    """Of as many whole copies of the load as fit, or of the load alone if that is none or without end."""
     repeated_tokens: int
     """Of a single sequence: tokens that need not be computed when the same prompt comes again."""
 
     @property
-    def sequences(self) -> int | None:
-        return None if self.copies is None else self.copies * self.load.count
+    def copies(self) -> int:
+        """Whole ones that `full` is of; 0: it is of the load alone."""
+        return 0 if self.sequences is None else self.sequences // self.load.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,10 @@ def _report(
 
 
 def _load_report(layout: Layout, load: Load, memory: int) -> LoadReport:
-    copies = most_copies(layout, load, memory)
+    sequences = most_sequences(layout, load, memory)
+    copies = 0 if sequences is None else sequences // load.count
     repeated = layout.repeated_tokens(load.sequences[0][1].tokens) if load.count == 1 else 0
-    return LoadReport(load, layout.usage(load), copies, layout.usage(load.times(copies or 1)), repeated)
+    return LoadReport(load, layout.usage(load), sequences, layout.usage(load, copies or 1), repeated)
 
 
 def ratio(one: int | None, base: int | None) -> float | None:

@@ -292,6 +292,13 @@ def test_states_that_do_not_divide_among_ranks_are_refused() -> None:
         read("falcon_h1", ranks=4, **config)
 
 
+def test_a_convolution_over_one_column_keeps_nothing() -> None:
+    (state,) = read("mamba", state_size=8, conv_kernel=1, intermediate_size=128)
+    assert [part.name for part in state.state_parts] == ["ssm"]
+    with pytest.raises(ModelError, match="no layer of the model keeps anything"):
+        read("nemotron_h", hybrid_override_pattern="-E-E")
+
+
 def test_int8_has_a_scale_for_each_token_and_head() -> None:
     facts = facts_from_config({**BASE, "model_type": "llama"}, "made up", "made up")
     (group,) = memory_groups(facts.layers, NumberType.INT8, facts.numbers)

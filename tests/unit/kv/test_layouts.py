@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from plait.core.ids import GroupId
 from plait.kv.layouts.buddy import buddy
-from plait.kv.layouts.capacity import largest_context, most_copies
+from plait.kv.layouts.capacity import largest_context, most_sequences
 from plait.kv.layouts.cuts import Cause
 from plait.kv.layouts.groups import Load, MemoryGroup, SequenceSize, StatePart, one
 from plait.kv.layouts.jenga import jenga
@@ -98,11 +98,14 @@ def test_what_fits_is_within_the_memory_and_one_more_is_not(
         layout = make(groups, tokens)
         if isinstance(layout, Refused):
             continue
-        copies = most_copies(layout, load, memory)
-        assert copies is not None
+        sequences = most_sequences(layout, load, memory)
+        assert sequences is not None
+        copies = sequences // load.count
         if copies:
-            assert layout.usage(load.times(copies)).reserved_bytes + layout.spare_bytes <= memory
-        assert not layout.fits(load.times(copies + 1), memory)
+            assert layout.usage(load, copies).reserved_bytes + layout.spare_bytes <= memory
+        if load.count == 1:
+            more = [group.blocks for group in layout.usage(load, sequences + 1).groups]
+            assert not layout.holds(more, memory)
 
 
 @given(groups=drawn_groups(), tokens=blocks, memory=st.integers(0, 300_000))
@@ -196,17 +199,26 @@ def test_vllm_keeps_layers_of_one_kind_in_one_group_whatever_their_widths() -> N
 def test_one_block_of_vllms_pool_is_never_lent() -> None:
     layout = vllm([full(1, 64)], 16)
     assert isinstance(layout, Layout)
-    assert most_copies(layout, one(16), 10 * 1024) == 9
-    assert most_copies(jenga([full(1, 64)], 16), one(16), 10 * 1024) == 10
+    assert most_sequences(layout, one(16), 10 * 1024) == 9
+    assert most_sequences(jenga([full(1, 64)], 16), one(16), 10 * 1024) == 10
 
 
 def test_sequences_share_jengas_pages_when_the_memory_is_full() -> None:
     """One sequence alone takes a page of three blocks; three take no more."""
     layout = jenga([full(1, 64), window(1000, 3, 64)], 16)
     assert layout.cuts[0].blocks_per_page == 3
-    alone, three = layout.usage(one(16)), layout.usage(one(16).times(3))
+    alone, three = layout.usage(one(16)), layout.usage(one(16), 3)
     assert alone.waste == {Cause.PAGE_ROUNDING: 2 * 1024}
     assert three.waste == {}
+
+
+@given(groups=drawn_groups(), load=loads, tokens=blocks)
+def test_copies_of_a_load_are_that_many_more_sequences(groups: list[MemoryGroup], load: Load, tokens: int) -> None:
+    tripled = Load(tuple((3 * count, size) for count, size in load.sequences), load.peak)
+    for make in MAKERS:
+        layout = make(groups, tokens)
+        if isinstance(layout, Layout):
+            assert layout.usage(load, 3) == layout.usage(tripled)
 
 
 def test_parts_of_a_state_are_groups_of_their_own_in_jenga() -> None:
@@ -222,6 +234,14 @@ def test_a_partition_is_full_when_one_part_is() -> None:
     # A long sequence fills its half; the window's half stays nearly empty.
     assert largest_context(layout, 2 * 64 * 1600) == 1600
     assert not layout.fits(one(1601), 2 * 64 * 1600)
+
+
+def test_a_mix_that_does_not_fit_whole_is_counted_in_part() -> None:
+    """Two of 10 blocks and two of 30, in the place of 50: 20 blocks each on average."""
+    layout = jenga([full(1, 64)], 16)
+    load = Load(((2, SequenceSize(160)), (2, SequenceSize(480))))
+    assert most_sequences(layout, load, 50 * 1024) == 2
+    assert most_sequences(layout, load, 80 * 1024) == 4
 
 
 def test_the_static_rule_halves_the_share_of_what_stops_growing() -> None:
@@ -256,7 +276,7 @@ def test_plaits_pages_are_those_of_the_memory_that_serves() -> None:
     layout = plait([full(3, 2 * 32 * 2)], 32)
     assert isinstance(layout, Layout)
     assert layout.page_bytes == real.page_bytes
-    assert most_copies(layout, one(32), 1 << 20) == real.num_pages
+    assert most_sequences(layout, one(32), 1 << 20) == real.num_pages
 
 
 class _Program:
@@ -271,4 +291,4 @@ def test_a_model_of_states_alone_has_no_longest_sequence() -> None:
     layout = jenga([state(4, 100)], 16)
     assert largest_context(layout, 1000) is None
     assert largest_context(layout, 399) == 0
-    assert most_copies(layout, one(5), 1000) == 2
+    assert most_sequences(layout, one(5), 1000) == 2

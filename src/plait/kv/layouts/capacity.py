@@ -1,6 +1,6 @@
 """Capacity: what fits into so many bytes under a layout.
 
-Owns the two searches, for the longest sequence and for the most sequences. Both ask `Layout.fits` alone.
+Owns the two searches, for the longest sequence and for the most sequences. Both ask a `Layout` alone.
 Invariant: what is found fits, and one more does not.
 """
 
@@ -20,9 +20,14 @@ def largest_context(layout: Layout, memory_bytes: int) -> int | None:
     return _most(lambda tokens: layout.fits(one(tokens, peak=True), memory_bytes))
 
 
-def most_copies(layout: Layout, load: Load, memory_bytes: int) -> int | None:
-    """How many times a load fits at once; None: any number of times, because it takes nothing."""
-    return _most(lambda copies: layout.fits(load.times(copies), memory_bytes))
+def most_sequences(layout: Layout, load: Load, memory_bytes: int) -> int | None:
+    """How many sequences fit at once, where their sizes are mixed as in a load; None: any number, they take nothing."""
+    blocks = [cut.usage(load).blocks for cut in layout.cuts]
+
+    def fits(sequences: int) -> bool:
+        return layout.holds([-(-count * sequences // load.count) for count in blocks], memory_bytes)
+
+    return _most(fits)
 
 
 def _most(fits: Callable[[int], bool]) -> int | None:

@@ -112,6 +112,10 @@ class GroupUsage:
     waste: Mapping[Cause, int]
     """Bytes by cause; causes without any are left out."""
 
+    def times(self, copies: int) -> GroupUsage:
+        waste = {cause: size * copies for cause, size in self.waste.items()}
+        return GroupUsage(self.name, self.blocks * copies, self.needed_bytes * copies, waste)
+
     @property
     def waste_bytes(self) -> int:
         return sum(self.waste.values())

@@ -90,9 +90,6 @@ class Load:
     def count(self) -> int:
         return sum(count for count, _ in self.sequences)
 
-    def times(self, copies: int) -> Load:
-        return Load(tuple((count * copies, size) for count, size in self.sequences), self.peak)
-
 
 def one(tokens: int, image_tokens: int = 0, *, peak: bool = False) -> Load:
     """A single sequence."""

@@ -6,6 +6,7 @@ Invariant: what is reserved for a load that fits never exceeds the memory it was
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -32,33 +33,40 @@ class Layout:
     spare_bytes: int = 0
     """Set aside whatever runs."""
     shares: tuple[Fraction, ...] = ()
-    """Part of the memory that belongs to each cut for good; none: all of it belongs to whoever needs it."""
+    """Part of the memory that belongs to each cut for good; empty: all of it belongs to whoever needs it."""
     hit_tokens: int | None = None
     """Lengths at which a cached prefix can be taken up are multiples of this; None: no prefix is cached."""
 
-    def usage(self, load: Load) -> Usage:
-        groups = []
-        for cut in self.cuts:
-            found = cut.usage(load)
-            idle = -(found.blocks // cut.num_tables) % cut.blocks_per_page
-            if idle:
-                rounding = {Cause.PAGE_ROUNDING: idle * cut.num_tables * cut.block_bytes}
-                found = replace(found, waste={**found.waste, **rounding})
-            groups.append(found)
-        return Usage(tuple(groups))
+    def usage(self, load: Load, copies: int = 1) -> Usage:
+        """Copies of a load, which share pages."""
+        return Usage(tuple(_in_pages(cut, cut.usage(load).times(copies)) for cut in self.cuts))
 
     def fits(self, load: Load, memory_bytes: int) -> bool:
-        usage = self.usage(load)
-        if usage.reserved_bytes + self.spare_bytes > memory_bytes:
+        return self.holds([cut.usage(load).blocks for cut in self.cuts], memory_bytes)
+
+    def holds(self, blocks: Sequence[int], memory_bytes: int) -> bool:
+        """Whether so many blocks of each cut fit, in their pages."""
+        reserved = [_whole_pages(cut, count) * cut.block_bytes for cut, count in zip(self.cuts, blocks, strict=True)]
+        if sum(reserved) + self.spare_bytes > memory_bytes:
             return False
-        return all(
-            group.reserved_bytes <= share * memory_bytes
-            for group, share in zip(usage.groups, self.shares or (Fraction(1),) * len(usage.groups), strict=True)
-        )
+        return all(size <= share * memory_bytes for size, share in zip(reserved, self.shares, strict=False))
 
     def repeated_tokens(self, tokens: int) -> int:
         """Tokens of a prompt that need not be computed when the same prompt comes again: one is always left."""
         return 0 if self.hit_tokens is None else max(0, tokens - 1) // self.hit_tokens * self.hit_tokens
+
+
+def _whole_pages(cut: Cut, blocks: int) -> int:
+    """The blocks of as many pages as so many blocks need."""
+    unit = cut.num_tables * cut.blocks_per_page
+    return -(-blocks // unit) * unit
+
+
+def _in_pages(cut: Cut, counted: GroupUsage) -> GroupUsage:
+    idle = _whole_pages(cut, counted.blocks) - counted.blocks
+    if not idle:
+        return counted
+    return replace(counted, waste={**counted.waste, Cause.PAGE_ROUNDING: idle * cut.block_bytes})
 
 
 @dataclass(frozen=True, slots=True)
