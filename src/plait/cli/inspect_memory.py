@@ -136,7 +136,7 @@ def _mix_text(sizes: Mapping[tuple[int, int], int]) -> str:
 
 def _load_lines(report: MemoryReport, title: str, place: int | None) -> list[str]:
     """One table: a row for each layout. `place` is that of the length; None is the mix."""
-    lines = [title, f"  {'layout':<10}{'reserved':>11}{'waste':>9}  {'at once':>8}  waste by cause"]
+    lines = [title, f"  {'layout':<10}{'reserved':>11}{'waste':>9}{'at once':>9}{'again':>9}  waste by cause"]
     base = None if report.base is None else _load_of(report.base, place)
     for one in report.layouts:
         found = _load_of(one, place)
@@ -149,7 +149,7 @@ def _load_lines(report: MemoryReport, title: str, place: int | None) -> list[str
         waste = usage.waste_bytes / usage.reserved_bytes if usage.reserved_bytes else 0.0
         start = (
             f"  {one.name.partition(':')[0]:<10}{bytes_text(usage.reserved_bytes / sequences):>11}{percent(waste):>9}"
-            f"  {count_text(found.sequences):>8}  "
+            f"{count_text(found.sequences):>9}{_again(found):>9}  "
         )
         causes = [
             f"{WORDS[cause]} {percent(size / usage.reserved_bytes)}"
@@ -158,6 +158,12 @@ def _load_lines(report: MemoryReport, title: str, place: int | None) -> list[str
         ]
         lines += _wrapped(start, causes, compared)
     return lines
+
+
+def _again(found: LoadReport) -> str:
+    """The part of a prompt that is found in the cache when it comes a second time."""
+    tokens = found.load.sequences[0][1].tokens
+    return percent(found.repeated_tokens / tokens) if found.load.count == 1 and tokens else "-"
 
 
 def _wrapped(start: str, causes: Sequence[str], compared: str) -> list[str]:

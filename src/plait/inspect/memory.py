@@ -68,7 +68,7 @@ class LayoutReport:
     """Tokens of one sequence; None: any length."""
     lengths: tuple[LoadReport, ...]
     mix: LoadReport | None
-    """All sequences together, if there are several kinds."""
+    """All sequences in their proportions, if there are several of a length or too many lengths to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ def _report(
     memory = question.memory_bytes
     shown = loads if len(loads) <= MAX_SHOWN else []
     lengths = tuple(_load_report(layout, Load(((1, size),)), memory) for _, size in shown)
-    several = len(loads) > 1 or loads[0][0] > 1
-    mix = _load_report(layout, Load(tuple(loads)), memory) if several else None
+    mixed = not shown or any(count > 1 for count, _ in loads)
+    mix = _load_report(layout, Load(tuple(loads)), memory) if mixed else None
     return LayoutReport(layout.name, layout, largest_context(layout, memory), lengths, mix)
 
 

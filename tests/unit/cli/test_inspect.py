@@ -88,8 +88,16 @@ def test_a_trace_of_many_lengths_is_one_table(capsys: Capture, tmp_path: Path) -
     assert not any(line.startswith("a sequence") for line in lines)
 
 
+def test_how_much_of_a_prompt_is_found_again_stands_beside_what_it_takes(capsys: Capture) -> None:
+    arguments = ("Qwen/Qwen3-Next-80B-A3B-Instruct", "--lengths", "500,979", "--memory", "8GiB", "--kv-layout", "vllm")
+    rows = [line.split() for line in lines_of(capsys, "memory", *arguments) if line.startswith("  vllm")]
+    assert [row[6] for row in rows[:2]] == ["0.0", "55.6"]
+
+
 def test_json_is_one_line_with_its_schema(capsys: Capture) -> None:
-    (line,) = lines_of(capsys, "memory", "Qwen/Qwen3-8B", "--memory", "1GiB", "--json", "--compare", "vllm")
+    (line,) = lines_of(
+        capsys, "memory", "Qwen/Qwen3-8B", "--memory", "1GiB", "--json", "--compare", "vllm", "--lengths", "50,9x3k"
+    )
     answer = json.loads(line)
     assert answer["schema"] == "plait.inspect.memory/1"
     assert answer["settings"]["memory_bytes"] == 1 << 30
