@@ -13,7 +13,6 @@ import pytest
 from plait.cli.commands import COMMANDS, LOAD
 from plait.cli.main import main
 from plait.config.batch_options import BatchOptions
-from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.core.errors import EngineStopped, InvariantError, ModelError, PlaitError, UsageError
 
