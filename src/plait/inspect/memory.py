@@ -125,7 +125,7 @@ def _report(
 ) -> LayoutReport:
     layout = make_layout(name, groups, question.tokens_per_block)
     if isinstance(layout, Refused):
-        return LayoutReport(layout.name, layout, 0, (), None)
+        return LayoutReport(name, layout, 0, (), None)
     memory = question.memory_bytes
     shown = loads if len(loads) <= MAX_SHOWN else []
     lengths = tuple(_load_report(layout, Load(((1, size),)), memory) for _, size in shown)

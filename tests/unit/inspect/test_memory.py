@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.unit.inspect.asking import ask, layout
 
+from plait.kv.layouts.cuts import Cause
+
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "inspect.md"
 
 
@@ -33,8 +35,6 @@ def test_every_key_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_cause_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
-    from plait.kv.layouts.cuts import Cause
-
     documented = set(re.findall(r"`([a-z_]+)`", REFERENCE.read_text(encoding="utf-8")))
     assert {str(cause) for cause in Cause} <= documented
 
@@ -48,6 +48,15 @@ def test_ratios_are_those_of_the_figures(capsys: pytest.CaptureFixture[str]) -> 
         mine["sequences"] / theirs["sequences"] for mine, theirs in zip(other["lengths"], base["lengths"], strict=True)
     ]
     assert compared["mix_ratio"] == other["mix"]["sequences"] / base["mix"]["sequences"]
+
+
+def test_a_base_that_cannot_hold_the_model_compares_with_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = ask(capsys, "Qwen/Qwen3-8B", "--compare", "manual:state=1", "--kv-layout", "jenga")
+    assert "no share for full" in layout(answer, "manual")["refused"]
+    assert answer["compare"]["base"] == "manual:state=1"
+    assert answer["compare"]["layouts"] == [
+        {"name": "jenga", "largest_context_ratio": None, "sequences_ratios": [], "mix_ratio": None}
+    ]
 
 
 def test_what_has_no_end_is_null(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
