@@ -46,7 +46,9 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     # The Python API: what programs call instead of a command, so it takes the options that commands take.
     "llm": ("core", "api", "text", "config", "build"),
     "sim": ("core", "model", "kv", "cost", "sched", "exec", "engine", "metrics", "assembly"),
-    "cli": (*BELOW_BUILD, "loading", "build", "batch", "server", "sim"),
+    # Models that are not loaded: configurations and headers in, what layouts make of them out.
+    "inspect": ("core", "config", "model", "kv", "weights"),
+    "cli": (*BELOW_BUILD, "inspect", "loading", "build", "batch", "server", "sim"),
 }
 
 # Library -> the only places that may import it.

@@ -59,6 +59,7 @@ def parse_arguments(argv: Sequence[str], commands: Sequence[Command], version: s
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_OneLineParser)
     for command in commands:
         _add_command(subparsers.add_parser(command.name, help=command.help, description=command.help), command)
+    argv = _joined(argv, names)
     namespace, unknown = parser.parse_known_args(list(argv))
     given = vars(namespace)
     name = given.pop("command")
@@ -80,6 +81,11 @@ def parse_arguments(argv: Sequence[str], commands: Sequence[Command], version: s
         typed[command.positional] = bare
     specs = _specs_of(command)
     return Invocation(name, OptionSources(specs, typed, None if yaml_file is None else Path(yaml_file)))
+
+
+def _joined(argv: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """The two words of a command that has two, as one."""
+    return [" ".join(argv[:2]), *argv[2:]] if " ".join(argv[:2]) in names else argv
 
 
 def _unknown(argument: str, command: Command) -> str:

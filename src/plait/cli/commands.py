@@ -13,6 +13,7 @@ from plait.cli.arguments import Command
 from plait.config.batch_options import BatchOptions
 from plait.config.bench_options import BenchOptions
 from plait.config.engine_options import EngineOptions
+from plait.config.inspect_options import InspectMemoryOptions, InspectOptions
 from plait.config.option import OptionSources
 from plait.config.serve_options import ServeOptions
 from plait.config.tune_options import TuneOptions
@@ -24,6 +25,8 @@ COMMANDS = (
     Command("verify", "Check that answers do not depend on the load.", (VerifyOptions, EngineOptions), "model"),
     Command("bench", "Measure what this machine can do at most.", (BenchOptions, EngineOptions), "subject"),
     Command("tune", "Look for better sizes of units of work on this machine.", (TuneOptions, EngineOptions), "model"),
+    Command("inspect", "Say what a model is and needs, without its weights.", (InspectOptions,), "model"),
+    Command("inspect memory", "Say where memory goes under several layouts.", (InspectMemoryOptions,), "model"),
 )
 
 Work: TypeAlias = Callable[[OptionSources], int]
@@ -60,10 +63,24 @@ def _load_tune() -> Work:
     return run_tune
 
 
+def _load_inspect() -> Work:
+    from plait.cli.inspect import run_inspect
+
+    return run_inspect
+
+
+def _load_inspect_memory() -> Work:
+    from plait.cli.inspect_memory import run_inspect_memory
+
+    return run_inspect_memory
+
+
 LOAD: dict[str, Callable[[], Work]] = {
     "serve": _load_serve,
     "batch": _load_batch,
     "verify": _load_verify,
     "bench": _load_bench,
     "tune": _load_tune,
+    "inspect": _load_inspect,
+    "inspect memory": _load_inspect_memory,
 }

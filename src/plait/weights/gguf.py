@@ -76,11 +76,11 @@ def read_gguf(path: Path | str) -> GgufFile:
     path = Path(path)
     mapped = map_file(path, "a .gguf file")
     cursor = HeaderCursor(path, mapped)
-    version = _read_version(cursor, path, mapped)
-    num_tensors = _read_count(cursor, "number of tensors", MAX_TENSORS)
-    num_keys = _read_count(cursor, "number of metadata keys", MAX_METADATA_KEYS)
+    version = read_version(cursor, path, mapped)
+    num_tensors = read_count(cursor, "number of tensors", MAX_TENSORS)
+    num_keys = read_count(cursor, "number of metadata keys", MAX_METADATA_KEYS)
     cursor.need(num_keys * _LEAST_KEY_BYTES + num_tensors * _LEAST_TENSOR_BYTES, "the header")
-    metadata = _read_metadata(cursor, num_keys)
+    metadata = read_metadata(cursor, num_keys)
     alignment = _alignment_of(metadata, cursor)
     entries = _read_entries(cursor, path, num_tensors)
     start = -(-cursor.position // alignment) * alignment
@@ -89,7 +89,8 @@ def read_gguf(path: Path | str) -> GgufFile:
     return GgufFile(path, version, len(mapped), alignment, metadata, tensors)
 
 
-def _read_version(cursor: HeaderCursor, path: Path, mapped: mmap.mmap) -> int:
+def read_version(cursor: HeaderCursor, path: Path, mapped: mmap.mmap) -> int:
+    """Magic and version; the cursor stands behind them."""
     magic = mapped[:4]
     if magic != b"GGUF":
         raise ModelError(f"{path}: not a GGUF file (it begins with {magic!r}, not b'GGUF'); give a .gguf model file")
@@ -103,14 +104,14 @@ def _read_version(cursor: HeaderCursor, path: Path, mapped: mmap.mmap) -> int:
     raise ModelError(f"{path}: GGUF version {version} is not supported, only 2 and 3; convert the model again")
 
 
-def _read_count(cursor: HeaderCursor, what: str, limit: int) -> int:
+def read_count(cursor: HeaderCursor, what: str, limit: int) -> int:
     count = cursor.u64(what)
     if count > limit:
         raise cursor.damaged(f"{what} is {count:,}; the limit is {limit:,}")
     return count
 
 
-def _read_metadata(cursor: HeaderCursor, num_keys: int) -> dict[str, MetaValue]:
+def read_metadata(cursor: HeaderCursor, num_keys: int) -> dict[str, MetaValue]:
     metadata: dict[str, MetaValue] = {}
     for index in range(num_keys):
         key = cursor.string(f"name of metadata key {index}")

@@ -1,0 +1,65 @@
+"""Layouts by name: what may stand in --kv-layout, and how each is made for a model's groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from plait.kv.layouts.buddy import buddy
+from plait.kv.layouts.groups import MemoryGroup
+from plait.kv.layouts.jenga import jenga
+from plait.kv.layouts.layout import Layout, Refused
+from plait.kv.layouts.max_page import max_page
+from plait.kv.layouts.partition import manual, static
+from plait.kv.layouts.plait import plait
+from plait.kv.layouts.uniform import uniform
+from plait.kv.layouts.vllm import vllm
+
+Maker: TypeAlias = Callable[[Sequence[MemoryGroup], int], "Layout | Refused"]
+
+MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
+    {"uniform": uniform, "vllm": vllm, "jenga": jenga, "plait": plait}
+    | {"max-page": max_page, "static": static, "buddy": buddy}
+)
+MANUAL: Final = "manual"
+DEFAULT_LAYOUTS: Final = ("uniform", "vllm", "jenga", "plait")
+
+
+def make_layout(name: str, groups: Sequence[MemoryGroup], tokens_per_block: int) -> Layout | Refused:
+    """`name` is one of `MAKERS`, or manual:GROUP=SHARE:GROUP=SHARE; `parse_layouts` has checked it."""
+    kind, _, shares = name.partition(":")
+    if kind == MANUAL:
+        weights = dict(one.split("=", 1) for one in shares.split(":"))
+        return manual(groups, tokens_per_block, {group: Fraction(share) for group, share in weights.items()})
+    return MAKERS[kind](groups, tokens_per_block)
+
+
+def parse_layouts(text: str) -> tuple[str, ...]:
+    """ "vllm,jenga" and the like; `ValueError` for what no layout is called."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise ValueError(f"names of layouts are expected: {_known()}")
+    for name in names:
+        kind, colon, shares = name.partition(":")
+        if kind == MANUAL:
+            _check_shares(shares)
+        elif kind not in MAKERS or colon:
+            raise ValueError(f"{name!r} is no layout; known are {_known()}")
+    return names
+
+
+def _check_shares(shares: str) -> None:
+    for one in shares.split(":"):
+        group, equals, share = one.partition("=")
+        try:
+            good = bool(group and equals) and Fraction(share) > 0
+        except (ValueError, ZeroDivisionError):
+            good = False
+        if not good:
+            raise ValueError(f"{one!r} is no share; write manual:GROUP=SHARE:GROUP=SHARE, e.g. manual:full=3:window=1")
+
+
+def _known() -> str:
+    return ", ".join((*MAKERS, "manual:GROUP=SHARE:..."))
