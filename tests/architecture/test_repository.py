@@ -81,7 +81,9 @@ def test_every_dependency_is_locked_and_torch_is_none_of_them() -> None:
     assert "torch" not in locked
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock", "requirements-build.lock"])
+@pytest.mark.parametrize(
+    "name", ["requirements.lock", "requirements-dev.lock", "requirements-build.lock", "requirements-release.lock"]
+)
 def test_every_locked_version_is_exact_and_has_hashes(name: str) -> None:
     blocks = re.split(r"\n(?=\w)", (ROOT / name).read_text(encoding="utf-8").strip())
     assert len(blocks) >= 4
