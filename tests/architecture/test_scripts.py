@@ -300,7 +300,7 @@ def wheel_with(folder: Path, name: str, **changes: bytes | None) -> Path:
     package = {path.relative_to(ROOT / "src").as_posix(): b"" for path in (ROOT / "src" / "plait").rglob("*.py*")}
     members: dict[str, bytes | None] = {one: b"" for one in package if one.endswith((".py", ".pyi"))}
     members |= dict.fromkeys(check_wheels.WANTED, b"") | {"plait/_native.abi3.so": b"code"}
-    members |= {"plait-1.dist-info/licenses/LICENSE": b""} | changes
+    members |= {f"plait-1.dist-info/licenses/{notice}": b"" for notice in check_wheels.NOTICES} | changes
     path = folder / name
     with ZipFile(path, "w") as wheel:
         for member, content in members.items():
