@@ -30,7 +30,7 @@ bench: $(DONE)/plait ## set up, then list the benchmarks and run each one briefl
 	@scripts/bench
 
 clean: ## remove everything that the other targets made, the environment too
-	rm -rf .venv build dist out .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf .venv .venv-release build dist out .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets

@@ -34,6 +34,9 @@ def settings_here(settings: Settings) -> dict[str, str | list[str]]:
     chosen = dict(settings or {})
     if NATIVE not in chosen and find_compiler() is None:
         chosen[NATIVE] = "false"
+    if chosen.get(NATIVE) == "false":
+        # The tag of pyproject.toml is a native module's; Python files alone have py3.
+        chosen.setdefault("wheel.py-api", "")
     return chosen
 
 

@@ -22,25 +22,46 @@ namespace plait {
 namespace {
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports says yes to AVX and AVX-512 only where the operating system saves their registers. Older
-// Clangs do not know the name f16c, which needs no more of the system than AVX does.
-bool HasF16c() {
+// Asked of the processor itself: __builtin_cpu_supports is the compiler's library's word, and not every such library
+// knows each of these names or answers for all of them.
+struct CpuBits {
+  unsigned int leaf1_ecx = 0;
+  unsigned int leaf7_ebx = 0;
+  unsigned int leaf7_ecx = 0;
+  unsigned int saved = 0;  // XCR0: the registers that the operating system saves when it switches threads.
+};
+
+CpuBits ReadCpuBits() {
+  CpuBits bits;
   unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return bits;
+  bits.leaf1_ecx = ecx;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
+    bits.leaf7_ebx = ebx;
+    bits.leaf7_ecx = ecx;
+  }
+  // Without OSXSAVE the instruction does not exist. Written out, since the intrinsic needs -mxsave.
+  if ((bits.leaf1_ecx & bit_OSXSAVE) != 0) __asm__ volatile("xgetbv" : "=a"(bits.saved), "=d"(edx) : "c"(0));
+  return bits;
 }
 
+constexpr bool HasAll(unsigned int bits, unsigned int wanted) { return (bits & wanted) == wanted; }
+
+constexpr unsigned int kSavedYmm = 0x6;               // XMM and the upper halves of YMM.
+constexpr unsigned int kSavedZmm = kSavedYmm | 0xe0;  // And masks, upper halves of ZMM, ZMM16 to 31.
+
 bool RunsHere(Target target) {
-  __builtin_cpu_init();
+  const CpuBits bits = ReadCpuBits();
   switch (target) {
     case Target::kBaseline:
       return true;
     case Target::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-             HasF16c();
+      return HasAll(bits.saved, kSavedYmm) && HasAll(bits.leaf1_ecx, bit_AVX | bit_FMA | bit_F16C) &&
+             HasAll(bits.leaf7_ebx, bit_AVX2 | bit_BMI2);
     case Target::kAvx512:
-      return RunsHere(Target::kAvx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512vnni");
+      return RunsHere(Target::kAvx2) && HasAll(bits.saved, kSavedZmm) &&
+             HasAll(bits.leaf7_ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ) &&
+             HasAll(bits.leaf7_ecx, bit_AVX512VNNI);
   }
   return false;
 }

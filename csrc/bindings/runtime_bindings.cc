@@ -102,7 +102,7 @@ class LogitsStore {
 nb::tuple TupleOf(const std::vector<int32_t>& numbers) {
   nb::tuple made = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
   for (size_t i = 0; i < numbers.size(); ++i) {
-    PyTuple_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLong(numbers[i]));
+    PyTuple_SetItem(made.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLong(numbers[i]));
   }
   return made;
 }

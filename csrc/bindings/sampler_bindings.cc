@@ -140,13 +140,13 @@ class BoundSampler {
 
   const uint8_t* MaskOf(nb::handle allowed) const {
     if (!PyBytes_Check(allowed.ptr())) throw nb::type_error("allowed is not bytes");
-    const auto size = static_cast<size_t>(PyBytes_GET_SIZE(allowed.ptr()));
+    const auto size = static_cast<size_t>(PyBytes_Size(allowed.ptr()));
     const size_t least = (logits_.size() + 7) / 8;
     if (size < least) {
       ThrowValueError("the mask has " + std::to_string(size) + " bytes but the vocabulary needs " +
                       std::to_string(least));
     }
-    return reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(allowed.ptr()));
+    return reinterpret_cast<const uint8_t*>(PyBytes_AsString(allowed.ptr()));
   }
 
   std::vector<float> logits_;  // a copy: Python's array may go at any time

@@ -81,10 +81,28 @@ def test_every_dependency_is_locked_and_torch_is_none_of_them() -> None:
     assert "torch" not in locked
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock", "requirements-build.lock"])
+@pytest.mark.parametrize(
+    "name", ["requirements.lock", "requirements-dev.lock", "requirements-build.lock", "requirements-release.lock"]
+)
 def test_every_locked_version_is_exact_and_has_hashes(name: str) -> None:
     blocks = re.split(r"\n(?=\w)", (ROOT / name).read_text(encoding="utf-8").strip())
     assert len(blocks) >= 4
     for block in blocks:
         assert re.match(r"[\w.-]+==[\w.]+", block)
         assert "--hash=sha256:" in block
+
+
+# Python names its macros like functions and ends them in capitals.
+MACRO_OF_PYTHON = re.compile(r"\bPy[A-Za-z]+_(?:GET|SET|AS|READ|IS)_[A-Z_]+\b|\b_Py\w+\b|\bPyUnicode_READ\b")
+
+
+def test_bindings_call_only_what_every_later_python_has() -> None:
+    """The macros reach into objects, whose shape changes; one wheel serves every Python from 3.12 on without them."""
+    assert MACRO_OF_PYTHON.search("PyTuple_SET_ITEM(a, b, c)")
+    paths = [*ROOT.glob("csrc/bindings/*"), *ROOT.glob("csrc/**/*_bindings.cc")]
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path in paths
+        for match in MACRO_OF_PYTHON.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -281,3 +282,63 @@ def test_code_that_the_whole_program_would_share_or_run_is_found(tmp_path: Path,
     result = run_script("target-symbols", str(tmp_path))
     assert result.returncode == 1
     assert named in result.stdout
+
+
+wheels = load_script("wheels")
+check_wheels = load_script("check-wheels")
+
+
+def test_a_release_is_built_by_pythons_that_can() -> None:
+    with pytest.raises(wheels.ReleaseError, match="no-such-python does not run; name a Python"):
+        wheels.inspect("no-such-python")
+    assert wheels.Python("python", (3, 11)).tag == "cp311"
+    assert wheels.Python("python", (3, 12)).tag == wheels.Python("python", (3, 14)).tag == "cp312-abi3"
+
+
+def wheel_with(folder: Path, name: str, **changes: bytes | None) -> Path:
+    """A wheel with every file that belongs there; `changes` replaces one or, being None, leaves it out."""
+    package = {path.relative_to(ROOT / "src").as_posix(): b"" for path in (ROOT / "src" / "plait").rglob("*.py*")}
+    members: dict[str, bytes | None] = {one: b"" for one in package if one.endswith((".py", ".pyi"))}
+    members |= dict.fromkeys(check_wheels.WANTED, b"") | {"plait/_native.abi3.so": b"code"}
+    members |= {f"plait-1.dist-info/licenses/{notice}": b"" for notice in check_wheels.NOTICES} | changes
+    path = folder / name
+    with ZipFile(path, "w") as wheel:
+        for member, content in members.items():
+            if content is not None:
+                wheel.writestr(member, content)
+    return path
+
+
+GOOD_WHEEL = "plait-1-cp312-abi3-manylinux_2_34_x86_64.whl"
+
+
+def test_a_wheel_as_it_should_be_has_no_faults(tmp_path: Path) -> None:
+    assert list(check_wheels.wheel_faults(wheel_with(tmp_path, GOOD_WHEEL))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"plait/py.typed": None}, "plait/py.typed is missing"),
+        ({"plait/cli/main.py": None}, "plait/cli/main.py is missing"),
+        ({"plait-1.dist-info/licenses/LICENSE": None}, "LICENSE is missing"),
+        ({"tests/test_it.py": b""}, "tests/test_it.py does not belong there"),
+        ({"plait/notes.orig": b""}, "plait/notes.orig does not belong there"),
+        ({"plait/_native.abi3.so": None}, r"its native modules are \[\]"),
+        ({"plait/_native.abi3.so": b"..symtab.."}, "is not stripped"),
+        ({"plait/_native.abi3.so": bytes(ROOT) + b"/csrc/a.cc"}, f"names {ROOT}"),
+    ],
+)
+def test_a_wheel_that_is_not_is_found(tmp_path: Path, changes: dict[str, bytes | None], fault: str) -> None:
+    assert re.search(fault, "; ".join(check_wheels.wheel_faults(wheel_with(tmp_path, GOOD_WHEEL, **changes))))
+
+
+def test_a_wheel_of_another_tag_is_found(tmp_path: Path) -> None:
+    path = wheel_with(tmp_path, "plait-1-cp312-abi3-linux_x86_64.whl")
+    assert list(check_wheels.wheel_faults(path)) == ["it has another tag than cp311-cp311 or cp312-abi3 and manylinux"]
+
+
+@needs_build_tools
+def test_python_files_alone_are_no_module_of_the_stable_abi() -> None:
+    chosen = run_backend("settings_here({'wheel.cmake': 'false'})", dict(os.environ)).stdout.strip()
+    assert chosen == "{'wheel.cmake': 'false', 'wheel.py-api': ''}"

@@ -62,12 +62,11 @@ def _run_as_guest(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     prepare_streams()
     try:
-        from importlib.metadata import version
-
         from plait.cli.arguments import parse_arguments
         from plait.cli.commands import COMMANDS, LOAD
 
-        invocation = parse_arguments(argv, COMMANDS, version("plait"))
+        # What tells the version reads packages' metadata with the parser of mail: a third of a start, for one question.
+        invocation = parse_arguments(argv, COMMANDS, _version() if "--version" in argv else "")
         work = LOAD[invocation.command]()
         if signal.getsignal(signal.SIGINT) is _leave:
             # From here on there are files and threads to close. The usual handler, because asyncio looks for it.
@@ -84,6 +83,12 @@ def _run(argv: Sequence[str]) -> int:
         say(traceback.format_exc().rstrip())
         say(f"plait: internal error ({type(fault).__name__}); please report it with the lines above")
         return OUR_FAULT
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("plait")
 
 
 def _leave(number: int, frame: object) -> None:

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
-
 from plait.core.errors import UsageError
 
 T = TypeVar("T")
@@ -131,6 +129,9 @@ def _parsed(spec: OptionSpec, text: str, source: str) -> object:
 
 
 def _read_yaml(path: Path, specs: Sequence[OptionSpec]) -> dict[str, str]:
+    # A seventh of the time of `plait --help`, and few starts have such a file.
+    import yaml
+
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
