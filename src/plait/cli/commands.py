@@ -6,12 +6,15 @@ when it is chosen, so that --help, --version and mistakes are answered at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
-from plait.cli.arguments import Command
+from plait.cli.table import Command
 from plait.config.batch_options import BatchOptions
-from plait.config.bench_options import BenchOptions
+from plait.config.bench_options import LimitsOptions, QualityOptions
+from plait.config.completion_options import CompletionOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.config.tune_options import TuneOptions
@@ -20,9 +23,12 @@ from plait.config.verify_options import VerifyOptions
 COMMANDS = (
     Command("batch", "Answer a file of OpenAI Batch lines.", (BatchOptions, EngineOptions)),
     Command("verify", "Check that answers do not depend on the load.", (VerifyOptions, EngineOptions), "model"),
-    Command("bench", "Measure what this machine can do at most.", (BenchOptions, EngineOptions), "subject"),
+    Command("bench limits", "Measure what this machine can do at most.", (LimitsOptions, EngineOptions), "model"),
+    Command("bench quality", "Measure what number schemes cost.", (QualityOptions, EngineOptions), "model"),
     Command("tune", "Look for better sizes of units of work on this machine.", (TuneOptions, EngineOptions), "model"),
+    Command("completion", "Print a script that completes commands in a shell.", (CompletionOptions,), "shell"),
 )
+GROUPS: Final[Mapping[str, str]] = MappingProxyType({"bench": "Measure this machine, and servers side by side."})
 
 Work: TypeAlias = Callable[[OptionSources], int]
 """Does what a command is for and returns the exit code."""
@@ -40,10 +46,16 @@ def _load_verify() -> Work:
     return run_verify
 
 
-def _load_bench() -> Work:
-    from plait.cli.bench import run_bench
+def _load_limits() -> Work:
+    from plait.cli.limits import run_limits
 
-    return run_bench
+    return run_limits
+
+
+def _load_quality() -> Work:
+    from plait.cli.quality import run_quality
+
+    return run_quality
 
 
 def _load_tune() -> Work:
@@ -52,9 +64,17 @@ def _load_tune() -> Work:
     return run_tune
 
 
+def _load_completion() -> Work:
+    from plait.cli.completion import run_completion
+
+    return partial(run_completion, COMMANDS)
+
+
 LOAD: dict[str, Callable[[], Work]] = {
     "batch": _load_batch,
     "verify": _load_verify,
-    "bench": _load_bench,
+    "bench limits": _load_limits,
+    "bench quality": _load_quality,
     "tune": _load_tune,
+    "completion": _load_completion,
 }

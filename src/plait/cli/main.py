@@ -65,9 +65,9 @@ def _run(argv: Sequence[str]) -> int:
         from importlib.metadata import version
 
         from plait.cli.arguments import parse_arguments
-        from plait.cli.commands import COMMANDS, LOAD
+        from plait.cli.commands import COMMANDS, GROUPS, LOAD
 
-        invocation = parse_arguments(argv, COMMANDS, version("plait"))
+        invocation = parse_arguments(argv, COMMANDS, version("plait"), GROUPS)
         work = LOAD[invocation.command]()
         if signal.getsignal(signal.SIGINT) is _leave:
             # From here on there are files and threads to close. The usual handler, because asyncio looks for it.

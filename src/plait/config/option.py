@@ -40,6 +40,14 @@ class OptionSpec:
     metavar: str
     choices: tuple[str, ...]
     short: str | None
+    rare: bool
+
+    @property
+    def shown_default(self) -> str:
+        """As one would type it; a path in the home folder begins with ~."""
+        text = str(self.default)
+        home = str(Path("~").expanduser())
+        return f"~{text[len(home) :]}" if isinstance(self.default, Path) and text.startswith(home + "/") else text
 
     @property
     def is_switch(self) -> bool:
@@ -54,9 +62,10 @@ def option(
     metavar: str = "",
     choices: tuple[str, ...] = (),
     short: str | None = None,
+    rare: bool = False,
 ) -> T:
-    """A dataclass field that is also a user option."""
-    metadata = {"parse": parse, "help": help, "metavar": metavar, "choices": choices, "short": short}
+    """A dataclass field that is also a user option; a `rare` one is not shown by a plain --help."""
+    metadata = {"parse": parse, "help": help, "metavar": metavar, "choices": choices, "short": short, "rare": rare}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -72,6 +81,7 @@ def options_of(config: type) -> list[OptionSpec]:
             metavar=field.metadata["metavar"] or field.name.upper(),
             choices=field.metadata["choices"],
             short=field.metadata["short"],
+            rare=field.metadata["rare"],
         )
         for field in dataclasses.fields(config)
     ]
