@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from plait.cli.table import Command
 from plait.config.batch_options import BatchOptions
 from plait.config.bench_options import LimitsOptions, QualityOptions
+from plait.config.chat_options import ChatOptions
 from plait.config.completion_options import CompletionOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
@@ -21,6 +22,7 @@ from plait.config.tune_options import TuneOptions
 from plait.config.verify_options import VerifyOptions
 
 COMMANDS = (
+    Command("chat", "Talk with a model in the terminal.", (ChatOptions, EngineOptions), "model"),
     Command("batch", "Answer a file of OpenAI Batch lines.", (BatchOptions, EngineOptions)),
     Command("verify", "Check that answers do not depend on the load.", (VerifyOptions, EngineOptions), "model"),
     Command("bench limits", "Measure what this machine can do at most.", (LimitsOptions, EngineOptions), "model"),
@@ -32,6 +34,12 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType({"bench": "Measure this mach
 
 Work: TypeAlias = Callable[[OptionSources], int]
 """Does what a command is for and returns the exit code."""
+
+
+def _load_chat() -> Work:
+    from plait.cli.chat import run_chat
+
+    return run_chat
 
 
 def _load_batch() -> Work:
@@ -71,6 +79,7 @@ def _load_completion() -> Work:
 
 
 LOAD: dict[str, Callable[[], Work]] = {
+    "chat": _load_chat,
     "batch": _load_batch,
     "verify": _load_verify,
     "bench limits": _load_limits,
