@@ -108,6 +108,14 @@ class OptionSources:
         values = {spec.field: value for spec in options_of(config) if (value := self._value(spec)) is not _UNSAID}
         return config(**values)
 
+    def names(self, field: str) -> bool:
+        """Whether any source says something about it, be it the default."""
+        return (
+            field in self._command_line
+            or field in self._from_yaml
+            or ENVIRONMENT_PREFIX + field.upper() in self._environment
+        )
+
     def _value(self, spec: OptionSpec) -> object:
         variable = ENVIRONMENT_PREFIX + spec.field.upper()
         if spec.field in self._command_line:
