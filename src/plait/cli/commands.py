@@ -16,6 +16,7 @@ from plait.config.batch_options import BatchOptions
 from plait.config.bench_options import LimitsOptions, QualityOptions
 from plait.config.chat_options import ChatOptions
 from plait.config.completion_options import CompletionOptions
+from plait.config.doctor_options import DoctorOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.config.tune_options import TuneOptions
@@ -25,6 +26,9 @@ COMMANDS = (
     Command("chat", "Talk with a model in the terminal.", (ChatOptions, EngineOptions), "model"),
     Command("batch", "Answer a file of OpenAI Batch lines.", (BatchOptions, EngineOptions)),
     Command("verify", "Check that answers do not depend on the load.", (VerifyOptions, EngineOptions), "model"),
+    Command(
+        "doctor", "Look at this machine: what it can serve, and how fast.", (DoctorOptions, EngineOptions), "model"
+    ),
     Command("bench limits", "Measure what this machine can do at most.", (LimitsOptions, EngineOptions), "model"),
     Command("bench quality", "Measure what number schemes cost.", (QualityOptions, EngineOptions), "model"),
     Command("tune", "Look for better sizes of units of work on this machine.", (TuneOptions, EngineOptions), "model"),
@@ -52,6 +56,12 @@ def _load_verify() -> Work:
     from plait.cli.verify import run_verify
 
     return run_verify
+
+
+def _load_doctor() -> Work:
+    from plait.cli.doctor import run_doctor
+
+    return run_doctor
 
 
 def _load_limits() -> Work:
@@ -82,6 +92,7 @@ LOAD: dict[str, Callable[[], Work]] = {
     "chat": _load_chat,
     "batch": _load_batch,
     "verify": _load_verify,
+    "doctor": _load_doctor,
     "bench limits": _load_limits,
     "bench quality": _load_quality,
     "tune": _load_tune,

@@ -1,9 +1,10 @@
 """Expectation: how fast a model will answer here, and how many at once, from a few seconds of measurement.
 
-Owns the probe, the prediction and its check. A probe runs the model, or of a large one as many layers as go beyond the
-caches, through the whole engine; measured time by the cost model's price of the same steps is how far this machine stays
-behind its roofline, for each kind of step; the price of other steps by that is what is expected of them.
-Invariant: nothing is predicted that was not measured in its kind: one row, many rows, a chunk of a prompt.
+Owns the probe, the prediction and its check. A probe runs the model, or the first layers of a large one, as many as go
+beyond the caches, through the whole engine. The cost model's price of its steps by the time that they took is what part
+of its roofline this machine reaches, for each kind of step; the price of other steps by that part is what they take.
+Invariant: nothing is predicted that was not measured in its kind: one row, many rows, a chunk of a prompt. Of several
+samples the best counts, because others on the machine can only make one worse.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 
 from plait.build import LoadedModel, LocalEngine, start_engine
 from plait.cli.machine_rates import MachineRates
@@ -136,19 +138,18 @@ def part_of(model: LoadedModel, probe_bytes: int = PROBE_BYTES, whole_bytes: int
     total, layers = model.weights.total_bytes, model.config.num_layers
     if total <= whole_bytes:
         return model
-    names = {op_weight for op_weight in model.program.weights}
     one_less = _with_layers(model, layers - 1)
     if one_less is None:
         return model
-    of_layer = sum(model.weights[name].num_bytes for name in names - set(one_less.program.weights))
-    count = max(2, -(-probe_bytes // max(1, of_layer)))
+    of_layer = sum(model.weights[name].num_bytes for name in set(model.program.weights) - set(one_less.program.weights))
+    count = max(1, -(-probe_bytes // max(1, of_layer)))
     return model if count >= layers else _with_layers(model, count) or model
 
 
 def _with_layers(model: LoadedModel, count: int) -> LoadedModel | None:
     """None: the family's layers do not stand alone."""
     try:
-        config = replace(model.config, num_layers=count)
+        config = replace(model.config, num_layers=count, layer_visibility=model.config.layer_visibility[:count])
         return replace(model, config=config, program=build_program(config))
     except (ModelError, ValueError):
         return None
@@ -238,7 +239,7 @@ def run_check(model: LoadedModel, options: EngineOptions, users: int) -> Outlook
         ]
     finally:
         with_engine.close()
-    return Outlook(1 / statistics.median(alone), prompt_tokens / statistics.median(prompts), statistics.median(crowds))
+    return Outlook(1 / min(alone), prompt_tokens / min(prompts), max(crowds))
 
 
 def _probe(part: LoadedModel, options: EngineOptions, users: int, prompt_tokens: int) -> _Paces:
@@ -255,7 +256,7 @@ def _probe(part: LoadedModel, options: EngineOptions, users: int, prompt_tokens:
         ]
     finally:
         running.close()
-    return _Paces(statistics.median(alone), statistics.median(prompts), statistics.median(crowds))
+    return _Paces(min(alone), min(prompts), min(crowds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +279,7 @@ class _Times:
 
     @property
     def late_gaps_s(self) -> list[float]:
-        half = self.token_s[len(self.token_s) // 2 :]
-        return [late - early for early, late in zip(half, half[1:], strict=False)]
+        return [late - early for early, late in pairwise(self.token_s[len(self.token_s) // 2 :])]
 
 
 class _Running:

@@ -1,7 +1,7 @@
 """Machine rates: a short look at what `plait bench limits` measures at length, remembered for this machine.
 
-Owns the few loops that doctor needs, and the file that keeps their results. Invariant: a remembered rate belongs to this
-processor, these cores and this build; a file that is anything else is measured anew and written over.
+Owns the few loops that doctor needs, and the file that keeps their results. Invariant: a remembered rate belongs to
+this processor, these cores and this build; a file that is anything else is measured anew and written over.
 """
 
 from __future__ import annotations
@@ -60,18 +60,6 @@ class MachineRates:
         )
 
 
-def machine_rates(
-    native: RateLoops, threads: int, machine: str, cache_dir: Path, *, again: bool
-) -> tuple[MachineRates, bool]:
-    """The rates, and whether they were measured now. `machine`: whatever they depend on, as text."""
-    path = _path(machine, threads, cache_dir)
-    if not again and (known := _read(path, threads)) is not None:
-        return known, False
-    rates = measure_rates(native, threads)
-    _write(path, rates)
-    return rates, True
-
-
 def measure_rates(native: RateLoops, threads: int) -> MachineRates:
     best = dict.fromkeys(KINDS, 0.0)
     for kind, target in native.limits_loops():
@@ -83,12 +71,14 @@ def measure_rates(native: RateLoops, threads: int) -> MachineRates:
     return MachineRates(threads, best["f32"], best["int8"], together, alone)
 
 
-def _path(machine: str, threads: int, cache_dir: Path) -> Path:
+def rates_file(machine: str, threads: int, cache_dir: Path) -> Path:
+    """`machine`: whatever rates depend on, as text."""
     digest = hashlib.blake2b(f"{_FORM} {threads} {machine}".encode(), digest_size=8).hexdigest()
     return cache_dir / "doctor" / f"{digest}.json"
 
 
-def _read(path: Path, threads: int) -> MachineRates | None:
+def read_rates(path: Path, threads: int) -> MachineRates | None:
+    """What was measured before, if there is such a file and it is whole."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         found = json.loads(path.read_bytes())
         rates = MachineRates(**{name: found[name] for name in MachineRates.__slots__})
@@ -98,7 +88,7 @@ def _read(path: Path, threads: int) -> MachineRates | None:
     return None
 
 
-def _write(path: Path, rates: MachineRates) -> None:
+def write_rates(path: Path, rates: MachineRates) -> None:
     """Whole or not at all. Where it cannot be kept it is measured next time; doctor tells of the folder by itself."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
     with suppress(OSError):

@@ -7,6 +7,7 @@ Invariant: an answer's error is a value; a target never raises for what an engin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 
@@ -55,7 +56,7 @@ class Answer:
 
     @property
     def gaps_s(self) -> list[float]:
-        return [late - early for early, late in zip(self.piece_s, self.piece_s[1:], strict=False)]
+        return [late - early for early, late in pairwise(self.piece_s)]
 
     @property
     def is_short(self) -> bool:
