@@ -18,6 +18,7 @@ from plait.config.chat_options import ChatOptions
 from plait.config.completion_options import CompletionOptions
 from plait.config.doctor_options import DoctorOptions
 from plait.config.engine_options import EngineOptions
+from plait.config.load_options import CompareOptions, ServingOptions
 from plait.config.option import OptionSources
 from plait.config.tune_options import TuneOptions
 from plait.config.verify_options import VerifyOptions
@@ -30,6 +31,12 @@ COMMANDS = (
         "doctor", "Look at this machine: what it can serve, and how fast.", (DoctorOptions, EngineOptions), "model"
     ),
     Command("bench limits", "Measure what this machine can do at most.", (LimitsOptions, EngineOptions), "model"),
+    Command(
+        "bench serving", "Send requests to an engine, and see how it answers.", (ServingOptions, EngineOptions), "model"
+    ),
+    Command(
+        "bench compare", "Compare two engines in turn, with the same load.", (CompareOptions, EngineOptions), "model"
+    ),
     Command("bench quality", "Measure what number schemes cost.", (QualityOptions, EngineOptions), "model"),
     Command("tune", "Look for better sizes of units of work on this machine.", (TuneOptions, EngineOptions), "model"),
     Command("completion", "Print a script that completes commands in a shell.", (CompletionOptions,), "shell"),
@@ -70,6 +77,18 @@ def _load_limits() -> Work:
     return run_limits
 
 
+def _load_serving() -> Work:
+    from plait.cli.serving import run_serving
+
+    return run_serving
+
+
+def _load_compare() -> Work:
+    from plait.cli.compare import run_compare
+
+    return run_compare
+
+
 def _load_quality() -> Work:
     from plait.cli.quality import run_quality
 
@@ -94,6 +113,8 @@ LOAD: dict[str, Callable[[], Work]] = {
     "verify": _load_verify,
     "doctor": _load_doctor,
     "bench limits": _load_limits,
+    "bench serving": _load_serving,
+    "bench compare": _load_compare,
     "bench quality": _load_quality,
     "tune": _load_tune,
     "completion": _load_completion,

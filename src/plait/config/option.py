@@ -45,7 +45,7 @@ class OptionSpec:
     @property
     def shown_default(self) -> str:
         """As one would type it; a path in the home folder begins with ~."""
-        text = str(self.default)
+        text = ",".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
         home = str(Path("~").expanduser())
         return f"~{text[len(home) :]}" if isinstance(self.default, Path) and text.startswith(home + "/") else text
 

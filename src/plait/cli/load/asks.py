@@ -6,19 +6,24 @@ Invariant: an answer's error is a value; a target never raises for what an engin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
+from plait.api.bodies import JsonObject
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`prompt` is text, so that every engine is sent the same. `output_tokens` None: up to the engine's own end."""
+    """`prompt` is text, so that every engine is sent the same. `output_tokens`: exactly so many are wanted."""
 
     prompt: str
-    output_tokens: int | None
+    output_tokens: int
     arrival_s: float = 0.0
     """From the start of the run; of no meaning where requests follow each other."""
+    messages: tuple[JsonObject, ...] = ()
+    """A conversation in place of the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class Answer:
     end_s: float
     piece_s: tuple[float, ...]
     """When pieces of output came; a piece is one token or a few."""
-    wanted_output: int | None
+    wanted_output: int
     num_output: int
     """As the engine counts, or else pieces."""
     num_prompt: int | None = None
@@ -61,11 +66,17 @@ class Answer:
     @property
     def is_short(self) -> bool:
         """It ended before the tokens that were asked for."""
-        return not self.error and self.wanted_output is not None and self.num_output < self.wanted_output
+        return not self.error and self.num_output < self.wanted_output
+
+
+def deaf() -> None:
+    """For those who do not care when pieces come."""
 
 
 class Target(Protocol):
     """An engine under load."""
 
-    async def answer(self, ask: Ask, due_s: float) -> Answer:
-        """Greedily, as many tokens as asked for, streamed. Cancelled, it lets the engine know."""
+    async def answer(self, ask: Ask, due_s: float, heard: Callable[[], None] = deaf) -> Answer:
+        """Greedily, as many tokens as asked for, streamed; `heard` is called at each piece. Cancelled, it lets the
+        engine know.
+        """

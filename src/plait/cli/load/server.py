@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from plait.cli.load.asks import Answer, Ask
+from plait.cli.load.asks import Answer, Ask, deaf
 from plait.core.errors import PlaitError, UsageError
 
 Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | bool | None"
@@ -25,7 +25,6 @@ MAX_LINE_BYTES = 1 << 22
 MAX_BODY_BYTES = 1 << 24
 PATIENCE_S = 600.0
 """For one answer. A server that takes longer hangs."""
-ENDPOINTS = ("completions", "chat")
 _SHOWN_ERROR = 200
 _TROUBLE = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError, RecursionError)
 
@@ -63,6 +62,7 @@ def parse_url(url: str) -> Address:
 class _Received:
     """What has been read of an answer."""
 
+    heard: Callable[[], None]
     piece_s: list[float] = field(default_factory=list)
     usage: Mapping[str, Json] = field(default_factory=dict)
     error: str = ""
@@ -70,7 +70,7 @@ class _Received:
 
 
 class Server:
-    """`model`: what requests call it. `endpoint`: raw text to /completions, or one message to /chat/completions."""
+    """`model`: what requests call it. `endpoint`: raw text to /completions, or messages to /chat/completions."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class Server:
         self._api_key = api_key
         self._patience_s = patience_s
 
-    async def answer(self, ask: Ask, due_s: float) -> Answer:
-        received = _Received()
+    async def answer(self, ask: Ask, due_s: float, heard: Callable[[], None] = deaf) -> Answer:
+        received = _Received(heard)
         try:
             async with asyncio.timeout(self._patience_s):
                 await self._exchange(self._body(ask), received)
@@ -136,12 +136,11 @@ class Server:
         body: dict[str, object] = {"model": self.model, "temperature": 0, "stream": True}
         body["stream_options"] = {"include_usage": True}
         if self._endpoint == "chat":
-            body["messages"] = [{"role": "user", "content": ask.prompt}]
+            body["messages"] = list(ask.messages) or [{"role": "user", "content": ask.prompt}]
         else:
             body["prompt"] = ask.prompt
-        if ask.output_tokens is not None:
-            # Names of vLLM and most others, and llama.cpp's ignore_eos.
-            body |= {"max_tokens": ask.output_tokens, "min_tokens": ask.output_tokens, "ignore_eos": True}
+        # Names of vLLM and most others, and llama.cpp's ignore_eos.
+        body |= {"max_tokens": ask.output_tokens, "min_tokens": ask.output_tokens, "ignore_eos": True}
         return json.dumps(body).encode()
 
     async def _exchange(self, body: bytes, received: _Received) -> None:
@@ -202,11 +201,14 @@ def _count(usage: Mapping[str, Json], name: str) -> int | None:
 async def _pieces(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
     """The body without the framing of chunks."""
     if "chunked" in headers.get("transfer-encoding", ""):
-        while size := int((await reader.readline()).split(b";")[0], 16):
+        while line := await reader.readline():
+            size = int(line.split(b";")[0], 16)
+            if size == 0:
+                return
             if size > MAX_BODY_BYTES:
                 raise ValueError(f"a chunk of {size} bytes")
             yield (await reader.readexactly(size + 2))[:-2]
-        return
+        raise asyncio.IncompleteReadError(b"", None)
     left = int(headers["content-length"]) if "content-length" in headers else None
     while left is None or left > 0:
         piece = await reader.read(1 << 16 if left is None else min(left, 1 << 16))
@@ -264,6 +266,7 @@ def _take_event(event: Json, received: _Received) -> None:
         received.is_done = received.is_done or bool(finish)
         if _is_piece(choice, has_ended=bool(finish)):
             received.piece_s.append(time.perf_counter())
+            received.heard()
 
 
 def _is_piece(choice: Mapping[str, Json], *, has_ended: bool) -> bool:
