@@ -1,8 +1,9 @@
-"""`plait bench compare` between small servers with known manners: ratios, refusals to call a difference, and warnings."""
+"""`plait bench compare` between small servers with known manners: ratios, refusals to call a difference, warnings."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.e2e.tiny_model import write_tiny_model
 from tests.unit.cli.load.stub_server import Manner, StubServer
 
 from plait.cli.compare import SCHEMA
+from plait.cli.load.contest import QUICK
 from plait.cli.load.words import whole_words
 from plait.cli.main import main
 
@@ -34,8 +36,12 @@ def by_name(found: dict[str, object]) -> dict[str, dict[str, object]]:
     return {row["workload"]: row for row in rows}
 
 
-def test_an_engine_that_waits_ten_times_as_long_is_called_slower(capsys: Capture) -> None:
-    code, found = compare(Manner(first_s=0.02, gap_s=0.02), Manner(first_s=0.4, gap_s=0.2), capsys)
+def test_an_engine_that_waits_many_times_as_long_is_called_slower(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = replace(QUICK, output_tokens=4, at_once=2, crowd_output=4, stream_output=6, begun_pieces=1)
+    monkeypatch.setattr("plait.cli.compare.QUICK", short)
+    code, found = compare(Manner(first_s=0.01, gap_s=0.01), Manner(first_s=0.2, gap_s=0.1), capsys)
     assert code == 0
     assert found["schema"] == SCHEMA
     rows = by_name(found)
@@ -87,14 +93,14 @@ def test_a_server_that_counts_nothing_is_told(capsys: Capture) -> None:
 
 
 def test_a_workload_that_fails_is_not_measured_and_the_others_are(capsys: Capture) -> None:
-    # Its answers break off behind one token, so only the workload of one token is whole.
-    code, found = compare(Manner(), Manner(breaks_after=1), capsys)
+    # Its answers break off behind ten tokens; streams are longer.
+    code, found = compare(Manner(), Manner(breaks_after=10), capsys)
     assert code == 0
     rows = by_name(found)
-    assert rows["one answer"]["verdict"] == "not measured"
-    assert rows["one prompt"]["ratio"] is not None
+    assert rows["a long prompt arrives"]["verdict"] == "not measured"
+    assert rows["one answer"]["ratio"] is not None
     told = "\n".join(map(str, found["warnings"]))  # type: ignore[call-overload]
-    assert "one answer, other: ERROR, 2 x the connection ended in the middle" in told
+    assert "a long prompt arrives, other: ERROR, 4 x the connection ended in the middle" in told
 
 
 def test_a_busy_machine_is_told(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
