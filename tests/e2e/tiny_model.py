@@ -27,9 +27,7 @@ def write_tiny_model(path: Path, *, table_rows: int = NUM_TOKENS, rows_said: int
     logits are far above every token's. `rows_said` is what the header says instead of the truth.
     """
     writer = gguf.GGUFWriter(str(path), "llama")
-    _write_facts(writer)
-    writer.add_vocab_size(table_rows if rows_said is None else rows_said)
-    _write_tokens(writer)
+    write_tiny_facts(writer, table_rows if rows_said is None else rows_said)
     for name, array in tiny_arrays(table_rows).items():
         writer.add_tensor(f"{name}.weight", array)
     writer.write_header_to_file()
@@ -64,7 +62,8 @@ def tiny_arrays(table_rows: int = NUM_TOKENS) -> dict[str, Floats]:
     return {name: array.astype(np.float32) for name, array in arrays.items()}
 
 
-def _write_facts(writer: gguf.GGUFWriter) -> None:
+def write_tiny_facts(writer: gguf.GGUFWriter, rows_said: int = NUM_TOKENS) -> None:
+    """All that the header says besides the tensors."""
     writer.add_block_count(LAYERS)
     writer.add_embedding_length(HIDDEN)
     writer.add_feed_forward_length(FFN)
@@ -72,6 +71,8 @@ def _write_facts(writer: gguf.GGUFWriter) -> None:
     writer.add_head_count_kv(KV_HEADS)
     writer.add_context_length(CONTEXT)
     writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(rows_said)
+    _write_tokens(writer)
 
 
 def _write_tokens(writer: gguf.GGUFWriter) -> None:
