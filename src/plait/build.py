@@ -54,6 +54,7 @@ from plait.model.cache_type import CacheType
 from plait.model.config import ModelConfig, config_from_gguf
 from plait.model.families import build_program
 from plait.model.keeping import keep_all_tokens
+from plait.model.notes import model_notes
 from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
 from plait.text.bpe import tokenizer_from_gguf
@@ -248,7 +249,8 @@ def load_executor(
             f"{options.max_num_batched_tokens:,} tokens a step takes ({error}); ask for less with --kv-cache-memory or "
             "--max-num-batched-tokens, or raise the limits of this process"
         ) from error
-    return ReadyExecutor(loaded.executor, layout, sizes, (*choice.notes, *loaded.notes), loaded.work)
+    notes = (*choice.notes, *loaded.notes, *model_notes(model.config, model.program))
+    return ReadyExecutor(loaded.executor, layout, sizes, notes, loaded.work)
 
 
 def _ports(inbox: Inbox, client: AsyncClient, events: EventSink, model: LoadedModel, profile: Profile | None) -> Ports:
