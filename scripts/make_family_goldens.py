@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from zlib import crc32
 
@@ -101,10 +101,10 @@ def compare(committed: Mapping[str, npt.NDArray[np.generic]], fresh: Arrays) -> 
     return complaints
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make or check the golden logits of a tiny model of every family.")
     parser.add_argument("--check", action="store_true", help="recompute and compare; write nothing")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     fresh: Arrays = {"versions": np.asarray(f"torch {torch.__version__}, transformers {transformers.__version__}")}
     for number, case in enumerate(json.loads(CASES.read_text(encoding="utf-8"))):
