@@ -82,6 +82,8 @@ class AddedBackend:
     backend: Backend
     ids: Mapping[int, int]
     """From the library's id of an added token to the model's."""
+    found_as: Mapping[int, str]
+    """How added tokens are spelled in text when it is searched for them, by the model's id: some after normalizing."""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         ids = self.ids

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -51,7 +52,9 @@ def tokenizer_from_hf(directory: Path) -> Tokenizer:
     _check_parts(document, path)
     encoder = _encoder(document, _guarded(model, ids, tokens), tokens, path)
     before, after = read_frame(document.get("post_processor"), files.tokenizer_config, tokens.named_ids, str(path))
-    vocabulary = hf_vocabulary(document.get("decoder"), tokens, before, after, str(path))
+    found_as = encoder.plain.found_as
+    texts = [found_as.get(token, text) for token, text in enumerate(tokens.texts)]
+    vocabulary = hf_vocabulary(document.get("decoder"), replace(tokens, texts=texts), before, after, str(path))
     return Tokenizer(vocabulary, encoder, tokens.warnings)
 
 
@@ -213,8 +216,12 @@ def _with_added(shared: Backend, added: Iterable[AddedToken], path: Path) -> Add
         if shared.pre_tokenizer is not None:
             backend.pre_tokenizer = shared.pre_tokenizer
         backend.add_tokens([_for_library(token) for token in tokens])
-    given = {backend.token_to_id(token.text): token.id for token in tokens}
-    return AddedBackend(backend, {own: token for own, token in given.items() if own is not None and own != token})
+    given = [(own, token) for token in tokens if (own := backend.token_to_id(token.text)) is not None]
+    return AddedBackend(
+        backend,
+        ids={own: token.id for own, token in given if own != token.id},
+        found_as={token.id: backend.id_to_token(own) or token.text for own, token in given},
+    )
 
 
 def _for_library(token: AddedToken) -> LibraryToken:

@@ -7,6 +7,7 @@ larger than its limit, and what is not a JSON object of sound text is a `ModelEr
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,9 +29,12 @@ Json = Mapping[str, object]
 def read_bytes(path: Path, limit: int) -> bytes | None:
     """The file's bytes, None where there is no such file."""
     try:
+        # Reading a pipe or a device would wait for somebody to write.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ModelError(f"{path} is not a file; get the model again")
         with path.open("rb") as file:
             raw = file.read(limit + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}; make it readable") from error
