@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tests.e2e.tiny_checkpoint import framed, write_tiny_checkpoint
 from tests.e2e.tiny_model import write_tiny_model
+from tests.unit.weights.fake_hub import FakeHub, serving
 from tests.unit.weights.stores_on_disk import write_ollama
 
 from plait.api.bodies import JsonObject, JsonValue
@@ -43,6 +47,10 @@ def answers(folder: Path, model: object, *options: str) -> list[JsonValue]:
     names = ["-i", str(folder / "in.jsonl"), "-o", str(folder / "out.jsonl"), "-m", str(model)]
     command: Sequence[str] = ["batch", *names, "--cache-dir", str(folder / "cache"), "--quiet", "--restart", *options]
     assert main(command) == 0
+    return answered(folder)
+
+
+def answered(folder: Path) -> list[JsonValue]:
     outputs = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     outputs.sort(key=lambda output: int(output["custom_id"]))
     bodies = [output["response"]["body"] for output in outputs]
@@ -91,6 +99,25 @@ def test_models_of_ollama_answer_by_name(
     for name in ("mine:1b", "ollama:mine:1b"):
         assert answers(tmp_path / "out", name) == expected
     capsys.readouterr()
+
+
+def test_a_model_of_a_hub_answers_by_name_with_and_without_the_hub(tmp_path: Path) -> None:
+    """In processes of their own: the hub's library reads its variables when it is imported."""
+    directory = write_tiny_checkpoint(tmp_path / "tiny", shards=2)
+    expected = answers(tmp_path / "directory", directory)
+    folder = tmp_path / "directory"
+    program = [sys.executable, "-c", "import sys; from plait.cli.main import main; sys.exit(main())", "batch"]
+    files = {path.name: path.read_bytes() for path in directory.iterdir()}
+    with serving(FakeHub(files)) as hub:
+        told = {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": hub.address, "NO_PROXY": "127.0.0.1,localhost"}
+        for variables in ({}, {"HF_HUB_OFFLINE": "1"}):
+            names = ["-i", str(folder / "in.jsonl"), "-o", str(folder / "out.jsonl"), "-m", "org/tiny", "--restart"]
+            done = subprocess.run(
+                [*program, *names], env={**os.environ, **told, **variables}, capture_output=True, text=True, timeout=100
+            )
+            assert done.returncode == 0, done.stderr
+            assert ("HF_HUB_OFFLINE is set: org/tiny is the commit" in done.stderr) == bool(variables)
+            assert answered(folder) == expected
 
 
 @pytest.mark.parametrize(
