@@ -1,14 +1,13 @@
 """Build: the composition root of serving; picks executor, text and clock (`plait.assembly` picks the rest).
 
-Owns the order in which a model file becomes a running engine, and which executor runs it where the user left that open.
-Everything it makes is returned; nothing is kept here.
+Owns the order in which a loaded model becomes a running engine, and which executor runs it where the user left that
+open. Everything it makes is returned; nothing is kept here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
@@ -46,24 +45,16 @@ from plait.exec.loading import LoadableExecutor, LogitsObserver
 from plait.exec.native import presence
 from plait.exec.native.checks import check_program as check_native
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
+from plait.loading import LoadedModel as LoadedModel  # callers take them from here
+from plait.loading import load_model as load_model
 from plait.metrics.chrome_trace import check_trace
 from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
 from plait.model.cache_layout import CacheLayout, plan_layout, token_bytes
 from plait.model.cache_type import CacheType
-from plait.model.config import ModelConfig, config_from_gguf
-from plait.model.families import build_program
-from plait.model.ops import Linear
-from plait.model.program import Program, expected_weights
-from plait.text.bpe import tokenizer_from_gguf
-from plait.text.chat import ChatTemplate, chat_template_from_gguf
+from plait.model.notes import model_notes
+from plait.model.program import Program
 from plait.text.stream import text_stream_factory
-from plait.text.tokenizer import Tokenizer
-from plait.weights.download import Progress
-from plait.weights.gguf import read_gguf
-from plait.weights.names import load_gguf_weights, rope_factors
-from plait.weights.sources import resolve_model
-from plait.weights.table import WeightTable
 
 if TYPE_CHECKING:
     from plait.exec.native.executor import NativeConfig
@@ -72,18 +63,6 @@ KIB, MIB = 1024, 1024 * 1024
 NO_NATIVE = (
     "{reason}; reinstall Plait where a C++ compiler is (GCC 11 or Clang 14 and newer), or take --executor reference"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model file, understood: program and text, weights still in the mapped file."""
-
-    name: str
-    config: ModelConfig
-    program: Program
-    weights: WeightTable
-    tokenizer: Tokenizer
-    template: ChatTemplate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,39 +123,6 @@ class ReadyExecutor:
     notes: tuple[str, ...]
     """One line each, for the start-up report."""
     work: WorkLog | None = None
-
-
-def load_model(options: EngineOptions, progress: Progress, now: Callable[[], datetime]) -> LoadedModel:
-    """Find, map and understand a model file. `now` is what a chat template may ask for."""
-    found = resolve_model(options.model, options.cache_dir, progress)
-    file = read_gguf(found.path)
-    factors = rope_factors(file)
-    try:
-        config = config_from_gguf(file.metadata, file.tensors.keys(), factors)
-        program = build_program(config)
-        tokenizer = tokenizer_from_gguf(file.metadata)
-        template = chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
-    except ModelError as error:
-        raise ModelError(f"{found.path}: {error}") from error
-    weights = load_gguf_weights(file, expected_weights(program), found.sha256, rope_factors_used=factors is not None)
-    if options.quantize != "none":
-        config, program, weights = quantized(options.quantize, config, program, weights)
-    return LoadedModel(found.name, config, program, weights, tokenizer, template)
-
-
-def quantized(
-    kind: str, config: ModelConfig, program: Program, weights: WeightTable
-) -> tuple[ModelConfig, Program, WeightTable]:
-    """The same model with weights that are rounded as they are read. A head that is the embedding table becomes a
-    matrix of its own, because tokens are looked up in the file's numbers.
-    """
-    own = replace(config, tied_embeddings=False)
-    untied = build_program(own)
-    # Products stand in the same order in both programs.
-    sources = [op.weight for op in program.ops if isinstance(op, Linear)]
-    names = [op.weight for op in untied.ops if isinstance(op, Linear)]
-    matrices = dict(zip(names, sources, strict=True))
-    return own, untied, weights.rounded(kind, matrices, head=names[-1])
 
 
 def start_engine(
@@ -245,7 +191,8 @@ def load_executor(
             f"{options.max_num_batched_tokens:,} tokens a step takes ({error}); ask for less with --kv-cache-memory or "
             "--max-num-batched-tokens, or raise the limits of this process"
         ) from error
-    return ReadyExecutor(loaded.executor, layout, sizes, (*choice.notes, *loaded.notes), loaded.work)
+    notes = (*choice.notes, *loaded.notes, *model_notes(model.config, model.program))
+    return ReadyExecutor(loaded.executor, layout, sizes, notes, loaded.work)
 
 
 def _ports(inbox: Inbox, client: AsyncClient, events: EventSink, model: LoadedModel, profile: Profile | None) -> Ports:

@@ -16,6 +16,7 @@ from plait.text.alphabet import ALPHABET
 # The file format cannot hold an empty list of merges, so there is one that no test's text needs.
 TWO_NULS = ALPHABET[0] * 2
 NUM_TOKENS = VOCAB_SIZE + 1
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, CONTEXT = 2, 32, 64, 4, 2, 256
 
 
@@ -26,9 +27,18 @@ def write_tiny_model(path: Path, *, table_rows: int = NUM_TOKENS, rows_said: int
     logits are far above every token's. `rows_said` is what the header says instead of the truth.
     """
     writer = gguf.GGUFWriter(str(path), "llama")
-    _write_facts(writer)
-    writer.add_vocab_size(table_rows if rows_said is None else rows_said)
-    _write_tokens(writer)
+    write_tiny_facts(writer, table_rows if rows_said is None else rows_said)
+    for name, array in tiny_arrays(table_rows).items():
+        writer.add_tensor(f"{name}.weight", array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def tiny_arrays(table_rows: int = NUM_TOKENS) -> dict[str, Floats]:
+    """The weights by their names in a GGUF file without `.weight`, q and k in its row order."""
     random = np.random.default_rng(5)
     head_dim = HIDDEN // HEADS
     shapes = {
@@ -40,28 +50,20 @@ def write_tiny_model(path: Path, *, table_rows: int = NUM_TOKENS, rows_said: int
         "ffn_up": (FFN, HIDDEN),
         "ffn_down": (HIDDEN, FFN),
     }
-
-    def add(name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
-        writer.add_tensor(f"{name}.weight", array.astype(np.float32))
-
     # A wide spread, so that the most likely token is ahead of the second by more than rounding.
     table = random.normal(0, 1.0, (NUM_TOKENS, HIDDEN))
     padding = np.random.default_rng(6).normal(0, 10.0, (max(0, table_rows - NUM_TOKENS), HIDDEN))
-    add("token_embd", np.concatenate([table, padding])[:table_rows])
-    add("output_norm", np.ones(HIDDEN))
+    arrays = {"token_embd": np.concatenate([table, padding])[:table_rows], "output_norm": np.ones(HIDDEN)}
     for layer in range(LAYERS):
-        add(f"blk.{layer}.attn_norm", np.ones(HIDDEN))
-        add(f"blk.{layer}.ffn_norm", np.ones(HIDDEN))
+        arrays[f"blk.{layer}.attn_norm"] = np.ones(HIDDEN)
+        arrays[f"blk.{layer}.ffn_norm"] = np.ones(HIDDEN)
         for name, shape in shapes.items():
-            add(f"blk.{layer}.{name}", random.normal(0, 0.4, shape))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+            arrays[f"blk.{layer}.{name}"] = random.normal(0, 0.4, shape)
+    return {name: array.astype(np.float32) for name, array in arrays.items()}
 
 
-def _write_facts(writer: gguf.GGUFWriter) -> None:
+def write_tiny_facts(writer: gguf.GGUFWriter, rows_said: int = NUM_TOKENS) -> None:
+    """All that the header says besides the tensors."""
     writer.add_block_count(LAYERS)
     writer.add_embedding_length(HIDDEN)
     writer.add_feed_forward_length(FFN)
@@ -69,6 +71,8 @@ def _write_facts(writer: gguf.GGUFWriter) -> None:
     writer.add_head_count_kv(KV_HEADS)
     writer.add_context_length(CONTEXT)
     writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(rows_said)
+    _write_tokens(writer)
 
 
 def _write_tokens(writer: gguf.GGUFWriter) -> None:

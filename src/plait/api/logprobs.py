@@ -66,7 +66,7 @@ def _offsets(tokens: Sequence[int], tokenizer: Tokenizer, end: int, skip_special
     begins where the text before it ends; a token inside a character begins at that character.
     """
     offsets = []
-    detokenizer = Detokenizer(tokenizer, skip_special)
+    detokenizer = Detokenizer(tokenizer, skip_special, continues=True)
     for token in tokens:
         offsets.append(min(detokenizer.num_chars, end))
         detokenizer.push((token,))

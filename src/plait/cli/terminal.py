@@ -61,7 +61,7 @@ def start_report(engine: LocalEngine) -> list[str]:
         f"step; answers do not depend on the load, {promise}",
         *(f"          {note}" for note in engine.notes),
         f"numerics  {executor.fingerprint}",
-        *(f"warning   {warning}" for warning in model.tokenizer.warnings),
+        *(f"warning   {warning}" for warning in (*model.notes, *model.tokenizer.warnings)),
     ]
 
 

@@ -42,7 +42,16 @@ KEY_TILE = 256
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    model: str = option("smollm2", parse_text, "a GGUF file, or a name of the catalogue", metavar="MODEL", short="-m")
+    model: str = option(
+        "smollm2",
+        parse_text,
+        "a GGUF file, a model directory, ORG/NAME of a hub, ollama:NAME, or a name of the catalogue",
+        metavar="MODEL",
+        short="-m",
+    )
+    revision: str | None = option(
+        None, parse_text, "branch, tag or commit of a model of a hub; default: main", metavar="NAME", rare=True
+    )
     executor: str = option(
         "auto",
         parse_text,
@@ -78,6 +87,9 @@ class EngineOptions:
         parse_text,
         "numbers of the KV cache; auto: f16 on native, f32 on reference",
         choices=("auto", "f32", "f16", "bf16", "int8"),
+    )
+    chat_template: Path | None = option(
+        None, parse_path, "a Jinja file with the chat template; default: the model's own", metavar="FILE", rare=True
     )
     cache_dir: Path = option(DEFAULT_CACHE_DIR, parse_path, "where fetched models are kept", metavar="DIR", rare=True)
     kv_cache_memory: int | None = option(

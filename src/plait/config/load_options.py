@@ -61,29 +61,23 @@ _rate: Callable[[str], float] = number_between(0, MAX_PER_S, above=True)
 
 @dataclass(frozen=True, slots=True)
 class ServingOptions:
-    url: str | None = option(
-        None, parse_text, "an OpenAI-style server; default: MODEL on an engine in this process", metavar="URL"
-    )
+    url: str | None = option(None, parse_text, "an OpenAI-style server; default: MODEL, in process", metavar="URL")
     model_name: str | None = option(
         None, parse_text, "what requests to the server call the model; default: the first that it lists", metavar="NAME"
     )
     endpoint: str = option("completions", parse_text, "where requests go", choices=ENDPOINTS)
     api_key: str | None = option(None, parse_text, "sent as a bearer token", metavar="KEY", rare=True)
     requests: int = option(64, count_between(1, MAX_REQUESTS), "how many are sent", metavar="N", short="-n")
-    rate: float | None = option(
-        None, _rate, "requests a second, at random moments; default: as many as --concurrency lets", metavar="R"
-    )
+    rate: float | None = option(None, _rate, "requests a second; default: as --concurrency lets", metavar="R")
     concurrency: int | None = option(
         None, count_between(1, MAX_REQUESTS), "requests open at once at most; default: 8 without --rate", metavar="N"
     )
     prompt_tokens: Lengths = option(Lengths(128, 128), parse_lengths, "of each prompt: N, or MIN:MAX", metavar="N")
     output_tokens: Lengths = option(Lengths(128, 128), parse_lengths, "of each answer: N, or MIN:MAX", metavar="N")
-    prompts: Path | None = option(
-        None, parse_path, "prompts in JSONL instead of random words: lines with prompt or messages", metavar="FILE"
-    )
-    warm_up: int = option(4, count_between(0, MAX_REQUESTS), "requests before those that count", metavar="N")
+    prompts: Path | None = option(None, parse_path, "JSONL with prompt or messages; default: words", metavar="FILE")
+    warm_up: int = option(4, count_between(0, MAX_REQUESTS), "requests before those that count", metavar="N", rare=True)
     ttft_slo: float | None = option(
-        None, parse_seconds, "first token within this time, e.g. 500ms, for goodput", metavar="TIME"
+        None, parse_seconds, "time to the first token, e.g. 500ms, for goodput", metavar="TIME"
     )
     tpot_slo: float | None = option(None, parse_seconds, "mean time of a later token, for goodput", metavar="TIME")
     e2e_slo: float | None = option(None, parse_seconds, "whole answer within this time, for goodput", metavar="TIME")

@@ -1,61 +1,54 @@
-"""The llama family: Llama 2 and 3, SmolLM2, and everything built like them.
+"""The llama family: Llama 2 and 3, SmolLM2, TinyLlama, and everything built like them.
 
 Owns the order of operations of a decoder-only model with rotary positions, grouped-query attention and a gated MLP.
 """
 
 from __future__ import annotations
 
-from plait.core.ids import GroupId
-from plait.model.blocks import AttentionShape, attention, gated_mlp
-from plait.model.builder import ProgramBuilder
-from plait.model.config import ModelConfig
-from plait.model.program import GroupKind, Program
-from plait.model.visibility import Reach, Visibility
+from dataclasses import replace
 
-_KINDS = {Reach.CAUSAL: GroupKind.FULL, Reach.WINDOW: GroupKind.WINDOW, Reach.CHUNK: GroupKind.CHUNKED}
+from plait.model import gguf_reading, hf_reading
+from plait.model.blocks import Layer, decoder
+from plait.model.facts import Facts
+from plait.model.family import Family, HfForm
+from plait.model.gguf_reading import GgufModel
+from plait.model.model_config import ModelConfig
+from plait.model.ops import ValueId
+from plait.model.program import Program
 
 
 def llama_program(config: ModelConfig) -> Program:
     """One cache group and one kind of layer for each distinct visibility; most models have one of each."""
-    b = ProgramBuilder(config.family)
-    groups = _declare_groups(b, config)
-    shape = AttentionShape(
-        config.num_heads,
-        config.num_kv_heads,
-        config.head_dim,
-        config.rope,
-        config.norm_eps,
-        config.qkv_bias,
-        config.out_bias,
-    )
-    b.span("embed", "embed")
-    x = b.embed("embed", config.table_rows, config.hidden)
-    used = dict.fromkeys(groups, 0)
-    for i, visibility in enumerate(config.layer_visibility):
-        layer = f"layers.{i}"
-        b.span(layer, "layer" if visibility.reach is Reach.CAUSAL else f"layer {visibility.reach} {visibility.size}")
-        x = attention(b, x, layer, shape, visibility, groups[visibility], used[visibility])
-        x = gated_mlp(b, x, layer, config.ffn_hidden, config.activation, config.norm_eps, bias=config.mlp_bias)
-        used[visibility] += 1
-    b.span("head", "head")
-    x = b.norm(b.select(x), "final_norm", config.norm_eps)
-    logits = b.linear(x, "embed" if config.tied_embeddings else "head", config.table_rows, shard_axis=0)
-    b.sample(logits, vocab_size=config.vocab_size)
-    return b.finish()
+    return decoder(config, llama_layer)
 
 
-def _declare_groups(b: ProgramBuilder, config: ModelConfig) -> dict[Visibility, GroupId]:
-    counts: dict[Visibility, int] = {}
-    for visibility in config.layer_visibility:
-        counts[visibility] = counts.get(visibility, 0) + 1
-    return {
-        visibility: b.kv_group(
-            f"{_KINDS[visibility.reach]} {visibility.size}" if visibility.size else "full",
-            layers,
-            config.num_kv_heads,
-            config.head_dim,
-            _KINDS[visibility.reach],
-            visibility.size,
-        )
-        for visibility, layers in counts.items()
-    }
+def llama_layer(layer: Layer, x: ValueId) -> ValueId:
+    x = layer.add(x, layer.attention(layer.norm(x, "attn_norm")))
+    return layer.add(x, layer.gated_mlp(layer.norm(x, "ffn_norm")))
+
+
+def from_hf(facts: Facts) -> ModelConfig:
+    bias = facts.flag("attention_bias", False)
+    plain = hf_reading.plain_config("llama", facts)
+    return replace(plain, qkv_bias=bias, out_bias=bias, mlp_bias=facts.flag("mlp_bias", False))
+
+
+def from_gguf(model: GgufModel) -> ModelConfig:
+    """Mistral's files say llama, and have a window if the model does."""
+    plain = gguf_reading.plain_config("llama", model)
+    return replace(plain, layer_visibility=gguf_reading.windowed_layers(model, plain, lambda _: True))
+
+
+DEFAULTS = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "hidden_act": "silu",
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+}
+
+LLAMA = Family("llama", llama_program, HfForm("LlamaForCausalLM", DEFAULTS, from_hf), from_gguf)

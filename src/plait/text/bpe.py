@@ -1,20 +1,21 @@
 """BPE: a byte-level tokenizer from GGUF metadata.
 
-Owns the pre-tokenizers (how text is cut before merging) and the check of the merges. The merging itself is
-`tokenizers`'. Invariant: no control token can be reached by merging, so ordinary text never becomes one.
+Owns the check of the merges and which tokens they can reach. The merging itself is `tokenizers`', and how text is cut
+before is `pre_tokenizers`'. Invariant: no control token can be reached by merging, so ordinary text never becomes one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
+from tokenizers import models, normalizers
 
 from plait.core.errors import ModelError
 from plait.text.alphabet import ALPHABET
+from plait.text.encoders import LiteralEncoder
+from plait.text.pre_tokenizers import FALLBACK, NEEDS_MORE, PRE_TOKENIZERS, PreTokenizer
 from plait.text.tokenizer import Tokenizer
 from plait.text.vocabulary import Vocabulary, read_vocabulary, string_list
 
@@ -26,70 +27,14 @@ _UNREACHABLE = "\0"
 _NOT_IN_TEXT = frozenset([0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100), *range(9), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F])
 _MOST_BYTES_SHOWN = 10
 
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_PUNCTUATION = r"[\p{P}\$\+<=>\^~\|]+"
-_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|DIGITS"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
-
-@dataclass(frozen=True, slots=True)
-class PreTokenizer:
-    """How one family of models cuts text, and the habits that go with it."""
-
-    cuts: Callable[[], pre_tokenizers.PreTokenizer]
-    nfc: bool = False
-    """Text is brought to Unicode normal form C first."""
-    whole_words: bool = False
-    """A word that is a token is taken whole, even if no sequence of merges leads there."""
-    add_bos: bool = False
-    """A begin-of-text token is put in front where the file does not say."""
-
-
-def _cut_by(*patterns: str) -> Callable[[], pre_tokenizers.PreTokenizer]:
-    def cuts() -> pre_tokenizers.PreTokenizer:
-        steps: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Split(Regex(p), "isolated") for p in patterns]
-        return pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-    return cuts
-
-
-def _gpt2() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-
-
-def _smollm() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
-
-
-_LLAMA3 = PreTokenizer(_cut_by(_WORDS.replace("DIGITS", r"\p{N}{1,3}")), whole_words=True, add_bos=True)
-
-PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
-    "default": PreTokenizer(_cut_by(_PUNCTUATION, _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
-    "gpt-2": PreTokenizer(_gpt2),
-    "llama-bpe": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "llama3": _LLAMA3,
-    "qwen2": PreTokenizer(_cut_by(_WORDS.replace("DIGITS", r"\p{N}")), nfc=True),
-    "smollm": PreTokenizer(_smollm),
-}
-FALLBACK = "default"
-"""Used for files from before April 2024, which do not name their pre-tokenizer; the same choice as llama.cpp's."""
-
-
-def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
-    """Build the tokenizer that a GGUF file describes, or say in one line why it cannot be built."""
-    model = metadata.get("tokenizer.ggml.model")
-    if model != "gpt2":
-        shown = "missing" if model is None else repr(model)[:60]
-        raise ModelError(
-            f"tokenizer.ggml.model is {shown}; supported: 'gpt2' (byte-level BPE); use a model with such a tokenizer"
-        )
+def bpe_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
+    """Build the tokenizer of a file whose `tokenizer.ggml.model` is `gpt2`."""
     pre, warnings = _pre_tokenizer(metadata)
     vocabulary = read_vocabulary(metadata, add_bos=pre.add_bos)
     backend = _backend(vocabulary, string_list(metadata, "tokenizer.ggml.merges"), pre)
-    return Tokenizer(vocabulary, backend, (*warnings, *vocabulary.warnings, *_lost_bytes(vocabulary)))
+    encoder = LiteralEncoder(backend, vocabulary.control, vocabulary.user_defined)
+    return Tokenizer(vocabulary, encoder, (*warnings, *vocabulary.warnings, *_lost_bytes(vocabulary)))
 
 
 def _lost_bytes(vocabulary: Vocabulary) -> tuple[str, ...]:
@@ -114,8 +59,10 @@ def _pre_tokenizer(metadata: Mapping[str, object]) -> tuple[PreTokenizer, tuple[
         )
         return PRE_TOKENIZERS[FALLBACK], (warning,)
     if not isinstance(name, str) or name not in PRE_TOKENIZERS:
+        why = f" ({NEEDS_MORE[name]})" if isinstance(name, str) and name in NEEDS_MORE else ""
         raise ModelError(
-            f"{key} is {name!r:.60}; supported: {', '.join(PRE_TOKENIZERS)}; use a model with one of these"
+            f"{key} is {name!r:.60}{why}, none of the {len(PRE_TOKENIZERS)} supported, which are listed in "
+            "docs/reference/tokenizers.md; use the model's directory with its tokenizer.json instead"
         )
     return PRE_TOKENIZERS[name], ()
 

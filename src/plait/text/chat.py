@@ -40,12 +40,18 @@ class ChatTemplate:
     """One compiled template. Immutable, so it may be shared between threads.
 
     `named_tokens` are what the template may refer to as `bos_token`, `eos_token` and so on; `now` is the clock behind
-    `strftime_now`.
+    `strftime_now`. `tool_use` is the source of a second template that some models have for requests with tools.
     """
 
-    __slots__ = ("_named_tokens", "_template", "reading", "source")
+    __slots__ = ("_named_tokens", "_template", "_tool_use", "reading", "source")
 
-    def __init__(self, source: str, named_tokens: Mapping[str, str], now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        source: str,
+        named_tokens: Mapping[str, str],
+        now: Callable[[], datetime],
+        tool_use: str | None = None,
+    ) -> None:
         if len(source) > _MAX_SOURCE_CHARS:
             raise ModelError(
                 f"the chat template has {len(source):,} characters, above {_MAX_SOURCE_CHARS:,}; give a smaller one"
@@ -61,6 +67,11 @@ class ChatTemplate:
         self.source = source
         self._named_tokens = dict(named_tokens)
         self.reading = self._probe()
+        self._tool_use = None if tool_use is None else ChatTemplate(tool_use, named_tokens, now)
+
+    def for_tools(self, tools: Sequence[Mapping[str, object]] | None) -> ChatTemplate:
+        """The template for a request with these tools, usually this one."""
+        return self if tools is None or self._tool_use is None else self._tool_use
 
     def render(
         self,
@@ -101,19 +112,6 @@ class ChatTemplate:
             return False
         # A template for strings that prints its content blindly would show Python's or JSON's notation of the list.
         return _PROBE in text and f"'{_PROBE}'" not in text and f'"{_PROBE}"' not in text
-
-
-def chat_template_from_gguf(
-    metadata: Mapping[str, object], named_tokens: Mapping[str, str], now: Callable[[], datetime]
-) -> ChatTemplate | None:
-    """The template that comes with the model, or None where there is none (a model without chat training)."""
-    key = "tokenizer.chat_template"
-    source = metadata.get(key)
-    if source is None:
-        return None
-    if not isinstance(source, str):
-        raise ModelError(f"{key} is a {type(source).__name__} but must be a string; the file is corrupt, get it again")
-    return ChatTemplate(source, named_tokens, now)
 
 
 def _as_read(message: Mapping[str, object], place: int) -> dict[str, object]:

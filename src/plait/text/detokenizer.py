@@ -1,7 +1,8 @@
 """Detokenizer: ids to text while they arrive, for one sequence.
 
 Owns the bytes of a character that is not complete yet. Knows nothing about stop strings or requests. Invariant: what
-was returned so far plus `finish()` equals `Tokenizer.decode` of all ids, and no part of a character is ever returned.
+was returned so far plus `finish()` equals `Tokenizer.decode` of all ids with the same settings, and no part of a
+character is ever returned.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ class Detokenizer:
     The bytes of tokens go through an incremental UTF-8 decoder and are never decoded twice.
     """
 
-    __slots__ = ("_decoder", "_num_chars", "_pieces")
+    __slots__ = ("_begun", "_decoder", "_num_chars", "_pieces", "_skip_special", "_tokenizer")
 
-    def __init__(self, tokenizer: Tokenizer, skip_special: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer, skip_special: bool = True, *, continues: bool = False) -> None:
+        """`continues`: the tokens follow others, as an answer follows its prompt."""
+        self._tokenizer = tokenizer
+        self._skip_special = skip_special
+        self._begun = continues
         self._pieces = tokenizer.pieces(skip_special)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._num_chars = 0
@@ -38,8 +43,11 @@ class Detokenizer:
 
         U+FFFD appears only once its bytes can no longer become valid.
         """
+        head = b""
+        if not self._begun:
+            head, ids, self._begun = self._tokenizer.begin(ids, self._skip_special)
         pieces = self._pieces
-        text = self._decoder.decode(b"".join([pieces[token] for token in ids]))
+        text = self._decoder.decode(head + b"".join([pieces[token] for token in ids]))
         self._num_chars += len(text)
         return text
 

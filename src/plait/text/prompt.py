@@ -44,8 +44,11 @@ def encode_chat(
     """
     if template is None:
         raise RequestError(
-            "this model has no chat template; use /v1/completions", param="messages", code="no_chat_template"
+            "this model has no chat template; use /v1/completions, or start with --chat-template FILE",
+            param="messages",
+            code="no_chat_template",
         )
+    template = template.for_tools(tools)
     fitted = fit_messages(messages, template.reading)
     # Under the name that the field has in a body, because that is what the error is read for.
     named = {
@@ -67,11 +70,8 @@ def encode_chat(
 
 def _encode_marked(tokenizer: Tokenizer, marks: _Marks, rendered: str) -> list[int]:
     cut = tokenizer.control.split(rendered)
-    plain = tokenizer.encode_batch([marks.take_out(piece) for piece in cut[::2]], add_special=False)
-    ids = plain[0]
-    for control, following in zip(cut[1::2], plain[1:], strict=True):
-        ids += [tokenizer.control.ids[control], *following]
-    return ids
+    cut[::2] = [marks.take_out(piece) for piece in cut[::2]]
+    return tokenizer.encode_cut(cut)
 
 
 def _is_suspect(control: Literals, text: str) -> bool:

@@ -30,14 +30,14 @@ class TextDelta:
 
 
 class TextStream:
-    """The text of one sequence."""
+    """The text of one sequence, which continues its prompt."""
 
     __slots__ = ("_detokenizer", "_stops")
 
     def __init__(
         self, tokenizer: Tokenizer, stops: Sequence[str] = (), include_stop: bool = False, skip_special: bool = True
     ) -> None:
-        self._detokenizer = Detokenizer(tokenizer, skip_special)
+        self._detokenizer = Detokenizer(tokenizer, skip_special, continues=True)
         self._stops = StopMatcher(stops, include_stop)
 
     def push(self, ids: Sequence[int]) -> TextDelta:

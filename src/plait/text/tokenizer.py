@@ -1,55 +1,36 @@
 """Tokenizer: text to ids and back.
 
 Owns the encoding of one model, control tokens included. Knows nothing about chats, requests or where the vocabulary
-came from. Invariant: with `parse_special=False` no control token is ever produced, whatever the text says.
+came from. Invariant: with `parse_special=False` no control token is ever produced, whatever the text says (save the
+one for unknown characters, in vocabularies that do not fall back to bytes).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tokenizers import Encoding
-from tokenizers import Tokenizer as Backend
-
 from plait.core.errors import RequestError
-from plait.text.alphabet import lone_surrogate
+from plait.text.encoders import Encoder
 from plait.text.literals import Literals
 from plait.text.vocabulary import Vocabulary
 
 
 class Tokenizer:
-    """Encodes and decodes for one model. Immutable, so it may be shared between threads.
+    """Encodes and decodes for one model. Immutable, so it may be shared between threads."""
 
-    `backend` merges plain text and has no added tokens of its own: control and user-defined tokens are cut out here,
-    before it sees the text, so that which of them count is decided per call.
-    """
+    __slots__ = ("_encoder", "_first", "_pieces", "_special", "_visible", "_vocabulary", "control", "warnings")
 
-    __slots__ = (
-        "_backend",
-        "_every_literal",
-        "_pieces",
-        "_special",
-        "_user_defined",
-        "_visible",
-        "_vocabulary",
-        "control",
-        "warnings",
-    )
-
-    def __init__(self, vocabulary: Vocabulary, backend: Backend, warnings: tuple[str, ...] = ()) -> None:
+    def __init__(self, vocabulary: Vocabulary, encoder: Encoder, warnings: tuple[str, ...] = ()) -> None:
         self._vocabulary = vocabulary
-        self._backend = backend
+        self._encoder = encoder
         self.warnings = warnings
         """What was missing in the model file, and what was guessed; for whoever reports to the user."""
         self.control = Literals(vocabulary.control)
         """The control tokens by their spelling."""
-        self._user_defined = Literals(vocabulary.user_defined)
-        self._every_literal = Literals({**vocabulary.user_defined, **vocabulary.control})
         self._special = frozenset(vocabulary.control.values())
         self._pieces = vocabulary.pieces
-        self._visible = tuple(
-            [b"" if token in self._special else piece for token, piece in enumerate(vocabulary.pieces)]
-        )
+        self._visible = self._without_special(vocabulary.pieces)
+        self._first = vocabulary.first_pieces or vocabulary.pieces
 
     @property
     def vocab_size(self) -> int:
@@ -83,29 +64,39 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], add_special: bool, parse_special: bool = False) -> list[list[int]]:
         """`encode` for many texts in one call; the merging runs without the interpreter lock."""
-        literals = self._every_literal if parse_special else self._user_defined
-        cuts = [literals.split(text) for text in texts]
-        merged = iter(self._merge([piece for cut in cuts for piece in cut[::2] if piece]))
-        batch: list[list[int]] = []
-        for cut in cuts:
-            ids: list[int] = []
-            for place, piece in enumerate(cut):
-                if place % 2:
-                    ids.append(literals.ids[piece])
-                elif piece:
-                    ids += next(merged).ids
-            batch.append(self._framed(ids) if add_special else ids)
-        return batch
+        batch = self._encoder.encode(texts, parse_special)
+        return [self._framed(ids) for ids in batch] if add_special else batch
 
-    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
-        """The text of `ids`; bytes that are not UTF-8 become U+FFFD."""
+    def encode_cut(self, cut: Sequence[str]) -> list[int]:
+        """The ids of one text that was cut with `control.split`: plain text at even places, control tokens at odd.
+
+        The plain text is never searched for control tokens again.
+        """
+        return self._encoder.encode_cut(cut)
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True, *, continues: bool = False) -> str:
+        """The text of `ids`; bytes that are not UTF-8 become U+FFFD.
+
+        `continues` says that they follow other tokens: where a vocabulary spells a word with the space before it, the
+        first one keeps that space.
+        """
         self._check(ids)
+        head, rest, _ = (b"", ids, True) if continues else self.begin(ids, skip_special)
         pieces = self.pieces(skip_special)
-        return b"".join([pieces[token] for token in ids]).decode("utf-8", "replace")
+        return (head + b"".join([pieces[token] for token in rest])).decode("utf-8", "replace")
 
     def pieces(self, skip_special: bool) -> Sequence[bytes]:
-        """The bytes of every token by id, control tokens empty if `skip_special`."""
+        """The bytes of every token by id, control tokens empty if `skip_special`; not at the start of a text."""
         return self._visible if skip_special else self._pieces
+
+    def begin(self, ids: Sequence[int], skip_special: bool) -> tuple[bytes, Sequence[int], bool]:
+        """The start of a text: the bytes of its first token that shows, the ids after it, and whether one did."""
+        if self._first is self._pieces:
+            return b"", ids, True
+        for place, token in enumerate(ids):
+            if not (skip_special and token in self._special):
+                return self._first[token], ids[place + 1 :], True
+        return b"", (), False
 
     def is_special(self, token: int) -> bool:
         return token in self._special
@@ -115,20 +106,16 @@ class Tokenizer:
         self._check((token,))
         return self._pieces[token]
 
-    def _merge(self, plain: list[str]) -> list[Encoding]:
-        for text in plain:
-            if lone := lone_surrogate(text):
-                raise RequestError(f"the text contains the lone surrogate {lone}, which is no character; remove it")
-        # The batch call releases the interpreter lock, the call for a single text does not; "fast" leaves out offsets.
-        return self._backend.encode_batch_fast(plain, add_special_tokens=False) if plain else []
-
     def _framed(self, ids: list[int]) -> list[int]:
-        vocabulary = self._vocabulary
-        if vocabulary.add_bos and vocabulary.bos_id is not None and ids[:1] != [vocabulary.bos_id]:
-            ids.insert(0, vocabulary.bos_id)
-        if vocabulary.add_eos and ids[-1:] != [vocabulary.eos_ids[0]]:
-            ids.append(vocabulary.eos_ids[0])
+        before, after = list(self._vocabulary.before), list(self._vocabulary.after)
+        if before and ids[: len(before)] != before:
+            ids = before + ids
+        if after and ids[-len(after) :] != after:
+            ids = ids + after
         return ids
+
+    def _without_special(self, pieces: Sequence[bytes]) -> tuple[bytes, ...]:
+        return tuple([b"" if token in self._special else piece for token, piece in enumerate(pieces)])
 
     def _check(self, ids: Sequence[int]) -> None:
         if ids and not (min(ids) >= 0 and max(ids) < len(self._pieces)):

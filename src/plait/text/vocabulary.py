@@ -6,7 +6,8 @@ Invariant: all token texts differ, and every id that the metadata names is a tok
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -69,14 +70,23 @@ class Vocabulary:
     bos_id: int | None
     eos_ids: tuple[int, ...]
     """Every token that ends a generation; the one that the file calls end of sequence comes first."""
-    add_bos: bool
-    add_eos: bool
+    before: tuple[int, ...]
+    """What the model wants in front of every text, usually begin of text."""
+    after: tuple[int, ...]
     warnings: tuple[str, ...]
     """What had to be guessed, one sentence each, for whoever reports to the user."""
+    first_pieces: tuple[bytes, ...] | None = None
+    """The bytes of tokens at the start of a text, where they differ: some vocabularies spell a word with the space
+    before it, and a text does not begin with that space."""
 
 
-def read_vocabulary(metadata: Mapping[str, object], *, add_bos: bool) -> Vocabulary:
-    """Check and arrange the vocabulary. `add_bos` is what the model family does where the file does not say."""
+def read_vocabulary(
+    metadata: Mapping[str, object], *, add_bos: bool, spell: Callable[[Sequence[str]], list[bytes]] = unspell_all
+) -> Vocabulary:
+    """Check and arrange the vocabulary.
+
+    `add_bos` is what the model family does where the file does not say; `spell` gives the bytes of ordinary tokens.
+    """
     texts = string_list(metadata, "tokenizer.ggml.tokens")
     if not texts:
         raise ModelError("tokenizer.ggml.tokens is empty: the file has no vocabulary; get a complete GGUF file")
@@ -89,28 +99,24 @@ def read_vocabulary(metadata: Mapping[str, object], *, add_bos: bool) -> Vocabul
     special = {token: kind for token, kind in enumerate(kinds) if kind not in _ORDINARY}
     control = {texts[token]: token for token, kind in special.items() if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN)}
     declared = [token for key in _END_KEYS if (token := named_ids[key]) is not None]
-    spelled = [control[text] for text in END_TEXTS if text in control]
-    add_bos = flag(metadata, "tokenizer.ggml.add_bos_token", add_bos)
-    add_eos = flag(metadata, "tokenizer.ggml.add_eos_token", False)
-    for wanted, name in ((add_bos and bos_id is None, "bos"), (add_eos and named_ids["eos_token_id"] is None, "eos")):
-        if wanted:
-            raise ModelError(
-                f"tokenizer.ggml.add_{name}_token is set but there is no tokenizer.ggml.{name}_token_id; "
-                "convert the model again"
-            )
     return Vocabulary(
         texts=texts,
-        pieces=_pieces(texts, special),
+        pieces=_pieces(texts, special, spell),
         control=control,
         user_defined={texts[token]: token for token, kind in special.items() if kind == TokenKind.USER_DEFINED},
         unused={texts[token]: token for token, kind in special.items() if kind == TokenKind.UNUSED},
         named={name: texts[token] for name, key in _NAMED.items() if (token := named_ids[key]) is not None},
         bos_id=bos_id,
-        eos_ids=tuple(dict.fromkeys([*declared, *sorted(spelled)])),
-        add_bos=add_bos,
-        add_eos=add_eos,
+        eos_ids=end_ids(declared, control),
+        before=_frame(metadata, "bos", add_bos, bos_id),
+        after=_frame(metadata, "eos", False, named_ids["eos_token_id"]),
         warnings=tuple(warnings),
     )
+
+
+def end_ids(declared: Sequence[int], control: Mapping[str, int]) -> tuple[int, ...]:
+    """Every token that ends a generation: what the files name, in their order, then what is spelled like one."""
+    return tuple(dict.fromkeys([*declared, *sorted(control[text] for text in END_TEXTS if text in control)]))
 
 
 def string_list(metadata: Mapping[str, object], key: str) -> tuple[str, ...]:
@@ -126,11 +132,32 @@ def string_list(metadata: Mapping[str, object], key: str) -> tuple[str, ...]:
     return tuple(strings)
 
 
+def number_list(metadata: Mapping[str, object], key: str) -> tuple[float, ...]:
+    values = _list(metadata, key)
+    if values is None:
+        raise ModelError(f"{key} is missing: the file does not describe its tokenizer; get a complete GGUF file")
+    numbers = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
+    if len(numbers) != len(values):
+        raise ModelError(f"{key} holds something other than numbers; the file is corrupt, get it again")
+    return tuple(numbers)
+
+
 def flag(metadata: Mapping[str, object], key: str, default: bool) -> bool:
     value = metadata.get(key, default)
     if not isinstance(value, bool):
         raise ModelError(f"{key} is {value!r:.40} but must be true or false; the file is corrupt, get it again")
     return value
+
+
+def _frame(metadata: Mapping[str, object], name: str, default: bool, token: int | None) -> tuple[int, ...]:
+    if not flag(metadata, f"tokenizer.ggml.add_{name}_token", default):
+        return ()
+    if token is None:
+        raise ModelError(
+            f"tokenizer.ggml.add_{name}_token is set but there is no tokenizer.ggml.{name}_token_id; "
+            "convert the model again"
+        )
+    return (token,)
 
 
 def _list(metadata: Mapping[str, object], key: str) -> Sequence[object] | None:
@@ -192,11 +219,13 @@ def _force_control(kinds: list[int], texts: Sequence[str], tokens: Sequence[int 
             kinds[token] = TokenKind.CONTROL
 
 
-def _pieces(texts: Sequence[str], special: Mapping[int, int]) -> tuple[bytes, ...]:
+def _pieces(
+    texts: Sequence[str], special: Mapping[int, int], spell: Callable[[Sequence[str]], list[bytes]]
+) -> tuple[bytes, ...]:
     spelled = list(texts)
     for token in special:
         spelled[token] = ""
-    pieces = unspell_all(spelled)
+    pieces = spell(spelled)
     for token, kind in special.items():
         pieces[token] = b"" if kind == TokenKind.UNUSED else texts[token].encode()
     return tuple(pieces)

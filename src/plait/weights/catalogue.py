@@ -7,7 +7,7 @@ Invariant: a name means the same bytes for ever; other bytes get another name.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -58,14 +58,13 @@ CATALOGUE: Final[Mapping[str, CatalogueModel]] = MappingProxyType({SMOLLM2.name:
 DEFAULT_MODEL: Final = SMOLLM2.name
 
 
-def find_model(name: str, catalogue: Mapping[str, CatalogueModel] = CATALOGUE) -> CatalogueModel:
-    """The entry called `name`; `ModelError` with the nearest name and the whole list otherwise."""
-    entry = catalogue.get(name)
-    if entry is not None:
-        return entry
-    nearest = difflib.get_close_matches(name.lower(), catalogue, n=1)
+def unknown_model(
+    name: str, catalogue: Mapping[str, CatalogueModel] = CATALOGUE, others: Sequence[str] = ()
+) -> ModelError:
+    """What to say to a name that is nobody's: the nearest one, and the forms there are. `others`: known besides."""
+    nearest = difflib.get_close_matches(name.lower(), (*catalogue, *others), n=1)
     guess = f"did you mean {nearest[0]!r}? " if nearest else ""
-    raise ModelError(
-        f"no model or file called {name!r}; {guess}"
-        f"give the path of a .gguf file or one of: {', '.join(sorted(catalogue))}"
+    return ModelError(
+        f"no model or file called {name!r}; {guess}give the path of a .gguf file or of a model directory, ORG/NAME of "
+        f"a hub, ollama:NAME, lmstudio:PUBLISHER/REPOSITORY, or one of: {', '.join(sorted(catalogue))}"
     )

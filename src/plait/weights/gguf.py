@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import stat
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -22,6 +21,7 @@ from plait.core.errors import ModelError
 from plait.weights import formats
 from plait.weights.formats import Bytes, WeightFormat
 from plait.weights.gguf_header import HeaderCursor, MetaValue, shown
+from plait.weights.mapping import map_file
 from plait.weights.stored import StoredTensor
 
 SUPPORTED_VERSIONS: Final = (2, 3)
@@ -71,7 +71,7 @@ class _Entry:
 def read_gguf(path: Path | str) -> GgufFile:
     """Read the header of a GGUF file and map its tensors; `ModelError` if the file is anything but sound."""
     path = Path(path)
-    mapped = _map_file(path)
+    mapped = map_file(path, "a .gguf file")
     cursor = HeaderCursor(path, mapped)
     version = _read_version(cursor, path, mapped)
     num_tensors = _read_count(cursor, "number of tensors", MAX_TENSORS)
@@ -84,24 +84,6 @@ def read_gguf(path: Path | str) -> GgufFile:
     _check_places(cursor, entries, start, len(mapped), alignment)
     tensors = _tensors_of(entries, start, np.frombuffer(mapped, dtype=np.uint8))
     return GgufFile(path, version, len(mapped), alignment, metadata, tensors)
-
-
-def _map_file(path: Path) -> mmap.mmap:
-    try:
-        status = path.stat()
-        # Opening a pipe would wait for a writer for ever.
-        if not stat.S_ISREG(status.st_mode):
-            raise ModelError(f"{path}: not a regular file; give the path of a .gguf file")
-        if status.st_size == 0:
-            raise ModelError(f"{path}: the file is empty; fetch or convert it again")
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise ModelError(
-            f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
-        ) from error
-    except ValueError as error:  # A path with a NUL, or a file that was emptied between the two calls.
-        raise ModelError(f"{str(path)!r}: cannot be read ({error}); check the path") from error
 
 
 def _read_version(cursor: HeaderCursor, path: Path, mapped: mmap.mmap) -> int:

@@ -1,77 +1,109 @@
-"""Names: GGUF tensors under the names our programs use, rows in the order our operations use.
+"""GGUF names: tensors of a GGUF file under the names our programs use, rows in the order our operations use.
 
-Owns the name map of the llama family and the undoing of its q/k row order. Knows formats only through tensors.
+Owns the name map of every architecture and the undoing of llama's q/k row order. Knows formats only through tensors.
 Invariant: a table that comes out holds exactly the expected names with exactly the expected shapes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from plait.core.errors import ModelError
+from plait.weights.canonical import Named, NameMap, Names, listed, weight_table
 from plait.weights.gguf import GgufFile
 from plait.weights.gguf_header import shown
 from plait.weights.stored import StoredTensor
 from plait.weights.table import WeightTable
-from plait.weights.tensor import Tensor
 
-SUPPORTED_ARCHITECTURES: Final = ("llama",)
-
-_OUTSIDE_LAYERS: Final = {"token_embd.weight": "embed", "output_norm.weight": "final_norm", "output.weight": "head"}
-_IN_LAYER: Final = {
-    "attn_norm.weight": "attn_norm",
-    "attn_q.weight": "q",
-    "attn_k.weight": "k",
-    "attn_v.weight": "v",
-    "attn_output.weight": "o",
-    "attn_q.bias": "q_bias",
-    "attn_k.bias": "k_bias",
-    "attn_v.bias": "v_bias",
-    "attn_output.bias": "o_bias",
-    "ffn_norm.weight": "ffn_norm",
-    "ffn_gate.weight": "gate",
-    "ffn_up.weight": "up",
-    "ffn_down.weight": "down",
-    "ffn_gate.bias": "gate_bias",
-    "ffn_up.bias": "up_bias",
-    "ffn_down.bias": "down_bias",
+_PLAIN: Final = NameMap(
+    {
+        "attn_norm.weight": ("attn_norm",),
+        "attn_q.weight": ("q",),
+        "attn_k.weight": ("k",),
+        "attn_v.weight": ("v",),
+        "attn_output.weight": ("o",),
+        "attn_q.bias": ("q_bias",),
+        "attn_k.bias": ("k_bias",),
+        "attn_v.bias": ("v_bias",),
+        "attn_output.bias": ("o_bias",),
+        "ffn_norm.weight": ("ffn_norm",),
+        "ffn_gate.weight": ("gate",),
+        "ffn_up.weight": ("up",),
+        "ffn_down.weight": ("down",),
+        "ffn_gate.bias": ("gate_bias",),
+        "ffn_up.bias": ("up_bias",),
+        "ffn_down.bias": ("down_bias",),
+    },
+    {
+        "token_embd.weight": "embed",
+        "output_norm.weight": "final_norm",
+        "output_norm.bias": "final_norm_bias",
+        "output.weight": "head",
+    },
+)
+_HEAD_NORMS: Final = {"attn_q_norm.weight": ("q_norm",), "attn_k_norm.weight": ("k_norm",)}
+_POST_NORMS: Final = {
+    "post_attention_norm.weight": ("attn_post_norm",),
+    "post_ffw_norm.weight": ("ffn_post_norm",),
 }
-_ROPE_FACTORS: Final = "rope_freqs.weight"
+_FUSED: Final = {"attn_qkv.weight": ("q", "k", "v"), "ffn_up.weight": ("gate", "up")}
+_NORM_BIASES: Final = {"attn_norm.bias": ("attn_norm_bias",), "ffn_norm.bias": ("ffn_norm_bias",)}
+GGUF_NAMES: Final[Mapping[str, NameMap]] = {
+    "llama": _PLAIN,
+    "qwen2": _PLAIN,
+    "qwen3": _PLAIN | _HEAD_NORMS,
+    "phi3": _PLAIN | _FUSED,
+    "gemma": _PLAIN,
+    "gemma2": _PLAIN | _POST_NORMS,
+    "gemma3": _PLAIN | {**_POST_NORMS, **_HEAD_NORMS},
+    "olmo2": _PLAIN | {**_POST_NORMS, **_HEAD_NORMS},
+    "granite": _PLAIN,
+    "smollm3": _PLAIN,
+    "starcoder2": _PLAIN | _NORM_BIASES,
+}
+"""By architecture."""
+INTERLEAVED: Final = frozenset({"llama", "granite", "smollm3"})
+"""Architectures whose converters put the rows of q and k so that neighbours are rotated together."""
+
+_ROPE_FACTORS: Final[tuple[str, ...]] = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 _LAYER_NAME: Final = re.compile(r"blk\.(0|[1-9][0-9]{0,5})\.(.+)")
 _QUERY_ROWS: Final = re.compile(r"layers\.\d+\.q(_bias)?")
 _KEY_ROWS: Final = re.compile(r"layers\.\d+\.k(_bias)?")
-_MOST_NAMES_SHOWN: Final = 5
 
 
-def canonical_name(gguf_name: str) -> str | None:
-    """Our name for a tensor of a llama-family GGUF file; None for a tensor the family does not have."""
-    outside = _OUTSIDE_LAYERS.get(gguf_name)
+def canonical_names(architecture: str, gguf_name: str) -> Names:
+    """Our names for the parts of a tensor; none for a tensor that the architecture does not have."""
+    names_of = GGUF_NAMES[architecture]
+    outside = names_of.outside.get(gguf_name)
     if outside is not None:
-        return outside
+        return (outside,)
     match = _LAYER_NAME.fullmatch(gguf_name)
-    if match is None or match[2] not in _IN_LAYER:
-        return None
-    return f"layers.{match[1]}.{_IN_LAYER[match[2]]}"
+    if match is None:
+        return ()
+    return tuple(f"layers.{match[1]}.{part}" for part in names_of.layer.get(match[2], ()))
 
 
 def half_split_order(num_heads: int, num_rows: int) -> npt.NDArray[np.intp]:
     """Stored row of each of our rows of a q or k projection.
 
-    Rotation pairs rows (j, j + head_dim / 2) of a head in our order, and rows (2j, 2j + 1) in a llama GGUF file.
+    Rotation pairs rows (j, j + head_dim / 2) of a head in our order, and rows (2j, 2j + 1) in such a GGUF file.
     """
     interleaved = np.arange(num_rows, dtype=np.intp).reshape(num_heads, -1, 2)
     return np.ascontiguousarray(interleaved.swapaxes(1, 2)).reshape(-1)
 
 
-def rope_factors(file: GgufFile) -> list[float] | None:
-    """What divides each rotary frequency (Llama 3 long context), for the configuration. None where it is missing."""
-    tensor = file.tensors.get(_ROPE_FACTORS)
-    return None if tensor is None else [float(factor) for factor in tensor.format.dequantize(tensor.raw())]
+def rope_factors(file: GgufFile) -> dict[str, list[float]] | None:
+    """What divides each rotary frequency, by the tensor that lists it, for the configuration: `rope_freqs.weight` in
+    Llama 3, short and long factors in Phi 3. None where the file has no such tensor.
+    """
+    found = {name: file.tensors[name] for name in _ROPE_FACTORS if name in file.tensors}
+    factors = {name: [float(factor) for factor in one.format.dequantize(one.raw())] for name, one in found.items()}
+    return factors or None
 
 
 def load_gguf_weights(
@@ -86,82 +118,58 @@ def load_gguf_weights(
     `sha256` is the file's checksum where it is known already (from the catalogue); it is trusted. `rope_factors_used`
     says that the configuration took `rope_factors(file)`; a file that has them is refused otherwise.
     """
-    _check_architecture(file)
-    found = _by_canonical_name(file, rope_factors_used)
-    missing = [name for name in expected if name not in found]
-    if missing:
-        raise ModelError(
-            f"{file.path}: {_listed(missing)} missing; the file does not hold the whole model, fetch it again"
-        )
-    unexpected = [tensor.name for name, tensor in found.items() if name not in expected]
-    if unexpected:
-        raise ModelError(
-            f"{file.path}: {_listed(unexpected)} not used by this model; its metadata and tensors disagree"
-        )
-    _check_shapes(file, found, expected)
-    heads = _head_counts(file)
-    return WeightTable({name: _tensor(file, name, found[name], heads) for name in expected}, file.path, sha256)
+    architecture = _architecture(file)
+    found = list(_named(file, architecture, rope_factors_used))
+    if architecture not in INTERLEAVED:
+        return weight_table(found, expected, file.path, sha256)
+    heads = _head_counts(file, architecture)
+
+    def row_order(name: str, stored: StoredTensor) -> npt.NDArray[np.intp] | None:
+        for rows, num_heads in zip((_QUERY_ROWS, _KEY_ROWS), heads, strict=True):
+            if rows.fullmatch(name):
+                return _order_of(file, stored, num_heads)
+        return None
+
+    return weight_table(found, expected, file.path, sha256, row_order)
 
 
-def _check_architecture(file: GgufFile) -> None:
+def _architecture(file: GgufFile) -> str:
     architecture = file.metadata.get("general.architecture")
-    if architecture not in SUPPORTED_ARCHITECTURES:
+    if not isinstance(architecture, str) or architecture not in GGUF_NAMES:
         held = "no general.architecture" if architecture is None else f"architecture {shown(str(architecture))}"
-        raise ModelError(f"{file.path}: {held}; supported are {', '.join(SUPPORTED_ARCHITECTURES)}")
+        raise ModelError(f"{file.path}: {held}; supported are {', '.join(GGUF_NAMES)}")
     num_parts = file.metadata.get("split.count", 1)
     if isinstance(num_parts, int) and num_parts > 1:
         raise ModelError(f"{file.path}: one of {num_parts} parts of a split model; merge the parts into one file first")
+    return architecture
 
 
-def _by_canonical_name(file: GgufFile, rope_factors_used: bool) -> dict[str, StoredTensor]:
-    found: dict[str, StoredTensor] = {}
+def _named(file: GgufFile, architecture: str, rope_factors_used: bool) -> Iterator[Named]:
     unknown: list[str] = []
     for gguf_name, tensor in file.tensors.items():
-        if gguf_name == _ROPE_FACTORS:
+        if gguf_name in _ROPE_FACTORS:
             if rope_factors_used:
                 continue
             raise ModelError(
-                f"{file.path}: tensor {_ROPE_FACTORS} divides the rotary frequencies (Llama 3 long context) and cannot"
+                f"{file.path}: tensor {gguf_name} divides the rotary frequencies (long context) and cannot"
                 " be left out, but this model's configuration does not use it; use a model without it"
             )
-        name = canonical_name(gguf_name)
-        if name is None:
-            unknown.append(gguf_name)
+        names = canonical_names(architecture, gguf_name)
+        if names:
+            yield Named(tensor, names)
         else:
-            found[name] = tensor
+            unknown.append(gguf_name)
     if unknown:
         raise ModelError(
-            f"{file.path}: {_listed(unknown)} unknown to the llama architecture; use a plain llama-family model"
-        )
-    return found
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Names for a message, the first few in full: "tensors 'a', 'b' and 12 more are"."""
-    quoted = [shown(name) for name in names]
-    first, rest = quoted[:_MOST_NAMES_SHOWN], len(quoted) - _MOST_NAMES_SHOWN
-    more = f" and {rest:,} more" if rest > 0 else ""
-    return f"tensors {', '.join(first)}{more} are" if len(quoted) > 1 else f"tensor {quoted[0]} is"
-
-
-def _check_shapes(file: GgufFile, found: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]]) -> None:
-    wrong = [
-        f"{shown(found[name].name)} has shape {found[name].shape}, not {tuple(shape)}"
-        for name, shape in expected.items()
-        if found[name].shape != tuple(shape)
-    ]
-    if wrong:
-        first, rest = wrong[:_MOST_NAMES_SHOWN], len(wrong) - _MOST_NAMES_SHOWN
-        more = f" and {rest:,} more differ" if rest > 0 else ""
-        raise ModelError(
-            f"{file.path}: {', '.join(first)}{more}; the file's metadata and tensors disagree, fetch it again"
+            f"{file.path}: {listed(unknown)} unknown to the {architecture} architecture; use a plain model of this"
+            " family"
         )
 
 
-def _head_counts(file: GgufFile) -> tuple[int, int]:
+def _head_counts(file: GgufFile, architecture: str) -> tuple[int, int]:
     """Query heads and key heads, from metadata; the second defaults to the first."""
-    num_heads = _head_count(file, "llama.attention.head_count", None)
-    return num_heads, _head_count(file, "llama.attention.head_count_kv", num_heads)
+    num_heads = _head_count(file, f"{architecture}.attention.head_count", None)
+    return num_heads, _head_count(file, f"{architecture}.attention.head_count_kv", num_heads)
 
 
 def _head_count(file: GgufFile, key: str, default: int | None) -> int:
@@ -169,18 +177,6 @@ def _head_count(file: GgufFile, key: str, default: int | None) -> int:
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ModelError(f"{file.path}: metadata {key} is {shown(str(count))}; it must be one whole number of heads")
     return count
-
-
-def _tensor(file: GgufFile, name: str, found: StoredTensor, heads: tuple[int, int]) -> Tensor:
-    if len(found.shape) == 1 and found.format.block_weights > 1:
-        raise ModelError(
-            f"{file.path}: vector {shown(found.name)} is in {found.format.name}; vectors must be F32, F16 or BF16"
-        )
-    order = None
-    for rows, num_heads in zip((_QUERY_ROWS, _KEY_ROWS), heads, strict=True):
-        if rows.fullmatch(name):
-            order = _order_of(file, found, num_heads)
-    return Tensor(name, found.shape, found.format, found.raw().reshape(found.shape[0], -1), order)
 
 
 def _order_of(file: GgufFile, found: StoredTensor, num_heads: int) -> npt.NDArray[np.intp]:

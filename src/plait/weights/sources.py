@@ -1,28 +1,32 @@
-"""Sources: from what the user typed to a model file on this machine.
+"""Sources: from what the user typed to a model on this machine.
 
-Owns the choice between a path, a catalogue name and a mistake, and the fetching of a catalogue model once.
-Invariant: a returned path is an existing file; a file from the catalogue had its checksum.
+Owns the choice between a path, a catalogue name, a name in another program's store, a hub's name and a mistake, and the
+fetching of a catalogue model once.
+Invariant: a returned path exists; a file from the catalogue had its checksum; and nothing is asked of a network unless
+the name is the catalogue's or a hub's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from plait.core.errors import ModelError
 from plait.weights.cache import ModelPlace, cache_trouble
-from plait.weights.catalogue import CATALOGUE, CatalogueModel, find_model
+from plait.weights.catalogue import CATALOGUE, CatalogueModel, unknown_model
 from plait.weights.download import CommandRunner, Progress, arrived_bytes, download_wheel, run_command
+from plait.weights.found import ModelFile, model_in
+from plait.weights.gguf_choice import GGUF
+from plait.weights.gguf_header import shown
+from plait.weights.hf_layout import ENDING
+from plait.weights.hub_names import PREFIX, HubName, parse_hub_name
+from plait.weights.lmstudio import find_lmstudio
+from plait.weights.ollama import find_ollama, models_in
+from plait.weights.stores import NO_STORES, Stores
 
-
-@dataclass(frozen=True, slots=True)
-class ModelFile:
-    path: Path
-    name: str
-    """The catalogue name, or the file's name without its ending."""
-    sha256: str | None
-    """Known only for files of the catalogue; a `WeightTable` computes it for others."""
+OLLAMA: Final = "ollama:"
+LMSTUDIO: Final = "lmstudio:"
 
 
 def ignore_progress(num_bytes: int, total_bytes: int) -> None:
@@ -34,21 +38,52 @@ def resolve_model(
     cache_dir: Path,
     progress: Progress = ignore_progress,
     *,
+    revision: str | None = None,
+    stores: Stores = NO_STORES,
     run: CommandRunner = run_command,
     catalogue: Mapping[str, CatalogueModel] = CATALOGUE,
 ) -> ModelFile:
-    """The file of a model given by path, by catalogue name, or by the path of a catalogue wheel fetched by hand."""
-    path = Path(name_or_path)
+    """The model of a path, a name, or the path of a catalogue wheel fetched by hand. `revision`: a hub's, only."""
+    name, path = str(name_or_path), Path(name_or_path)
+    found = _here(name, path, stores, catalogue)
+    hub_name = None if found is not None or name in catalogue else _hub_name(name, path)
+    if hub_name is None and revision is not None:
+        raise ModelError(f"--revision is {shown(revision)} but {shown(name)} is no model of a hub; leave it out")
+    if isinstance(found, ModelFile):
+        return found
+    if hub_name is not None and stores.hub is not None:
+        # Imports the library that talks to hubs, which nothing else needs.
+        from plait.weights.hub import fetch_model
+
+        return fetch_model(hub_name, revision, stores.hub, cache_dir, progress)
+    if found is None and name not in catalogue:
+        raise _unknown(name, path, catalogue, stores)
+    return _installed(found or catalogue[name], cache_dir, None if found is None else path.absolute(), progress, run)
+
+
+def _here(
+    name: str, path: Path, stores: Stores, catalogue: Mapping[str, CatalogueModel]
+) -> ModelFile | CatalogueModel | None:
+    """A model that is on this machine, or the catalogue's entry of a wheel that is; None if the name says neither."""
+    if name.startswith(OLLAMA):
+        found = find_ollama(name.removeprefix(OLLAMA), stores.ollama)
+        if found is None:
+            raise ModelError(f"Ollama's store has no {shown(name.removeprefix(OLLAMA))}; {_ollama_names(stores)}")
+        return found
+    if name.startswith(LMSTUDIO):
+        return find_lmstudio(name.removeprefix(LMSTUDIO), stores.lmstudio)
     if _is_file(path):
-        for entry in catalogue.values():
-            if path.name == entry.wheel_name:
-                return _installed(entry, cache_dir, path.absolute(), progress, run)
-        return ModelFile(path, path.stem, None)
-    name = str(name_or_path)
+        wheels = [entry for entry in catalogue.values() if path.name == entry.wheel_name]
+        return wheels[0] if wheels else ModelFile(path, path.stem, None)
     if name in catalogue:
-        return _installed(catalogue[name], cache_dir, None, progress, run)
-    _refuse_other_paths(path, name)
-    return _installed(find_model(name, catalogue), cache_dir, None, progress, run)
+        return None
+    if not name.strip():
+        raise ModelError("the model name is empty; give the path of a .gguf file or a catalogue name")
+    if path.is_dir():
+        return model_in(path, path.absolute().name)
+    if path.exists():
+        raise ModelError(f"{path} is not a regular file; give the path of a .gguf file or of a model directory")
+    return find_ollama(name, stores.ollama)
 
 
 def _is_file(path: Path) -> bool:
@@ -60,17 +95,34 @@ def _is_file(path: Path) -> bool:
         ) from error
 
 
-def _refuse_other_paths(path: Path, name: str) -> None:
-    if not name.strip():
-        raise ModelError("the model name is empty; give the path of a .gguf file or a catalogue name")
-    if path.is_dir():
-        inside = sorted(file.name for file in path.glob("*.gguf"))
-        hint = f"give a file in it, such as {inside[0]}" if inside else "it holds no .gguf file"
-        raise ModelError(f"{path} is a directory; {hint}")
-    if path.exists():
-        raise ModelError(f"{path} is not a regular file; give the path of a .gguf file")
-    if path.suffix in (".gguf", ".whl") or len(path.parts) > 1:
-        raise ModelError(f"{path}: no such file; check the path")
+def _hub_name(name: str, path: Path) -> HubName | None:
+    """A name that looks like a hub's, unless its folder is here: then it is a path with a mistake in it."""
+    found = parse_hub_name(name)
+    if name.startswith(PREFIX):
+        if found is None:
+            raise ModelError(
+                f"{shown(name)} names no model of a hub; write {PREFIX}ORG/NAME, ORG/NAME:Q4_K_M, ORG/NAME/FILE"
+            )
+        return found
+    return None if Path(path.parts[0] if path.parts else "").is_dir() and len(path.parts) > 1 else found
+
+
+def _unknown(name: str, path: Path, catalogue: Mapping[str, CatalogueModel], stores: Stores) -> ModelError:
+    if path.suffix in (GGUF, ENDING, ".whl") or len(path.parts) > 1:
+        hub_name = parse_hub_name(name)
+        other = "" if hub_name is None else f", or write {PREFIX}{hub_name.text} for a model of the hub"
+        return ModelError(f"{path}: no such file or directory; check the path{other}")
+    known = [model.name for root in stores.ollama for model in models_in(root)]
+    return unknown_model(name, catalogue, known)
+
+
+def _ollama_names(stores: Stores) -> str:
+    known = [model.name for root in stores.ollama for model in models_in(root)]
+    return (
+        f"there are {', '.join(known[:8])}"
+        if known
+        else f"it is empty or not in {' or '.join(map(str, stores.ollama))}"
+    )
 
 
 def _installed(

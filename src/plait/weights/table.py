@@ -6,7 +6,7 @@ Invariant: iteration order is the order given at construction, and nothing is re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,13 +19,19 @@ from plait.weights.tensor import Tensor
 class WeightTable(Mapping[str, Tensor]):
     """What `Executor.load` takes its weights from. `source` is the file, for messages and for the fingerprint."""
 
-    __slots__ = ("_sha256", "_tensors", "quantized", "source", "total_bytes")
+    __slots__ = ("_checksum", "_sha256", "_tensors", "quantized", "source", "total_bytes")
 
     def __init__(
-        self, tensors: Mapping[str, Tensor], source: Path, sha256: str | None = None, quantized: str = ""
+        self,
+        tensors: Mapping[str, Tensor],
+        source: Path,
+        sha256: str | None = None,
+        quantized: str = "",
+        checksum: Callable[[], str] | None = None,
     ) -> None:
         self._tensors = dict(tensors)
         self._sha256 = sha256
+        self._checksum = checksum
         self.source = source
         self.quantized = quantized
         """What the file's weights were rounded to, `int8` or `int4`; empty: they are the file's."""
@@ -43,9 +49,9 @@ class WeightTable(Mapping[str, Tensor]):
 
     @property
     def sha256(self) -> str:
-        """The source file's sha256: the one given at construction, else computed once, when first asked for."""
+        """The model's sha256: the one given at construction, else computed once, when first asked for."""
         if self._sha256 is None:
-            self._sha256 = file_sha256(self.source)
+            self._sha256 = file_sha256(self.source) if self._checksum is None else self._checksum()
         return self._sha256
 
     @property
@@ -58,6 +64,10 @@ class WeightTable(Mapping[str, Tensor]):
         """For fingerprints."""
         return f"{self.sha256[:16]}+{self.quantized}" if self.quantized else self.sha256[:16]
 
+    def named_by(self, checksum: Callable[[], str]) -> WeightTable:
+        """The same, with `checksum` to compute what it is where it did not come from the bytes of one file."""
+        return WeightTable(self._tensors, self.source, self._sha256, self.quantized, checksum)
+
     def rounded(self, quantized: str, matrices: Mapping[str, str], head: str) -> WeightTable:
         """The same with the weights of products rounded: `matrices` says what each is made from, which for a head that
         is the embedding table is another name. With `int4` the head is kept in 8 bits, as it decides between tokens.
@@ -66,7 +76,7 @@ class WeightTable(Mapping[str, Tensor]):
             name: _rounded(name, self[source], INT8 if quantized == "int8" or name == head else Q4_1)
             for name, source in matrices.items()
         }
-        return WeightTable({**self._tensors, **made}, self.source, self._sha256, quantized)
+        return WeightTable({**self._tensors, **made}, self.source, self._sha256, quantized, self._checksum)
 
 
 def _rounded(name: str, tensor: Tensor, to: WeightFormat) -> Tensor:

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from plait.api.model_text import ModelText
 from plait.core.client import ModelInfo
 from plait.text.alphabet import ALPHABET
-from plait.text.bpe import tokenizer_from_gguf
 from plait.text.chat import ChatTemplate
+from plait.text.gguf import tokenizer_from_gguf
 
 CONTROL = ("<|begin|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 BEGIN, END, SYSTEM, USER, ASSISTANT = range(256, 261)

@@ -20,7 +20,7 @@ from plait.config.engine_options import EngineOptions
 from plait.core.errors import UsageError
 from plait.exec.likeness import Likeness
 from plait.exec.native import presence
-from plait.text.bpe import tokenizer_from_gguf
+from plait.text.gguf import tokenizer_from_gguf
 from plait.weights.gguf import read_gguf
 
 Capture = pytest.CaptureFixture[str]

@@ -13,11 +13,11 @@ import pytest
 from tests.unit.model.programs import LLAMA_8B, SMOLLM2, tiny
 
 from plait.core.errors import ModelError
-from plait.model.config import config_from_gguf, config_from_hf
+from plait.model.config import HF_MODEL_TYPES, config_from_gguf, config_from_hf
 from plait.model.families import build_program
 from plait.model.ops import Activation
-from plait.model.rope import FactorScaling, LinearScaling, Llama3Scaling
-from plait.model.visibility import CAUSAL
+from plait.model.rope import FactorScaling, LinearScaling, Llama3Scaling, LongScaling, YarnScaling, frequencies
+from plait.model.visibility import CAUSAL, window
 
 GGUF: dict[str, object] = {
     "general.architecture": "llama",
@@ -196,7 +196,7 @@ def test_linear_scaling_is_read_from_both_files() -> None:
 def test_listed_rope_factors_are_taken_from_their_tensor() -> None:
     names = [*TIED, "rope_freqs.weight"]
     factors = [1.0] * 16 + [8.0] * 16
-    assert config_from_gguf(GGUF, names, factors).rope.scaling == FactorScaling(tuple(factors))
+    assert config_from_gguf(GGUF, names, {"rope_freqs.weight": factors}).rope.scaling == FactorScaling(tuple(factors))
     for wrong, message in (
         (None, "its content was not given"),
         ([1.0] * 31, "31 rope factors for 32 frequencies"),
@@ -204,7 +204,7 @@ def test_listed_rope_factors_are_taken_from_their_tensor() -> None:
         ([1.0] * 31 + [math.nan], "not a positive number"),
     ):
         with pytest.raises(ModelError, match=message):
-            config_from_gguf(GGUF, names, wrong)
+            config_from_gguf(GGUF, names, None if wrong is None else {"rope_freqs.weight": wrong})
 
 
 def test_dynamic_scaling_is_refused_by_name_with_the_reason() -> None:
@@ -214,12 +214,189 @@ def test_dynamic_scaling_is_refused_by_name_with_the_reason() -> None:
         assert "current length" in text
 
 
-@pytest.mark.parametrize("kind", ["yarn", "longrope", "su", 7])
+@pytest.mark.parametrize("kind", ["ntk", "mrope", 7])
 def test_other_scalings_are_refused_with_those_that_are_known(kind: object) -> None:
     text = hf_complaint(rope_scaling={"rope_type": kind, "factor": 2.0})
     assert f"rope_type is {kind!r}" in text
-    assert "supported: default, linear, llama3" in text
-    assert "supported: none, linear" in gguf_complaint(llama__rope__scaling__type=kind)
+    assert "supported: default, linear, llama3, yarn, longrope" in text
+    assert "supported: none, linear, yarn" in gguf_complaint(llama__rope__scaling__type=kind)
+
+
+def test_yarn_is_read_from_both_files() -> None:
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
+    hf = config_from_hf(HF | {"rope_scaling": yarn})
+    gguf = GGUF | {
+        "llama.rope.scaling.type": "yarn",
+        "llama.rope.scaling.factor": 4.0,
+        "llama.rope.scaling.original_context_length": 2048,
+    }
+    assert hf.rope.scaling == YarnScaling(4.0, 2048, 0.1 * math.log(4.0) + 1.0)
+    assert config_from_gguf(gguf, TIED) == hf
+
+
+@pytest.mark.parametrize(
+    ("more", "attention_factor"),
+    [
+        ({}, 0.1 * math.log(4.0) + 1.0),
+        ({"attention_factor": 0.75}, 0.75),
+        ({"mscale": 1.0, "mscale_all_dim": 2.0}, (0.1 * math.log(4.0) + 1.0) / (0.2 * math.log(4.0) + 1.0)),
+    ],
+)
+def test_yarn_has_a_magnitude_that_the_file_may_choose(more: dict[str, object], attention_factor: float) -> None:
+    scaling = config_from_hf(HF | {"rope_scaling": {"type": "yarn", "factor": 4.0, **more}}).rope.scaling
+    assert isinstance(scaling, YarnScaling)
+    assert scaling.attention_factor == pytest.approx(attention_factor, rel=1e-15)
+    assert scaling.original_positions == 8192
+
+
+PHI3: dict[str, object] = {
+    "model_type": "phi3",
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 128,
+    "original_max_position_embeddings": 32,
+    "rope_scaling": {"type": "su", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8},
+}
+
+
+def test_the_set_of_long_factors_follows_from_the_longest_sequence() -> None:
+    config = config_from_hf(PHI3)
+    assert isinstance(config.rope.scaling, LongScaling)
+    assert config.rope.magnitude == pytest.approx(math.sqrt(1 + math.log(4) / math.log(32)), rel=1e-15)
+    assert (config.rope.is_long, config.within(33).rope.is_long, config.within(32).rope.is_long) == (True, True, False)
+    assert frequencies(config.within(32).rope) == tuple(2 * f for f in frequencies(config.rope))
+    assert config.within(32).rope.magnitude == config.rope.magnitude
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"short_factor": [1.0] * 7}, "7 rope factors for 8 frequencies"),
+        ({"long_factor": None}, "long_factor must be a list of numbers"),
+        ({"long_factor": [2.0] * 7 + ["3"]}, "long_factor: 7 is '3'"),
+        ({"long_factor": [2.0] * 7 + [0.0]}, "long_factor: 7 is 0.0"),
+    ],
+)
+def test_wrong_long_factors_are_named(changes: dict[str, object], message: str) -> None:
+    scaling = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8, **changes}
+    with pytest.raises(ModelError) as caught:
+        config_from_hf(PHI3 | {"rope_scaling": scaling})
+    assert message in str(caught.value)
+
+
+def test_a_window_that_no_sequence_outgrows_is_none() -> None:
+    assert config_from_hf({"model_type": "mistral", "sliding_window": 131072}).layer_visibility == (CAUSAL,) * 32
+    assert config_from_hf({"model_type": "mistral"}).layer_visibility == (window(4096),) * 32
+    assert config_from_hf({"model_type": "mistral", "sliding_window": None}).layer_visibility == (CAUSAL,) * 32
+
+
+def test_layer_types_go_before_the_familys_own_pattern() -> None:
+    types = ["full_attention", "sliding_attention"]
+    listed = config_from_hf({"model_type": "gemma2", "num_hidden_layers": 2, "layer_types": types})
+    assert listed.layer_visibility == (CAUSAL, window(4096))
+    assert config_from_hf({"model_type": "gemma2", "num_hidden_layers": 2}).layer_visibility == (window(4096), CAUSAL)
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        (["full_attention"], "layer_types does not name 2 layers"),
+        (["full_attention", "linear_attention"], "layer_types names 'linear_attention'; supported: full_attention, "),
+        (["full_attention", ["x"]], "layer_types names ['x']"),
+    ],
+)
+def test_other_layer_types_are_refused(types: object, message: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        config_from_hf({"model_type": "gemma2", "num_hidden_layers": 2, "layer_types": types})
+    assert message in str(caught.value)
+
+
+def test_rows_behind_the_last_token_of_a_tokenizer_are_padding() -> None:
+    config = config_from_hf(HF, num_tokens=49_100)
+    assert (config.vocab_size, config.padding_rows) == (49_100, 52)
+    assert config_from_hf(HF, num_tokens=60_000) == config_from_hf(HF)
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe", "olmoe", "deepseek_v3", "gpt_oss"])
+def test_mixtures_of_experts_are_refused_by_name(name: str) -> None:
+    assert f"model_type is '{name}': mixture-of-experts models are not supported yet; supported: llama" in hf_complaint(
+        model_type=name
+    )
+
+
+def test_models_that_read_images_are_refused_by_name() -> None:
+    assert "model_type is 'gemma3': models that also read images" in hf_complaint(model_type="gemma3")
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ({"quant_method": "gptq", "bits": 4}, "quant_method 'gptq'"),
+        ({"bits": 4}, "a method without a name"),
+        ("awq", "a method without a name"),
+    ],
+)
+def test_weights_that_another_program_quantised_are_refused_by_name(value: object, named: str) -> None:
+    assert f"quantization_config says {named}; checkpoints that were quantised" in hf_complaint(
+        quantization_config=value
+    )
+
+
+def test_a_model_that_looks_ahead_is_refused() -> None:
+    with pytest.raises(ModelError, match="use_bidirectional_attention is True; models that look ahead"):
+        config_from_hf({"model_type": "gemma3_text", "use_bidirectional_attention": True})
+
+
+def test_gguf_files_of_gemma_hold_norm_weights_with_their_offset() -> None:
+    gemma = {key.replace("llama.", "gemma."): value for key, value in GGUF.items()} | {"general.architecture": "gemma"}
+    config = config_from_gguf(gemma, TIED)
+    assert (config.norm_offset, config.embed_scale) == (0.0, 24.0)
+    hf = {"model_type": "gemma", "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3}
+    assert (config_from_hf(hf).norm_offset, config_from_hf(hf).embed_scale) == (1.0, 24.0)
+
+
+def gemma3_metadata(**more: object) -> dict[str, object]:
+    made = {key.replace("llama.", "gemma3."): value for key, value in GGUF.items()}
+    sliding = {"general.architecture": "gemma3", "gemma3.attention.sliding_window": 512}
+    return made | sliding | {f"gemma3.{key.replace('__', '.')}": value for key, value in more.items()}
+
+
+def test_windows_of_a_gguf_file_follow_its_pattern_or_its_family() -> None:
+    known = config_from_gguf(gemma3_metadata(), TIED).layer_visibility
+    assert known == tuple(CAUSAL if layer % 6 == 5 else window(512) for layer in range(30))
+    every = config_from_gguf(gemma3_metadata(attention__sliding_window_pattern=3), TIED).layer_visibility
+    assert every == tuple(CAUSAL if layer % 3 == 2 else window(512) for layer in range(30))
+    flags = [True] + [False] * 29
+    listed = config_from_gguf(gemma3_metadata(attention__sliding_window_pattern=flags), TIED).layer_visibility
+    assert listed == (window(512), *[CAUSAL] * 29)
+    with pytest.raises(ModelError, match="sliding_window_pattern holds 2 entries for 30 layers"):
+        config_from_gguf(gemma3_metadata(attention__sliding_window_pattern=[True, False]), TIED)
+
+
+def test_gemma3_files_name_their_local_table_in_two_ways() -> None:
+    for key in ("rope__freq_base_swa", "rope__local__freq_base"):
+        local = config_from_gguf(gemma3_metadata(**{key: 7_000.0}), TIED).local_rope
+        assert local is not None
+        assert local.theta == 7_000.0
+    both = config_from_gguf(gemma3_metadata(), TIED)
+    assert (both.rope.theta, both.local_rope and both.local_rope.theta) == (100_000.0, 10_000.0)
+
+
+def test_the_largest_gemmas_scale_scores_by_their_width() -> None:
+    small, large = (config_from_gguf(gemma3_metadata(block_count=layers), TIED) for layers in (48, 62))
+    assert (small.attention_scale, large.attention_scale) == (0.125, 0.125)
+    wide = gemma3_metadata(block_count=62, attention__key_length=128, rope__dimension_count=128)
+    assert config_from_gguf(wide, TIED).attention_scale == 0.125
+    wide = gemma3_metadata(block_count=48, attention__key_length=128, rope__dimension_count=128)
+    assert config_from_gguf(wide, TIED).attention_scale == pytest.approx(128**-0.5, rel=1e-15)
+
+
+def test_which_layers_rotate_nothing_a_file_may_say() -> None:
+    base = {"model_type": "smollm3", "num_hidden_layers": 6}
+    assert config_from_hf(base).unrotated_layers == (3,)
+    assert config_from_hf(base | {"no_rope_layers": [0, 1, 1, 1, 1, 0]}).unrotated_layers == (0, 5)
+    with pytest.raises(ModelError, match="no_rope_layers does not say 0 or 1 for each of 6 layers"):
+        config_from_hf(base | {"no_rope_layers": [0, 1, 2, 1, 1, 0]})
 
 
 @pytest.mark.parametrize(
@@ -240,9 +417,10 @@ def test_llama3_scaling_with_facts_missing_or_wrong(changes: dict[str, object], 
 
 
 def test_unknown_architectures_are_refused_with_those_that_are_known() -> None:
-    assert "general.architecture is 'gemma3'" in gguf_complaint(general__architecture="gemma3")
-    assert "supported: llama" in gguf_complaint(general__architecture="gemma3")
-    assert "model_type is 'qwen3'" in hf_complaint(model_type="qwen3")
+    assert "general.architecture is 'mamba'" in gguf_complaint(general__architecture="mamba")
+    assert "supported: llama, qwen2" in gguf_complaint(general__architecture="mamba")
+    assert "model_type is 'mamba'" in hf_complaint(model_type="mamba")
+    assert "supported: llama, mistral, qwen2" in hf_complaint(model_type="mamba")
     assert "architectures is ['LlamaForSequenceClassification']" in hf_complaint(
         architectures=["LlamaForSequenceClassification"]
     )
@@ -261,7 +439,6 @@ def test_other_activations_are_read(name: str, kind: Activation) -> None:
 
 def test_what_this_architecture_cannot_express_is_refused() -> None:
     assert "llama.expert_count is 8; mixture-of-experts" in gguf_complaint(llama__expert_count=8)
-    assert "sliding windows" in gguf_complaint(llama__attention__sliding_window=4096)
     assert "value_length is 32; values must be as long as keys (64)" in gguf_complaint(
         llama__attention__value_length=32
     )
@@ -287,21 +464,13 @@ def test_a_missing_gguf_key_is_named(key: str) -> None:
         config_from_gguf(without(GGUF, key), TIED)
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "model_type",
-        "num_hidden_layers",
-        "hidden_size",
-        "num_attention_heads",
-        "max_position_embeddings",
-        "intermediate_size",
-        "vocab_size",
-    ],
-)
-def test_a_missing_key_of_config_json_is_named(key: str) -> None:
-    with pytest.raises(ModelError, match=f"config.json: {key} is missing"):
-        config_from_hf(without(HF, key))
+@pytest.mark.parametrize("model_type", HF_MODEL_TYPES)
+def test_a_missing_key_of_config_json_has_the_default_of_its_family(model_type: str) -> None:
+    """That these are the defaults of `transformers` is checked where that is installed."""
+    defaults = HF_MODEL_TYPES[model_type].defaults
+    bare = config_from_hf({"model_type": model_type})
+    assert bare == config_from_hf({"model_type": model_type, **defaults})
+    assert (bare.hidden, bare.tied_embeddings) == (defaults["hidden_size"], defaults["tie_word_embeddings"])
 
 
 @pytest.mark.parametrize("key", [key for key in GGUF if key.startswith("llama.")])

@@ -11,7 +11,8 @@ from tests.unit.text.vocabularies import ids_of, metadata, small_tokenizer, spel
 
 from plait.core.errors import ModelError
 from plait.text.alphabet import ALPHABET
-from plait.text.bpe import FALLBACK, PRE_TOKENIZERS, tokenizer_from_gguf
+from plait.text.gguf import tokenizer_from_gguf
+from plait.text.pre_tokenizers import FALLBACK, PRE_TOKENIZERS
 from plait.text.tokenizer import Tokenizer
 
 BYTES_ONLY = {
@@ -47,12 +48,14 @@ def test_text_is_cut_as_the_goldens_say(pre: str) -> None:
         assert pieces == [spell(piece.encode()) for piece in line[pre]], line["text"]
 
 
-def test_only_qwen2_brings_text_to_normal_form() -> None:
+def test_text_is_brought_to_normal_form_where_the_models_tokenizer_does() -> None:
     composed, decomposed = "é", "e\u0301"
-    for pre in PRE_TOKENIZERS:
+    for pre, family in PRE_TOKENIZERS.items():
         tokenizer = small_tokenizer(pre=pre)
         same = tokenizer.encode(decomposed, add_special=False) == tokenizer.encode(composed, add_special=False)
-        assert same == (pre == "qwen2")
+        assert same == family.nfc
+    assert PRE_TOKENIZERS["qwen2"].nfc
+    assert not PRE_TOKENIZERS["llama-bpe"].nfc
 
 
 def test_llama_takes_a_word_whole_that_no_merges_reach() -> None:
@@ -84,10 +87,11 @@ def test_a_complete_file_gives_no_warnings() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": None}, "tokenizer.ggml.model is missing; supported: 'gpt2'"),
-        ({"model": "llama"}, "tokenizer.ggml.model is 'llama'; supported: 'gpt2'"),
+        ({"model": None}, "tokenizer.ggml.model is missing; supported: 'gpt2' (byte-level BPE), 'llama'"),
+        ({"model": "bert"}, "tokenizer.ggml.model is 'bert'; supported: 'gpt2' (byte-level BPE), 'llama'"),
         ({"model": 7}, "tokenizer.ggml.model is 7"),
-        ({"pre": "deepseek-coder"}, "is 'deepseek-coder'; supported: default, gpt-2, llama-bpe, "),
+        ({"pre": "kimi-k2"}, "is 'kimi-k2' (its files have no merges), none of the "),
+        ({"pre": "qwen3"}, "is 'qwen3', none of the "),
         ({"pre": 7}, "tokenizer.ggml.pre is 7"),
         ({"merges": None}, "tokenizer.ggml.merges is missing"),
         ({"merges": "h e"}, "tokenizer.ggml.merges is a str"),

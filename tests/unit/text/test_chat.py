@@ -9,8 +9,9 @@ import pytest
 from tests.unit.text.goldens import conversations, lines, template
 
 from plait.core.errors import ModelError, RequestError
-from plait.text.chat import ChatTemplate, chat_template_from_gguf
+from plait.text.chat import ChatTemplate
 from plait.text.messages import Reading
+from plait.text.templates import chat_template_from_gguf
 
 NAMED = {
     "bos_token": "<|im_start|>",

@@ -12,10 +12,11 @@ import pytest
 from tests.unit.text.goldens import conversations, lines
 
 from plait.core.errors import RequestError
-from plait.text.bpe import tokenizer_from_gguf
-from plait.text.chat import ChatTemplate, chat_template_from_gguf
+from plait.text.chat import ChatTemplate
 from plait.text.detokenizer import Detokenizer
+from plait.text.gguf import tokenizer_from_gguf
 from plait.text.prompt import encode_chat
+from plait.text.templates import chat_template_from_gguf
 from plait.text.tokenizer import Tokenizer
 from plait.weights.gguf import read_gguf
 

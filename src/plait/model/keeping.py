@@ -1,0 +1,70 @@
+"""Keeping: a program whose attention layers keep every token, for memory that knows no other kind of layer.
+
+Owns the rewriting of cache groups. What a row sees is not touched: a layer with a window still looks at its window
+alone, so answers are the same; it only keeps what no row will look at again.
+Invariant: groups of equally wide heads become one, layers in the order in which they write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from plait.core.errors import InvariantError
+from plait.core.ids import GroupId
+from plait.model.checks import groups_of
+from plait.model.ops import Attend, CacheWrite, Op
+from plait.model.program import CacheGroup, GroupKind, Program
+
+_SHORT = (GroupKind.WINDOW, GroupKind.CHUNKED)
+Place = tuple[GroupId, int]
+"""A layer of a cache group."""
+
+
+def keeps_all_tokens(program: Program) -> bool:
+    return not any(group.kind in _SHORT for group in program.cache_groups)
+
+
+def keep_all_tokens(program: Program) -> Program:
+    """The same answers from memory without windows; a program that needs none is returned as it is."""
+    if keeps_all_tokens(program):
+        return program
+    others = [group.name for group in program.cache_groups if group.kind not in (GroupKind.FULL, *_SHORT)]
+    if others:
+        raise InvariantError(f"program {program.name}: cache group {others[0]} holds no tokens of a sequence")
+    groups, places = _merged(program)
+    ops = tuple(_moved(op, places) for op in program.ops)
+    spans = tuple(replace(span, groups=groups_of(ops[span.first : span.last + 1])) for span in program.spans)
+    return program.rebuilt(ops, program.values, spans, program.weights, groups)
+
+
+def _merged(program: Program) -> tuple[tuple[CacheGroup, ...], Mapping[Place, Place]]:
+    """The new groups, and the new place of every layer that is written."""
+    of_shape: dict[tuple[int, int, int], GroupId] = {}
+    counts: dict[GroupId, int] = {}
+    places: dict[Place, Place] = {}
+    for op in program.ops:
+        if not isinstance(op, CacheWrite):
+            continue
+        old = program.cache_groups[op.group]
+        shape = (old.num_kv_heads, old.head_dim_k, old.head_dim_v)
+        group = of_shape.setdefault(shape, GroupId(len(of_shape)))
+        places[op.group, op.slot] = (group, counts.get(group, 0))
+        counts[group] = counts.get(group, 0) + 1
+    groups = tuple(
+        CacheGroup(group, "full" if group == 0 else f"full {group}", GroupKind.FULL, counts[group], *shape)
+        for shape, group in of_shape.items()
+    )
+    return groups, places
+
+
+def _moved(op: Op, places: Mapping[Place, Place]) -> Op:
+    match op:
+        case CacheWrite():
+            group, slot = places[op.group, op.slot]
+            return replace(op, group=group, slot=slot)
+        case Attend() if op.group is not None:
+            group, slot = places[op.group, op.slot]
+            return replace(op, group=group, slot=slot)
+        case _:
+            return op

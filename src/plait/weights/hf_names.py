@@ -1,0 +1,122 @@
+"""Hugging Face names: tensors of a safetensors checkpoint under the names our programs use.
+
+Owns the name map of every family as `transformers` saves it. Rows stand as our operations want them; fused projections
+are cut into their parts, without a copy.
+Invariant: a table that comes out holds exactly the expected names with exactly the expected shapes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from plait.core.errors import ModelError
+from plait.model.config import ModelConfig
+from plait.weights.canonical import Named, NameMap, Names, listed, weight_table
+from plait.weights.stored import StoredTensor
+from plait.weights.table import WeightTable
+
+_HEAD: Final = "lm_head.weight"
+_PLAIN: Final = NameMap(
+    {
+        "input_layernorm.weight": ("attn_norm",),
+        "self_attn.q_proj.weight": ("q",),
+        "self_attn.k_proj.weight": ("k",),
+        "self_attn.v_proj.weight": ("v",),
+        "self_attn.o_proj.weight": ("o",),
+        "self_attn.q_proj.bias": ("q_bias",),
+        "self_attn.k_proj.bias": ("k_bias",),
+        "self_attn.v_proj.bias": ("v_bias",),
+        "self_attn.o_proj.bias": ("o_bias",),
+        "post_attention_layernorm.weight": ("ffn_norm",),
+        "mlp.gate_proj.weight": ("gate",),
+        "mlp.up_proj.weight": ("up",),
+        "mlp.down_proj.weight": ("down",),
+        "mlp.gate_proj.bias": ("gate_bias",),
+        "mlp.up_proj.bias": ("up_bias",),
+        "mlp.down_proj.bias": ("down_bias",),
+    },
+    {
+        "model.embed_tokens.weight": "embed",
+        "model.norm.weight": "final_norm",
+        "model.norm.bias": "final_norm_bias",
+        _HEAD: "head",
+    },
+)
+_HEAD_NORMS: Final = {"self_attn.q_norm.weight": ("q_norm",), "self_attn.k_norm.weight": ("k_norm",)}
+_POST_NORMS: Final = {
+    "post_attention_layernorm.weight": ("attn_post_norm",),
+    "post_feedforward_layernorm.weight": ("ffn_post_norm",),
+}
+_NORMS_ON_BOTH_SIDES: Final = {**_POST_NORMS, "pre_feedforward_layernorm.weight": ("ffn_norm",)}
+_FUSED: Final = {"self_attn.qkv_proj.weight": ("q", "k", "v"), "mlp.gate_up_proj.weight": ("gate", "up")}
+_STARCODER2: Final = {
+    "input_layernorm.bias": ("attn_norm_bias",),
+    "post_attention_layernorm.bias": ("ffn_norm_bias",),
+    "mlp.c_fc.weight": ("up",),
+    "mlp.c_fc.bias": ("up_bias",),
+    "mlp.c_proj.weight": ("down",),
+    "mlp.c_proj.bias": ("down_bias",),
+}
+HF_NAMES: Final[Mapping[str, NameMap]] = {
+    "llama": _PLAIN,
+    "mistral": _PLAIN,
+    "qwen2": _PLAIN,
+    "qwen3": _PLAIN | _HEAD_NORMS,
+    "phi3": _PLAIN | _FUSED,
+    "gemma": _PLAIN,
+    "gemma2": _PLAIN | _NORMS_ON_BOTH_SIDES,
+    "gemma3": _PLAIN | {**_NORMS_ON_BOTH_SIDES, **_HEAD_NORMS},
+    "olmo2": _PLAIN | {**_POST_NORMS, **_HEAD_NORMS},
+    "olmo3": _PLAIN | {**_POST_NORMS, **_HEAD_NORMS},
+    "granite": _PLAIN,
+    "smollm3": _PLAIN,
+    "starcoder2": _PLAIN | _STARCODER2,
+}
+"""By family."""
+_LAYER_NAME: Final = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,5})\.(.+)")
+_ROPE_BUFFER: Final = re.compile(r".+\.rotary_emb\.inv_freq")
+"""Old checkpoints keep frequencies beside the weights; they follow from the configuration."""
+
+
+def load_hf_weights(
+    tensors: Mapping[str, StoredTensor],
+    expected: Mapping[str, tuple[int, ...]],
+    config: ModelConfig,
+    source: Path,
+    sha256: str | None,
+) -> WeightTable:
+    """The table of `expected` canonical names and shapes, in that order; every difference is a `ModelError` naming it.
+
+    A head that the configuration ties to the embedding table is left alone where a checkpoint has both.
+    """
+    return weight_table(list(_named(tensors, config, source)), expected, source, sha256)
+
+
+def _named(tensors: Mapping[str, StoredTensor], config: ModelConfig, source: Path) -> Iterator[Named]:
+    names_of = HF_NAMES[config.family]
+    unknown: list[str] = []
+    for name, tensor in tensors.items():
+        if _ROPE_BUFFER.fullmatch(name) or (config.tied_embeddings and name == _HEAD):
+            continue
+        names = _canonical(names_of, name)
+        if names:
+            yield Named(tensor, names)
+        else:
+            unknown.append(name)
+    if unknown:
+        raise ModelError(
+            f"{source}: {listed(unknown)} unknown to the {config.family} architecture; use a plain model of this family"
+        )
+
+
+def _canonical(names_of: NameMap, name: str) -> Names:
+    outside = names_of.outside.get(name)
+    if outside is not None:
+        return (outside,)
+    match = _LAYER_NAME.fullmatch(name)
+    if match is None:
+        return ()
+    return tuple(f"layers.{match[1]}.{part}" for part in names_of.layer.get(match[2], ()))
