@@ -18,7 +18,8 @@ from plait.config.chat_options import ChatOptions
 from plait.config.completion_options import CompletionOptions
 from plait.config.doctor_options import DoctorOptions
 from plait.config.engine_options import EngineOptions
-from plait.config.load_options import CompareOptions, ServingOptions
+from plait.config.load_options import CompareOptions, KernelsOptions, ServingOptions
+from plait.config.models_options import ModelsOptions
 from plait.config.option import OptionSources
 from plait.config.tune_options import TuneOptions
 from plait.config.verify_options import VerifyOptions
@@ -27,10 +28,12 @@ COMMANDS = (
     Command("chat", "Talk with a model in the terminal.", (ChatOptions, EngineOptions), "model"),
     Command("batch", "Answer a file of OpenAI Batch lines.", (BatchOptions, EngineOptions)),
     Command("verify", "Check that answers do not depend on the load.", (VerifyOptions, EngineOptions), "model"),
+    Command("models", "List models: by name, and those on this machine.", (ModelsOptions,), "folder"),
     Command(
         "doctor", "Look at this machine: what it can serve, and how fast.", (DoctorOptions, EngineOptions), "model"
     ),
     Command("bench limits", "Measure what this machine can do at most.", (LimitsOptions, EngineOptions), "model"),
+    Command("bench kernels", "Measure a model's products beside the limits.", (KernelsOptions, EngineOptions), "model"),
     Command(
         "bench serving", "Send requests to an engine, and see how it answers.", (ServingOptions, EngineOptions), "model"
     ),
@@ -65,6 +68,12 @@ def _load_verify() -> Work:
     return run_verify
 
 
+def _load_models() -> Work:
+    from plait.cli.models import run_models
+
+    return run_models
+
+
 def _load_doctor() -> Work:
     from plait.cli.doctor import run_doctor
 
@@ -75,6 +84,12 @@ def _load_limits() -> Work:
     from plait.cli.limits import run_limits
 
     return run_limits
+
+
+def _load_kernels() -> Work:
+    from plait.cli.kernels import run_kernels
+
+    return run_kernels
 
 
 def _load_serving() -> Work:
@@ -111,8 +126,10 @@ LOAD: dict[str, Callable[[], Work]] = {
     "chat": _load_chat,
     "batch": _load_batch,
     "verify": _load_verify,
+    "models": _load_models,
     "doctor": _load_doctor,
     "bench limits": _load_limits,
+    "bench kernels": _load_kernels,
     "bench serving": _load_serving,
     "bench compare": _load_compare,
     "bench quality": _load_quality,
