@@ -120,7 +120,7 @@ async def _busy_share() -> float | None:
     after = processor_seconds()
     if before is None or after is None:
         return None
-    return max(0.0, (after[0] - before[0]) / (LOOK_S * num_cores()))
+    return min(1.0, max(0.0, (after[0] - before[0]) / (LOOK_S * num_cores())))
 
 
 def lines(contest: Contest) -> Iterator[str]:

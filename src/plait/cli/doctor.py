@@ -203,7 +203,7 @@ def _expect(
     found: Findings, rates: MachineRates, model: LoadedModel, options: DoctorOptions, engine_options: EngineOptions
 ) -> None:
     # Imports the native runtime, which is here if there are rates.
-    from plait.cli.expectation import expect, run_check
+    from plait.cli.expectation import expect, longest, run_check
 
     if model.weights.total_bytes > found.free_bytes:
         needs, free = model.weights.total_bytes / GIB, found.free_bytes / GIB
@@ -238,7 +238,8 @@ def _expect(
     if options.check:
         if not options.json:
             say("running the whole model")
-        found.checked = run_check(model, engine_options, options.users)
+        most = longest(model, engine_options, sizes.capacity_tokens)
+        found.checked = run_check(model, engine_options, options.users, most)
     found.others = others_share(before, processor_seconds(), time.monotonic() - began)
     found.tune = _tune_text(model, engine_options)
 

@@ -178,23 +178,24 @@ def expect(
 ) -> Expectation:
     """Measure a part, and say what is to be expected of the whole."""
     part = part_of(model) if part is None else part
-    prompt_tokens = min(CHUNK, options.max_num_batched_tokens, part.config.max_positions // 2)
-    paces = _probe(part, options, users, prompt_tokens)
+    most = longest(model, options, capacity_tokens)
+    prompt_tokens = max(1, min(CHUNK, options.max_num_batched_tokens, most // 2))
+    paces = _probe(part, options, users, prompt_tokens, most)
     small = prices_of(part, options, rates, memory_bytes, cache_bytes)
     efficiency = Efficiency(
-        alone=small.decode_s(1, _middle(_ALONE)) / paces.alone_s,
+        alone=small.decode_s(1, _middle(_fitted(_ALONE, most))) / paces.alone_s,
         prompt=small.prompt_s(prompt_tokens) / paces.prompt_s,
-        crowd=small.decode_s(users, _middle(_CROWD)) / paces.crowd_s,
+        crowd=small.decode_s(users, _middle(_fitted(_CROWD, most))) / paces.crowd_s,
     )
     whole = prices_of(model, options, rates, memory_bytes, cache_bytes)
-    each = min(context, model.config.max_positions)
+    each = min(context, most)
     fitting = max(0, capacity_tokens // each)
     rows = max(1, min(fitting, options.max_num_seqs))
     return Expectation(
         model=model.name,
         weight_bytes=model.weights.total_bytes,
         users=users,
-        expected=outlook(whole, efficiency, users, model.config.max_positions),
+        expected=outlook(whole, efficiency, users, most),
         efficiency=efficiency,
         measured_layers=part.config.num_layers,
         num_layers=model.config.num_layers,
@@ -205,17 +206,22 @@ def expect(
     )
 
 
-def outlook(prices: Prices, efficiency: Efficiency, users: int, max_positions: int) -> Outlook:
-    """Of the check's requests."""
-    prompt_tokens = min(_CHECK_PROMPT, max_positions // 2)
-    crowd_in, crowd_out = _fitted(_CHECK_CROWD, max_positions)
+def longest(model: LoadedModel, options: EngineOptions, capacity_tokens: int) -> int:
+    """Tokens of one sequence at most, as the engine will have it."""
+    return min(model.config.max_positions, options.max_model_len or model.config.max_positions, capacity_tokens)
+
+
+def outlook(prices: Prices, efficiency: Efficiency, users: int, most: int) -> Outlook:
+    """Of the check's requests, or shorter ones where sequences have `most` tokens."""
+    prompt_tokens = min(_CHECK_PROMPT, most // 2)
+    crowd_in, crowd_out = _fitted(_CHECK_CROWD, most)
     middle = _middle((crowd_in, crowd_out))
     crowd_efficiency = efficiency.alone if users == 1 else efficiency.crowd
     crowd_s = (
         prices.crowd_prompts_s(users, crowd_in) / efficiency.prompt
         + (crowd_out - 1) * prices.decode_s(users, middle) / crowd_efficiency
     )
-    alone_s = prices.decode_s(1, _middle(_fitted(_CHECK_ALONE, max_positions))) / efficiency.alone
+    alone_s = prices.decode_s(1, _middle(_fitted(_CHECK_ALONE, most))) / efficiency.alone
     return Outlook(
         alone=1 / alone_s,
         prompt=prompt_tokens / (prices.prompt_s(prompt_tokens) / efficiency.prompt),
@@ -223,12 +229,11 @@ def outlook(prices: Prices, efficiency: Efficiency, users: int, max_positions: i
     )
 
 
-def run_check(model: LoadedModel, options: EngineOptions, users: int) -> Outlook:
+def run_check(model: LoadedModel, options: EngineOptions, users: int, most: int) -> Outlook:
     """The same requests, really."""
-    most = model.config.max_positions
     with_engine = _Running(model, options, users)
     try:
-        with_engine.run(1, *_WARM)
+        with_engine.run(1, *_fitted(_WARM, most))
         alone = [with_engine.run(1, *_fitted(_CHECK_ALONE, most))[0].tpot_s for _ in range(REPEATS)]
         prompt_tokens = min(_CHECK_PROMPT, most // 2)
         prompts = [with_engine.run(1, prompt_tokens, 1)[0].first_s for _ in range(REPEATS)]
@@ -242,11 +247,10 @@ def run_check(model: LoadedModel, options: EngineOptions, users: int) -> Outlook
     return Outlook(1 / min(alone), prompt_tokens / min(prompts), max(crowds))
 
 
-def _probe(part: LoadedModel, options: EngineOptions, users: int, prompt_tokens: int) -> _Paces:
-    most = part.config.max_positions
+def _probe(part: LoadedModel, options: EngineOptions, users: int, prompt_tokens: int, most: int) -> _Paces:
     running = _Running(part, options, users)
     try:
-        running.run(1, *_WARM)
+        running.run(1, *_fitted(_WARM, most))
         alone = [running.run(1, *_fitted(_ALONE, most))[0].tpot_s for _ in range(REPEATS)]
         prompts = [running.run(1, prompt_tokens, 1)[0].first_s for _ in range(REPEATS)]
         # The second half of their tokens: all of them run by then.
@@ -328,9 +332,9 @@ def _middle(lengths: Sequence[int]) -> int:
     return lengths[0] + lengths[1] // 2
 
 
-def _fitted(lengths: tuple[int, int], max_positions: int) -> tuple[int, int]:
-    """Halved until they fit a model of short contexts."""
+def _fitted(lengths: tuple[int, int], most: int) -> tuple[int, int]:
+    """Halved until they fit short contexts."""
     prompt, output = lengths
-    while prompt + output > max_positions and output > 2:
+    while prompt + output > most and output > 2:
         prompt, output = max(1, prompt // 2), max(2, output // 2)
     return prompt, output
