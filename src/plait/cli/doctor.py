@@ -203,7 +203,7 @@ def _expect(
     found: Findings, rates: MachineRates, model: LoadedModel, options: DoctorOptions, engine_options: EngineOptions
 ) -> None:
     # Imports the native runtime, which is here if there are rates.
-    from plait.cli.expectation import expect, longest, run_check
+    from plait.cli.expectation import expect, run_check
 
     if model.weights.total_bytes > found.free_bytes:
         needs, free = model.weights.total_bytes / GIB, found.free_bytes / GIB
@@ -238,8 +238,7 @@ def _expect(
     if options.check:
         if not options.json:
             say("running the whole model")
-        most = longest(model, engine_options, sizes.capacity_tokens)
-        found.checked = run_check(model, engine_options, options.users, most)
+        found.checked = run_check(model, engine_options, options.users, found.model.requests)
     found.others = others_share(before, processor_seconds(), time.monotonic() - began)
     found.tune = _tune_text(model, engine_options)
 
@@ -335,10 +334,11 @@ def _model_lines(model: Expectation, checked: Outlook | None) -> Iterator[str]:
         f"for one answer, {model.efficiency.prompt:.0%} for a prompt, {model.efficiency.crowd:.0%} for {model.users} "
         "at once"
     )
+    alone, crowd = model.requests.alone, model.requests.crowd
     rows = (
-        ("one answer alone (128 in, 128 out)", "alone", "tokens/s"),
-        ("a prompt of 1,024 tokens", "prompt", "tokens/s"),
-        (f"{model.users} at once (128 in, 64 out), together", "crowd", "tokens/s"),
+        (f"one answer alone ({alone[0]} in, {alone[1]} out)", "alone", "tokens/s"),
+        (f"a prompt of {model.requests.prompt:,} tokens", "prompt", "tokens/s"),
+        (f"{model.users} at once ({crowd[0]} in, {crowd[1]} out), together", "crowd", "tokens/s"),
     )
     head = f"  {'':<44}{'expected':>10}"
     yield head if checked is None else f"{head}{'measured':>10}{'':>4}measured/expected"

@@ -67,12 +67,28 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
-    """Lengths behind the figures: `alone` 128 in, 128 out; `prompt` 1,024 in; `crowd` 128 in, 64 out each."""
+class Requests:
+    """What the figures are of: (tokens in, tokens out) of one answer, tokens of a prompt, and of each of many answers.
 
+    As long as usual, or shorter where sequences are.
+    """
+
+    alone: tuple[int, int]
+    prompt: int
+    crowd: tuple[int, int]
+
+    @classmethod
+    def within(cls, most: int) -> Requests:
+        """`most`: tokens of one sequence."""
+        return cls(_fitted(_CHECK_ALONE, most), max(1, min(_CHECK_PROMPT, most // 2)), _fitted(_CHECK_CROWD, most))
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
     model: str
     weight_bytes: int
     users: int
+    requests: Requests
     expected: Outlook
     efficiency: Efficiency
     measured_layers: int
@@ -179,6 +195,7 @@ def expect(
     """Measure a part, and say what is to be expected of the whole."""
     part = part_of(model) if part is None else part
     most = longest(model, options, capacity_tokens)
+    requests = Requests.within(most)
     prompt_tokens = max(1, min(CHUNK, options.max_num_batched_tokens, most // 2))
     paces = _probe(part, options, users, prompt_tokens, most)
     small = prices_of(part, options, rates, memory_bytes, cache_bytes)
@@ -195,7 +212,8 @@ def expect(
         model=model.name,
         weight_bytes=model.weights.total_bytes,
         users=users,
-        expected=outlook(whole, efficiency, users, most),
+        requests=requests,
+        expected=outlook(whole, efficiency, users, requests),
         efficiency=efficiency,
         measured_layers=part.config.num_layers,
         num_layers=model.config.num_layers,
@@ -211,40 +229,36 @@ def longest(model: LoadedModel, options: EngineOptions, capacity_tokens: int) ->
     return min(model.config.max_positions, options.max_model_len or model.config.max_positions, capacity_tokens)
 
 
-def outlook(prices: Prices, efficiency: Efficiency, users: int, most: int) -> Outlook:
-    """Of the check's requests, or shorter ones where sequences have `most` tokens."""
-    prompt_tokens = min(_CHECK_PROMPT, most // 2)
-    crowd_in, crowd_out = _fitted(_CHECK_CROWD, most)
-    middle = _middle((crowd_in, crowd_out))
+def outlook(prices: Prices, efficiency: Efficiency, users: int, requests: Requests) -> Outlook:
+    """What is to be expected of them."""
+    crowd_in, crowd_out = requests.crowd
     crowd_efficiency = efficiency.alone if users == 1 else efficiency.crowd
     crowd_s = (
         prices.crowd_prompts_s(users, crowd_in) / efficiency.prompt
-        + (crowd_out - 1) * prices.decode_s(users, middle) / crowd_efficiency
+        + (crowd_out - 1) * prices.decode_s(users, _middle(requests.crowd)) / crowd_efficiency
     )
-    alone_s = prices.decode_s(1, _middle(_fitted(_CHECK_ALONE, most))) / efficiency.alone
     return Outlook(
-        alone=1 / alone_s,
-        prompt=prompt_tokens / (prices.prompt_s(prompt_tokens) / efficiency.prompt),
+        alone=efficiency.alone / prices.decode_s(1, _middle(requests.alone)),
+        prompt=requests.prompt * efficiency.prompt / prices.prompt_s(requests.prompt),
         crowd=users * crowd_out / crowd_s,
     )
 
 
-def run_check(model: LoadedModel, options: EngineOptions, users: int, most: int) -> Outlook:
+def run_check(model: LoadedModel, options: EngineOptions, users: int, requests: Requests) -> Outlook:
     """The same requests, really."""
-    with_engine = _Running(model, options, users)
+    running = _Running(model, options, users)
     try:
-        with_engine.run(1, *_fitted(_WARM, most))
-        alone = [with_engine.run(1, *_fitted(_CHECK_ALONE, most))[0].tpot_s for _ in range(REPEATS)]
-        prompt_tokens = min(_CHECK_PROMPT, most // 2)
-        prompts = [with_engine.run(1, prompt_tokens, 1)[0].first_s for _ in range(REPEATS)]
-        crowd_in, crowd_out = _fitted(_CHECK_CROWD, most)
+        running.run(1, *_fitted(_WARM, sum(requests.alone)))
+        alone = [running.run(1, *requests.alone)[0].tpot_s for _ in range(REPEATS)]
+        prompts = [running.run(1, requests.prompt, 1)[0].first_s for _ in range(REPEATS)]
+        crowd_in, crowd_out = requests.crowd
         crowds = [
-            users * crowd_out / max(one.last_s for one in with_engine.run(users, crowd_in, crowd_out))
+            users * crowd_out / max(one.last_s for one in running.run(users, crowd_in, crowd_out))
             for _ in range(REPEATS)
         ]
     finally:
-        with_engine.close()
-    return Outlook(1 / min(alone), prompt_tokens / min(prompts), max(crowds))
+        running.close()
+    return Outlook(1 / min(alone), requests.prompt / min(prompts), max(crowds))
 
 
 def _probe(part: LoadedModel, options: EngineOptions, users: int, prompt_tokens: int, most: int) -> _Paces:

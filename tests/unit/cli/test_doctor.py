@@ -62,8 +62,10 @@ def prices(model: LoadedModel, max_step_tokens: int = 512) -> expectation.Prices
 
 def test_expectations_are_prices_by_the_measured_part_of_the_roofline(model: LoadedModel) -> None:
     found = prices(model)
-    whole = expectation.outlook(found, expectation.Efficiency(1.0, 1.0, 1.0), 4, 4096)
-    half = expectation.outlook(found, expectation.Efficiency(0.5, 0.25, 0.5), 4, 4096)
+    requests = expectation.Requests.within(4096)
+    assert requests == expectation.Requests((128, 128), 1024, (128, 64))
+    whole = expectation.outlook(found, expectation.Efficiency(1.0, 1.0, 1.0), 4, requests)
+    half = expectation.outlook(found, expectation.Efficiency(0.5, 0.25, 0.5), 4, requests)
     assert whole.alone == pytest.approx(1 / found.decode_s(1, 128 + 64))
     assert half.alone == pytest.approx(whole.alone / 2)
     assert half.prompt == pytest.approx(whole.prompt / 4)
@@ -107,6 +109,7 @@ def test_lengths_are_halved_until_a_model_of_short_contexts_holds_them() -> None
     assert expectation._fitted((128, 128), 8192) == (128, 128)
     assert expectation._fitted((128, 128), 256) == (128, 128)
     assert expectation._fitted((128, 128), 100) == (32, 32)
+    assert expectation.Requests.within(64) == expectation.Requests((32, 32), 32, (32, 16))
 
 
 @pytest.mark.parametrize(
@@ -146,6 +149,7 @@ def test_what_came_is_set_beside_what_was_expected() -> None:
         model="m",
         weight_bytes=4 << 30,
         users=16,
+        requests=expectation.Requests.within(8192),
         expected=outlook(10.0, 100.0, 50.0),
         efficiency=expectation.Efficiency(0.8, 0.6, 0.7),
         measured_layers=2,
