@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 SMALL_MEMORY = 512 * MIB
 COMPILERS = ("c++", "g++", "clang++")
+TELLING_S = 0.5
 CLOSE = 0.15
 """How near an expectation is meant to be."""
 _CACHE_BYTES = {CacheType.F32: 4.0, CacheType.F16: 2.0, CacheType.BF16: 2.0, CacheType.INT8: 1.0}
@@ -182,9 +183,15 @@ def _measure(found: Findings, options: DoctorOptions, engine_options: EngineOpti
     found.rates = None if options.again else read_rates(path, found.workers)
     if found.rates is None:
         found.rates, found.rates_are_new = measure_rates(_native, found.workers), True
-        found.others = others_share(before, processor_seconds(), time.monotonic() - began)
-        if found.others <= QUIET_SHARE:  # else it would be wrong for ever
+        found.others = _others(before, began)
+        if found.others is None or found.others <= QUIET_SHARE:  # else it would be wrong for ever
             write_rates(path, found.rates)
+
+
+def _others(before: tuple[float, float] | None, began_s: float) -> float | None:
+    """What part of the machine other programs used since then; None: it is too short to tell by ticks of the clock."""
+    took_s = time.monotonic() - began_s
+    return None if took_s < TELLING_S else min(1.0, others_share(before, processor_seconds(), took_s))
 
 
 def _look_at_model(found: Findings, options: DoctorOptions, engine_options: EngineOptions) -> None:
@@ -203,7 +210,7 @@ def _expect(
     found: Findings, rates: MachineRates, model: LoadedModel, options: DoctorOptions, engine_options: EngineOptions
 ) -> None:
     # Imports the native runtime, which is here if there are rates.
-    from plait.cli.expectation import expect, run_check
+    from plait.cli.expectation import Question, expect
 
     if model.weights.total_bytes > found.free_bytes:
         needs, free = model.weights.total_bytes / GIB, found.free_bytes / GIB
@@ -224,22 +231,16 @@ def _expect(
     sizes = resolve_sizes(engine_options, facts, free_beside)
     began, before = time.monotonic(), processor_seconds()
     if not options.json:
-        say("measuring the model for some seconds")
-    found.model = expect(
-        model,
-        engine_options,
-        rates,
+        say("measuring the model for some seconds" + (", and running the whole of it in turn" if options.check else ""))
+    question = Question(
         users=options.users,
         context=options.context,
         memory_bytes=found.free_bytes,
         cache_bytes=_CACHE_BYTES[choice.cache_type],
         capacity_tokens=sizes.capacity_tokens,
     )
-    if options.check:
-        if not options.json:
-            say("running the whole model")
-        found.checked = run_check(model, engine_options, options.users, found.model.requests)
-    found.others = others_share(before, processor_seconds(), time.monotonic() - began)
+    found.model, found.checked = expect(model, engine_options, rates, question, check=options.check)
+    found.others = _others(before, began)
     found.tune = _tune_text(model, engine_options)
 
 

@@ -3,8 +3,8 @@
 Owns the probe, the prediction and its check. A probe runs the model, or the first layers of a large one, as many as go
 beyond the caches, through the whole engine. The cost model's price of its steps by the time that they took is what part
 of its roofline this machine reaches, for each kind of step; the price of other steps by that part is what they take.
-Invariant: nothing is predicted that was not measured in its kind: one row, many rows, a chunk of a prompt. Of several
-samples the best counts, because others on the machine can only make one worse.
+Invariant: nothing is predicted that was not measured in its kind: one row, many rows, a chunk of a prompt. Probe and
+check are sampled in turn, so that what others do on the machine happens to both.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
@@ -137,15 +138,12 @@ class Prices:
         return sum(self.step_s(*[ChunkShape(0, tokens, 1)] * count) for count in counts)
 
 
-def prices_of(
-    model: LoadedModel, options: EngineOptions, rates: MachineRates, memory_bytes: int, cache_bytes: float
-) -> Prices:
-    """`cache_bytes`: of one number in the KV cache."""
+def prices_of(model: LoadedModel, options: EngineOptions, rates: MachineRates, question: Question) -> Prices:
     weights = {name: model.weights[name].num_bytes / spec.num_elements for name, spec in model.program.weights.items()}
     schemes = schemes_of(model.program, model.weights, WeightDtype(options.dtype))
     is_int8 = any(scheme.row_group for scheme in schemes.values())
-    hardware = rates.hardware("this machine", memory_bytes, is_int8=is_int8)
-    formats = Formats(weight_bytes=weights, default_cache_bytes=cache_bytes)
+    hardware = rates.hardware("this machine", question.memory_bytes, is_int8=is_int8)
+    formats = Formats(weight_bytes=weights, default_cache_bytes=question.cache_bytes)
     return Prices(RooflineModel(model.program, formats, hardware), rates.threads, options.max_num_batched_tokens)
 
 
@@ -180,45 +178,71 @@ class _Paces:
     crowd_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be expected of a model, and with what. `cache_bytes`: of one number in the KV cache."""
+
+    users: int
+    context: int
+    memory_bytes: int
+    cache_bytes: float
+    capacity_tokens: int
+
+
 def expect(
     model: LoadedModel,
     options: EngineOptions,
     rates: MachineRates,
+    question: Question,
     *,
-    users: int,
-    context: int,
-    memory_bytes: int,
-    cache_bytes: float,
-    capacity_tokens: int,
+    check: bool = False,
     part: LoadedModel | None = None,
-) -> Expectation:
-    """Measure a part, and say what is to be expected of the whole."""
+) -> tuple[Expectation, Outlook | None]:
+    """Measure a part, and say what is to be expected of the whole; with `check`, also what really came."""
     part = part_of(model) if part is None else part
-    most = longest(model, options, capacity_tokens)
+    users, most = question.users, longest(model, options, question.capacity_tokens)
     requests = Requests.within(most)
     prompt_tokens = max(1, min(CHUNK, options.max_num_batched_tokens, most // 2))
-    paces = _probe(part, options, users, prompt_tokens, most)
-    small = prices_of(part, options, rates, memory_bytes, cache_bytes)
-    efficiency = Efficiency(
-        alone=small.decode_s(1, _middle(_fitted(_ALONE, most))) / paces.alone_s,
-        prompt=small.prompt_s(prompt_tokens) / paces.prompt_s,
-        crowd=small.decode_s(users, _middle(_fitted(_CROWD, most))) / paces.crowd_s,
-    )
-    whole = prices_of(model, options, rates, memory_bytes, cache_bytes)
-    each = min(context, most)
-    fitting = max(0, capacity_tokens // each)
+    with ExitStack() as stack:
+        running = stack.enter_context(_Running(part, options, users))
+        probe = _Probe(running, users, prompt_tokens, most)
+        checked: _Check | None = None
+        if check:
+            whole_runs = running if part is model else stack.enter_context(_Running(model, options, users))
+            checked = _Check(whole_runs, users, requests)
+        for _ in range(REPEATS):
+            probe.sample()
+            if checked is not None:
+                checked.sample()
+    efficiency = probe.efficiency(prices_of(part, options, rates, question))
+    expectation = _expectation(model, options, rates, question, efficiency, part.config.num_layers)
+    return expectation, None if checked is None else checked.outlook()
+
+
+def _expectation(
+    model: LoadedModel,
+    options: EngineOptions,
+    rates: MachineRates,
+    question: Question,
+    efficiency: Efficiency,
+    measured_layers: int,
+) -> Expectation:
+    whole = prices_of(model, options, rates, question)
+    most = longest(model, options, question.capacity_tokens)
+    requests, each = Requests.within(most), min(question.context, most)
+    fitting = max(0, question.capacity_tokens // each)
     rows = max(1, min(fitting, options.max_num_seqs))
     return Expectation(
         model=model.name,
         weight_bytes=model.weights.total_bytes,
-        users=users,
+        users=question.users,
         requests=requests,
-        expected=outlook(whole, efficiency, users, requests),
+        expected=outlook(whole, efficiency, question.users, requests),
         efficiency=efficiency,
-        measured_layers=part.config.num_layers,
+        measured_layers=measured_layers,
         num_layers=model.config.num_layers,
         context=each,
-        capacity_tokens=capacity_tokens,
+        capacity_tokens=question.capacity_tokens,
         fitting_users=fitting,
         fitting_each_per_s=(efficiency.alone if rows == 1 else efficiency.crowd) / whole.decode_s(rows, each - 1),
     )
@@ -244,37 +268,63 @@ def outlook(prices: Prices, efficiency: Efficiency, users: int, requests: Reques
     )
 
 
-def run_check(model: LoadedModel, options: EngineOptions, users: int, requests: Requests) -> Outlook:
-    """The same requests, really."""
-    running = _Running(model, options, users)
-    try:
-        running.run(1, *_fitted(_WARM, sum(requests.alone)))
-        alone = [running.run(1, *requests.alone)[0].tpot_s for _ in range(REPEATS)]
-        prompts = [running.run(1, requests.prompt, 1)[0].first_s for _ in range(REPEATS)]
-        crowd_in, crowd_out = requests.crowd
-        crowds = [
-            users * crowd_out / max(one.last_s for one in running.run(users, crowd_in, crowd_out))
-            for _ in range(REPEATS)
-        ]
-    finally:
-        running.close()
-    return Outlook(1 / min(alone), requests.prompt / min(prompts), max(crowds))
+class _Probe:
+    """Samples of the three kinds of steps, on a part of the model or all of it."""
+
+    def __init__(self, running: _Running, users: int, prompt_tokens: int, most: int) -> None:
+        self._running = running
+        self._users = users
+        self._prompt_tokens = prompt_tokens
+        self._alone, self._crowd = _fitted(_ALONE, most), _fitted(_CROWD, most)
+        self._samples: list[_Paces] = []
+
+    def sample(self) -> None:
+        # The second half of many answers' tokens: all of them run by then.
+        many = self._running.run(self._users, *self._crowd)
+        self._samples.append(
+            _Paces(
+                self._running.run(1, *self._alone)[0].tpot_s,
+                self._running.run(1, self._prompt_tokens, 1)[0].first_s,
+                statistics.median(gap for one in many for gap in one.late_gaps_s),
+            )
+        )
+
+    def efficiency(self, prices: Prices) -> Efficiency:
+        """`prices` of what was run."""
+        return Efficiency(
+            alone=prices.decode_s(1, _middle(self._alone)) / statistics.median(one.alone_s for one in self._samples),
+            prompt=prices.prompt_s(self._prompt_tokens) / statistics.median(one.prompt_s for one in self._samples),
+            crowd=prices.decode_s(self._users, _middle(self._crowd))
+            / statistics.median(one.crowd_s for one in self._samples),
+        )
 
 
-def _probe(part: LoadedModel, options: EngineOptions, users: int, prompt_tokens: int, most: int) -> _Paces:
-    running = _Running(part, options, users)
-    try:
-        running.run(1, *_fitted(_WARM, most))
-        alone = [running.run(1, *_fitted(_ALONE, most))[0].tpot_s for _ in range(REPEATS)]
-        prompts = [running.run(1, prompt_tokens, 1)[0].first_s for _ in range(REPEATS)]
-        # The second half of their tokens: all of them run by then.
-        crowds = [
-            statistics.median(gap for one in running.run(users, *_fitted(_CROWD, most)) for gap in one.late_gaps_s)
-            for _ in range(REPEATS)
-        ]
-    finally:
-        running.close()
-    return _Paces(min(alone), min(prompts), min(crowds))
+class _Check:
+    """Samples of the very requests that something is expected of."""
+
+    def __init__(self, running: _Running, users: int, requests: Requests) -> None:
+        self._running = running
+        self._users = users
+        self._requests = requests
+        self._samples: list[Outlook] = []
+
+    def sample(self) -> None:
+        crowd_in, crowd_out = self._requests.crowd
+        many = self._running.run(self._users, crowd_in, crowd_out)
+        self._samples.append(
+            Outlook(
+                alone=1 / self._running.run(1, *self._requests.alone)[0].tpot_s,
+                prompt=self._requests.prompt / self._running.run(1, self._requests.prompt, 1)[0].first_s,
+                crowd=self._users * crowd_out / max(one.last_s for one in many),
+            )
+        )
+
+    def outlook(self) -> Outlook:
+        return Outlook(
+            statistics.median(one.alone for one in self._samples),
+            statistics.median(one.prompt for one in self._samples),
+            statistics.median(one.crowd for one in self._samples),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,12 +361,16 @@ class _Running:
         self._rng = random.Random(0)
         self._num_asked = 0
 
-    def run(self, count: int, prompt_tokens: int, output_tokens: int) -> list[_Times]:
-        return self._runner.run(self._all(count, prompt_tokens, output_tokens))
+    def __enter__(self) -> _Running:
+        self.run(1, *_fitted(_WARM, self._engine.sizes.max_model_tokens))
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._runner.close()
         self._engine.close()
+
+    def run(self, count: int, prompt_tokens: int, output_tokens: int) -> list[_Times]:
+        return self._runner.run(self._all(count, prompt_tokens, output_tokens))
 
     async def _all(self, count: int, prompt_tokens: int, output_tokens: int) -> list[_Times]:
         vocab_size = self._engine.model.program.vocab_size

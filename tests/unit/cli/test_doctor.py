@@ -22,6 +22,8 @@ expectation = pytest.importorskip("plait.cli.expectation", reason="no native run
 Capture = pytest.CaptureFixture[str]
 RATES = MachineRates(2, 100e9, 400e9, 20e9, 12e9)
 
+QUESTION = expectation.Question(users=2, context=64, memory_bytes=1 << 30, cache_bytes=2.0, capacity_tokens=1000)
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -57,7 +59,7 @@ def findings(**changes: object) -> Findings:
 
 def prices(model: LoadedModel, max_step_tokens: int = 512) -> expectation.Prices:
     options = EngineOptions(max_num_batched_tokens=max_step_tokens)
-    return expectation.prices_of(model, options, RATES, 8 << 30, 2.0)
+    return expectation.prices_of(model, options, RATES, QUESTION)
 
 
 def test_expectations_are_prices_by_the_measured_part_of_the_roofline(model: LoadedModel) -> None:
@@ -90,19 +92,10 @@ def test_of_a_large_model_the_first_layers_are_measured(model: LoadedModel) -> N
     part = expectation.part_of(model, probe_bytes=1, whole_bytes=0)
     assert (part.config.num_layers, model.config.num_layers) == (1, 2)
     assert set(part.program.weights) < set(model.program.weights)
-    found = expectation.expect(
-        model,
-        EngineOptions(),
-        RATES,
-        users=2,
-        context=64,
-        memory_bytes=1 << 30,
-        cache_bytes=2.0,
-        capacity_tokens=1000,
-        part=part,
-    )
+    found, checked = expectation.expect(model, EngineOptions(), RATES, QUESTION, part=part, check=True)
     assert (found.measured_layers, found.num_layers, found.fitting_users) == (1, 2, 15)
     assert found.expected.alone > 0
+    assert checked.alone > 0
 
 
 def test_lengths_are_halved_until_a_model_of_short_contexts_holds_them() -> None:
