@@ -32,7 +32,7 @@ from serving.quiet import QUIET_FRACTION, busy_fraction
 from serving.workloads import QUICK_SIZES, Sizes, Workload, workloads_named
 
 from plait.build import LoadedModel
-from plait.cli.bench import native_limits
+from plait.cli.limits import native_limits
 from plait.config.engine_options import EngineOptions
 from plait.core.errors import PlaitError
 from plait.weights.gguf import read_gguf

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.cli.bench import LimitsModule
+from plait.cli.limits import LimitsModule
 from plait.config.machine import available_memory_bytes, num_cores
 from plait.core.step import ChunkShape, StepShape
 from plait.model.cost import Formats

@@ -52,6 +52,7 @@ from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
 from plait.model.cache_layout import CacheLayout, plan_layout, token_bytes
 from plait.model.cache_type import CacheType
+from plait.model.notes import model_notes
 from plait.model.pooling import with_pool
 from plait.model.program import Program
 from plait.text.grammar import Grammars
@@ -206,7 +207,8 @@ def load_executor(
             f"{options.max_num_batched_tokens:,} tokens a step takes ({error}); ask for less with --kv-cache-memory or "
             "--max-num-batched-tokens, or raise the limits of this process"
         ) from error
-    return ReadyExecutor(loaded.executor, layout, sizes, (*choice.notes, *loaded.notes), loaded.work)
+    notes = (*choice.notes, *loaded.notes, *model_notes(model.config, model.program))
+    return ReadyExecutor(loaded.executor, layout, sizes, notes, loaded.work)
 
 
 def _ports(inbox: Inbox, client: AsyncClient, events: EventSink, model: LoadedModel, profile: Profile | None) -> Ports:

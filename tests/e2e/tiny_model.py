@@ -34,9 +34,8 @@ def write_tiny_model(
     logits are far above every token's. `rows_said` is what the header says instead of the truth.
     """
     writer = gguf.GGUFWriter(str(path), "llama")
-    write_facts_of(writer, context=context)
-    writer.add_vocab_size(table_rows if rows_said is None else rows_said)
-    write_tokens(writer, template)
+    said = table_rows if rows_said is None else rows_said
+    write_tiny_facts(writer, said, template=template, context=context)
     for name, array in tiny_arrays(table_rows).items():
         writer.add_tensor(f"{name}.weight", array)
     writer.write_header_to_file()
@@ -69,6 +68,15 @@ def tiny_arrays(table_rows: int = NUM_TOKENS) -> dict[str, Floats]:
         for name, shape in shapes.items():
             arrays[f"blk.{layer}.{name}"] = random.normal(0, 0.4, shape)
     return {name: array.astype(np.float32) for name, array in arrays.items()}
+
+
+def write_tiny_facts(
+    writer: gguf.GGUFWriter, rows_said: int = NUM_TOKENS, *, template: str = TEMPLATE, context: int = CONTEXT
+) -> None:
+    """All that the header says besides the tensors."""
+    write_facts_of(writer, context=context)
+    writer.add_vocab_size(rows_said)
+    write_tokens(writer, template)
 
 
 def write_facts_of(

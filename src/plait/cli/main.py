@@ -63,10 +63,10 @@ def _run(argv: Sequence[str]) -> int:
     prepare_streams()
     try:
         from plait.cli.arguments import parse_arguments
-        from plait.cli.commands import COMMANDS, LOAD
+        from plait.cli.commands import COMMANDS, GROUPS, LOAD
 
         # What tells the version reads packages' metadata with the parser of mail: a third of a start, for one question.
-        invocation = parse_arguments(argv, COMMANDS, _version() if "--version" in argv else "")
+        invocation = parse_arguments(argv, COMMANDS, _version() if "--version" in argv else "", GROUPS)
         work = LOAD[invocation.command]()
         if signal.getsignal(signal.SIGINT) is _leave:
             # From here on there are files and threads to close. The usual handler, because asyncio looks for it.

@@ -20,8 +20,9 @@ from tqdm import tqdm
 from plait.build import LoadedModel, load_executor, load_model
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import download_progress
-from plait.config.bench_options import BenchOptions
+from plait.config.bench_options import QualityOptions
 from plait.config.engine_options import EngineOptions
+from plait.config.option import OptionSources
 from plait.core.clock import RealClock
 from plait.core.errors import PlaitError, UsageError
 from plait.exec.likeness import Likeness, likeness
@@ -90,7 +91,8 @@ class Quality:
         return f"{self.change:+.3%} ± {error}"
 
 
-def run_quality(options: BenchOptions, engine_options: EngineOptions) -> int:
+def run_quality(sources: OptionSources) -> int:
+    options, engine_options = sources.read(QualityOptions), sources.read(EngineOptions)
     if (reason := presence.missing()) is not None:
         raise PlaitError(
             f"plait bench quality compares the native runtime's numbers, and it is not here ({reason}); install Plait "

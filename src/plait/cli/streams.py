@@ -62,8 +62,13 @@ def say(text: str) -> None:
 
 def show(text: str) -> None:
     """A result, written out at once: if it cannot be, that is the last moment to say so in one line."""
+    show_part(f"{text}\n")
+
+
+def show_part(text: str) -> None:
+    """A part of a line of a result, written out at once."""
     try:
-        print(text, flush=True)
+        print(text, end="", flush=True)
     except OSError as error:
         # Python flushes once more at exit; what is left in its buffer may then go where nobody minds.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

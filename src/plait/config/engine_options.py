@@ -50,10 +50,14 @@ class EngineOptions:
         short="-m",
     )
     revision: str | None = option(
-        None, parse_text, "branch, tag or commit of a model of a hub; default: main", metavar="REVISION"
+        None, parse_text, "branch, tag or commit of a model of a hub; default: main", metavar="NAME", rare=True
     )
     executor: str = option(
-        "auto", parse_text, "what computes; auto: native where it is installed", choices=("auto", "native", "reference")
+        "auto",
+        parse_text,
+        "what computes; auto: native where it is installed",
+        choices=("auto", "native", "reference"),
+        rare=True,
     )
     threads: int | None = option(
         None, count_between(1, MAX_THREADS), "cores that compute; default: every usable one", metavar="N"
@@ -63,9 +67,14 @@ class EngineOptions:
         parse_text,
         "instructions to compute with; auto: the best that run here",
         choices=("auto", "avx512", "avx2", "baseline"),
+        rare=True,
     )
     dtype: str = option(
-        "auto", parse_text, "numbers of the weights; auto: as in the file, f32: the most exact", choices=("auto", "f32")
+        "auto",
+        parse_text,
+        "numbers of the weights; auto: as in the file, f32: the most exact",
+        choices=("auto", "f32"),
+        rare=True,
     )
     quantize: str = option(
         "none",
@@ -80,9 +89,9 @@ class EngineOptions:
         choices=("auto", "f32", "f16", "bf16", "int8"),
     )
     chat_template: Path | None = option(
-        None, parse_path, "a Jinja file with the chat template; default: the model's own", metavar="FILE"
+        None, parse_path, "a Jinja file with the chat template; default: the model's own", metavar="FILE", rare=True
     )
-    cache_dir: Path = option(DEFAULT_CACHE_DIR, parse_path, "where fetched models are kept", metavar="DIR")
+    cache_dir: Path = option(DEFAULT_CACHE_DIR, parse_path, "where fetched models are kept", metavar="DIR", rare=True)
     kv_cache_memory: int | None = option(
         None, parse_bytes, "memory for the KV cache, e.g. 1GiB; default: a quarter of what is free", metavar="SIZE"
     )
@@ -94,19 +103,24 @@ class EngineOptions:
     )
     max_num_seqs: int = option(64, count_between(1, MAX_SEQS), "sequences that run at once at most", metavar="N")
     max_num_batched_tokens: int = option(
-        512, count_between(1, MAX_STEP_TOKENS), "tokens computed in one step at most", metavar="TOKENS"
+        512, count_between(1, MAX_STEP_TOKENS), "tokens computed in one step at most", metavar="TOKENS", rare=True
     )
     block_size: int = option(
-        32, count_between(1, KEY_TILE), "tokens of a cache block, a divisor of 256", metavar="TOKENS"
+        32, count_between(1, KEY_TILE), "tokens of a cache block, a divisor of 256", metavar="TOKENS", rare=True
     )
-    enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings")
+    enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)
     profile: Path | None = option(
-        None, parse_path, "measure where the time goes: a table at the end, and a Chrome trace in FILE", metavar="FILE"
+        None,
+        parse_path,
+        "measure where the time goes: a table at the end, and a Chrome trace in FILE",
+        metavar="FILE",
+        rare=True,
     )
     tune_table: str = option(
         "auto",
         parse_path_or("auto", "none"),
         "how operations are cut: auto: as plait tune measured it here, if it did; none; or a file. Answers stay equal",
         metavar="FILE",
+        rare=True,
     )
     seed: int = option(0, parse_seed, "where the seeds of requests without one come from", metavar="N")

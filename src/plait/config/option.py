@@ -38,6 +38,14 @@ class OptionSpec:
     metavar: str
     choices: tuple[str, ...]
     short: str | None
+    rare: bool
+
+    @property
+    def shown_default(self) -> str:
+        """As one would type it; a path in the home folder begins with ~."""
+        text = ",".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
+        home = str(Path("~").expanduser())
+        return f"~{text[len(home) :]}" if isinstance(self.default, Path) and text.startswith(home + "/") else text
 
     @property
     def is_switch(self) -> bool:
@@ -52,9 +60,10 @@ def option(
     metavar: str = "",
     choices: tuple[str, ...] = (),
     short: str | None = None,
+    rare: bool = False,
 ) -> T:
-    """A dataclass field that is also a user option."""
-    metadata = {"parse": parse, "help": help, "metavar": metavar, "choices": choices, "short": short}
+    """A dataclass field that is also a user option; a `rare` one is not shown by a plain --help."""
+    metadata = {"parse": parse, "help": help, "metavar": metavar, "choices": choices, "short": short, "rare": rare}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -70,6 +79,7 @@ def options_of(config: type) -> list[OptionSpec]:
             metavar=field.metadata["metavar"] or field.name.upper(),
             choices=field.metadata["choices"],
             short=field.metadata["short"],
+            rare=field.metadata["rare"],
         )
         for field in dataclasses.fields(config)
     ]
@@ -95,6 +105,14 @@ class OptionSources:
         """A config with every field from the strongest source that names it."""
         values = {spec.field: value for spec in options_of(config) if (value := self._value(spec)) is not _UNSAID}
         return config(**values)
+
+    def names(self, field: str) -> bool:
+        """Whether any source says something about it, be it the default."""
+        return (
+            field in self._command_line
+            or field in self._from_yaml
+            or ENVIRONMENT_PREFIX + field.upper() in self._environment
+        )
 
     def _value(self, spec: OptionSpec) -> object:
         variable = ENVIRONMENT_PREFIX + spec.field.upper()

@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from plait.config.option import option
-from plait.config.values import count_between, parse_bytes, parse_flag, parse_path, parse_seconds, parse_text
+from plait.config.values import count_between, parse_bytes, parse_flag, parse_path, parse_patience, parse_text
 
 DEFAULT_STATE_DIR = Path(platformdirs.user_state_dir("plait"))
 MAX_PORT = 65_535
@@ -36,7 +36,7 @@ class ServeOptions:
     )
     max_body_size: int = option(32 * MIB, parse_bytes, "largest body of a request", metavar="SIZE")
     shutdown_timeout: float = option(
-        30.0, parse_seconds, "time that answers have to finish after SIGTERM or Ctrl-C", metavar="SECONDS"
+        30.0, parse_patience, "time that answers have to finish after SIGTERM or Ctrl-C", metavar="SECONDS"
     )
     batch_dir: Path | None = option(
         None, parse_path, "where files and batches are kept; default: a folder of this port's own", metavar="DIR"

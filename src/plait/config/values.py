@@ -14,7 +14,8 @@ _NUMBER = r"([0-9]{1,18}(?:\.[0-9]{1,18})?)"
 _BYTES = re.compile(_NUMBER + r"\s*([kKmMgGtT]i?)?[bB]?")
 _COUNT = re.compile(_NUMBER + r"\s*([kKmM])?")
 _PERCENT = re.compile(_NUMBER + r"\s*%?")
-_SECONDS = re.compile(_NUMBER + r"\s*s?")
+_REAL = re.compile(r"[0-9]{0,18}(?:\.[0-9]{1,18})?")
+_SECONDS = re.compile(_NUMBER + r"\s*(ms|s|m)?")
 _SEED = re.compile(r"[+-]?[0-9]{1,19}")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _TRUE = ("1", "true", "yes", "on")
@@ -82,12 +83,34 @@ def parse_percent(text: str) -> float:
     return float(found.group(1))
 
 
+def number_between(least: float, most: float, *, above: bool = False) -> Callable[[str], float]:
+    """A parser of numbers such as 0.7 from `least` to `most`; `above`: the least itself is too small."""
+
+    said = f"a number {'above' if above else 'from'} {least:g} {'up ' if above else ''}to {most:g} is expected"
+
+    def parse(text: str) -> float:
+        if not text.strip() or _REAL.fullmatch(text.strip()) is None:
+            raise ValueError(said)
+        value = float(text)
+        if not least <= value <= most or (above and value == least):
+            raise ValueError(said)
+        return value
+
+    return parse
+
+
 def parse_seconds(text: str) -> float:
-    """ "30" or "0.5s": a number of seconds from 0 on."""
+    """ "0.5", "0.5s", "500ms" or "2m": seconds, more than none."""
     found = _SECONDS.fullmatch(text.strip())
-    if found is None:
-        raise ValueError("a number of seconds such as 30 is expected")
-    return float(found.group(1))
+    value = 0.0 if found is None else float(found.group(1)) * {"ms": 1e-3, "m": 60.0}.get(found.group(2) or "s", 1.0)
+    if value <= 0:
+        raise ValueError("a time such as 0.5s, 500ms or 2m is expected")
+    return value
+
+
+def parse_patience(text: str) -> float:
+    """ "30s", as `parse_seconds`, or "0": none at all."""
+    return 0.0 if text.strip() in ("0", "0s") else parse_seconds(text)
 
 
 def parse_seed(text: str) -> int:

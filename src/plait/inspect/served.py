@@ -13,12 +13,14 @@ from plait.core.errors import ModelError
 from plait.inspect.facts import ModelFacts, Parameters
 from plait.model.config import ModelConfig, config_from_gguf, config_from_hf
 from plait.model.families import build_program
+from plait.model.gguf_reading import FACTORS, LONG_FACTORS, SHORT_FACTORS
 from plait.model.program import Program, WeightRole
 
 if TYPE_CHECKING:
     from plait.weights.gguf_outline import GgufOutline
 
-FACTORS_NAME = "rope_freqs.weight"
+
+MAX_FACTORS = 65_536
 
 
 def served_from_hf(facts: ModelFacts, config: Mapping[str, object]) -> ModelFacts:
@@ -41,8 +43,12 @@ def served_from_gguf(facts: ModelFacts, outline: GgufOutline) -> ModelFacts:
 def _gguf_config(outline: GgufOutline) -> ModelConfig:
     names = [tensor.name for tensor in outline.tensors]
     # The factors themselves lie behind the header; that there are so many is enough here.
-    factors = [tensor.num_elements for tensor in outline.tensors if tensor.name == FACTORS_NAME]
-    return config_from_gguf(outline.metadata, names, [1.0] * factors[0] if factors and factors[0] < 65536 else None)
+    factors = {
+        tensor.name: [1.0] * tensor.num_elements
+        for tensor in outline.tensors
+        if tensor.name in (FACTORS, SHORT_FACTORS, LONG_FACTORS) and tensor.num_elements < MAX_FACTORS
+    }
+    return config_from_gguf(outline.metadata, names, factors or None)
 
 
 def _parameters(program: Program) -> Parameters:

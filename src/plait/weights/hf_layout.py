@@ -44,11 +44,6 @@ _ADAPTER: Final = ("adapter_config.json", "adapter_model.safetensors")
 _PICKLES: Final = (".bin", ".pth", ".pt", ".ckpt")
 
 
-def is_model_directory(directory: Path) -> bool:
-    """It has a config.json or safetensors: whatever else is wrong with it, this is what it was meant to be."""
-    return (directory / CONFIG).exists() or any(directory.glob("*" + ENDING))
-
-
 def weight_files(directory: Path) -> tuple[Path, ...]:
     """The files that hold the tensors, in order; `ModelError` if that cannot be told or one is missing."""
     names = sorted(path.name for path in directory.iterdir())

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from plait.core.errors import ModelError
-from plait.weights.checksum import file_sha256
+from plait.weights.checksum import noted_sha256
 from plait.weights.download import Progress
 from plait.weights.found import ModelFile
 from plait.weights.gguf_header import shown
@@ -22,8 +22,10 @@ from plait.weights.hub_names import HubName, check_revision, model_files_of
 from plait.weights.hub_requests import Listing, Unreachable, download, list_files
 
 
-def fetch_model(name: HubName, revision: str | None, cache: Path, progress: Progress) -> ModelFile:
-    """The named model in the cache, fetched there as far as it is not: only the files that it is read from."""
+def fetch_model(name: HubName, revision: str | None, cache: Path, notes: Path, progress: Progress) -> ModelFile:
+    """The named model in the cache, fetched there as far as it is not: only the files that it is read from. `notes` is
+    the folder in which checksums are noted.
+    """
     asked = check_revision(revision or DEFAULT_REVISION)
     try:
         listing = list_files(name, asked)
@@ -31,9 +33,9 @@ def fetch_model(name: HubName, revision: str | None, cache: Path, progress: Prog
         return _cached(name, asked, cache, str(trouble))
     snapshot = Snapshot.of(name, listing.commit, cache)
     wanted = model_files_of(name, listing.sizes, f"{name.repository} on the hub")
-    _fetch(snapshot, listing, wanted.texts, lambda arrived, total: None)
+    _fetch(snapshot, listing, wanted.texts, notes, lambda arrived, total: None)
     weights = wanted.weights or tuple(dict.fromkeys(shard_of_tensors(snapshot.file(INDEX)).values()))
-    _fetch(snapshot, listing, weights, progress)
+    _fetch(snapshot, listing, weights, notes, progress)
     snapshot.note(asked)
     return ModelFile(snapshot.folder / wanted.opened, name.text, None)
 
@@ -57,7 +59,7 @@ def _cached(name: HubName, revision: str, cache: Path, trouble: str) -> ModelFil
     return ModelFile(snapshot.folder / wanted.opened, name.text, None, (note,))
 
 
-def _fetch(snapshot: Snapshot, listing: Listing, files: Collection[str], progress: Progress) -> None:
+def _fetch(snapshot: Snapshot, listing: Listing, files: Collection[str], notes: Path, progress: Progress) -> None:
     """What is there already costs no request."""
     unknown = [file for file in files if file not in listing.sizes]
     if unknown:
@@ -73,19 +75,19 @@ def _fetch(snapshot: Snapshot, listing: Listing, files: Collection[str], progres
             progress(min(before + arrived, total), total)
 
         download(snapshot.name, file, snapshot.commit, snapshot.repository.parent, tell)
-        _check(snapshot, file, listing)
+        _check(snapshot, file, listing, notes)
         before += listing.sizes[file]
         progress(before, total)
     for file in files:
         snapshot.file(file)
 
 
-def _check(snapshot: Snapshot, file: str, listing: Listing) -> None:
+def _check(snapshot: Snapshot, file: str, listing: Listing, notes: Path) -> None:
     """What has just arrived is what the hub said it is; what is not is removed, so that the next attempt fetches it."""
     path = snapshot.file(file)
     held, expected = path.stat().st_size, listing.sizes[file]
     told = listing.sha256s.get(file)
-    if held == expected and (told is None or file_sha256(path) == told):
+    if held == expected and (told is None or noted_sha256(path, notes) == told):
         return
     what = f"has {held:,} bytes, not {expected:,}" if held != expected else f"has not the sha256 {told}"
     path.resolve().unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from plait.weights.cache import ModelPlace
 from plait.weights.catalogue import CATALOGUE, CatalogueModel
 from plait.weights.gguf_choice import GGUF, GgufChoice, gguf_choices, quantisation_of
 from plait.weights.gguf_peek import glance_at_gguf
-from plait.weights.hf_layout import CONFIG, is_model_directory, weight_files
+from plait.weights.hf_layout import CONFIG, weight_files
 from plait.weights.hub_cache import DEFAULT_REVISION, Snapshot, commit_in_cache
 from plait.weights.hub_names import parse_hub_name
 from plait.weights.lmstudio import folders_in
@@ -98,7 +98,7 @@ def _in_folder(folder: Path, source: str, name: str, files: Sequence[str] | None
         names = sorted(path.name for path in folder.iterdir()) if files is None else files
     except OSError:
         return
-    if CONFIG in names and is_model_directory(folder) and not all(one.endswith(GGUF) for one in _weights(names)):
+    if CONFIG in names and not all(one.endswith(GGUF) for one in _weights(names)):
         yield _checkpoint_entry(name, source, folder)
     choices = gguf_choices(names)
     for choice in choices:

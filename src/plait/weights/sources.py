@@ -55,7 +55,7 @@ def resolve_model(
         # Imports the library that talks to hubs, which nothing else needs.
         from plait.weights.hub import fetch_model
 
-        return fetch_model(hub_name, revision, stores.hub, progress)
+        return fetch_model(hub_name, revision, stores.hub, cache_dir, progress)
     if found is None and name not in catalogue:
         raise _unknown(name, path, catalogue, stores)
     return _installed(found or catalogue[name], cache_dir, None if found is None else path.absolute(), progress, run)

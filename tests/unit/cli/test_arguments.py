@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from plait.cli.arguments import Command, parse_arguments
+from plait.cli.arguments import parse_arguments
+from plait.cli.table import Command
 from plait.config.option import option
 from plait.config.values import parse_flag, parse_positive, parse_text
 from plait.core.errors import UsageError
@@ -22,7 +23,21 @@ class Kitchen:
     dish: str = option("soup", parse_text, "what to cook", choices=("soup", "stew"))
 
 
-COMMANDS = (Command("boil", "Boil it.", (Kitchen,), "dish"), Command("roast", "Roast it.", (Kitchen,)))
+@dataclass(frozen=True, slots=True)
+class Oven:
+    heat: int = option(180, parse_positive, "degrees")
+    hidden: bool = option(False, parse_flag, "what hardly anybody needs", rare=True)
+
+
+COMMANDS = (
+    Command("boil", "Boil it.", (Kitchen,), "dish"),
+    Command("roast", "Roast it.", (Kitchen,)),
+    Command("bake bread", "Bake bread.", (Oven,)),
+    Command("bake cake", "Bake a cake.", (Oven,)),
+    Command("show", "Show a dish.", (Kitchen,), "dish"),
+    Command("show menu", "Show the menu.", (Oven,)),
+)
+GROUPS = {"bake": "Bake something."}
 
 
 def kitchen(*argv: str) -> Kitchen:
@@ -61,7 +76,7 @@ def test_negative_numbers_are_values() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "no command was given; choose one of boil, roast"),
+        ([], "no command was given; choose one of boil, roast, bake, show; see plait --help"),
         (["--verison"], "'--verison' is not an option of plait; did you mean --version?"),
         (["--halp", "boil"], "'--halp' is not an option of plait; did you mean --help?"),
         (["--xyz=1"], "'--xyz=1' is not an option of plait; see plait --help"),
@@ -69,6 +84,10 @@ def test_negative_numbers_are_values() -> None:
         (["boil", "--max-pot=5"], "'--max-pot=5' is not an option of plait boil; did you mean --max-pots?"),
         (["boil", "--no-gaz"], "'--no-gaz' is not an option of plait boil; did you mean --no-gas?"),
         (["boil", "--confg", "x"], "'--confg' is not an option of plait boil; did you mean --config?"),
+        (["bake"], "plait bake needs one of bread, cake; see plait bake --help"),
+        (["bake", "--heat", "3"], "plait bake needs one of bread, cake; see plait bake --help"),
+        (["bake", "caek"], "'caek' is none of plait bake's; choose one of bread, cake; did you mean cake?"),
+        (["bake", "cake", "--haet", "1"], "'--haet' is not an option of plait bake cake; did you mean --heat?"),
         (["boil", "--zzzzz"], "'--zzzzz' is not an option of plait boil; see plait boil --help"),
         (["boil", "-x"], "'-x' is not an option of plait boil; see plait boil --help"),
         (["boil", "--max"], "'--max' is not an option of plait boil; did you mean --max-pots?"),
@@ -102,25 +121,61 @@ def test_a_file_of_options_is_named_by_config(tmp_path: Path) -> None:
     assert "did you mean max-pots?" in refusal("boil", "--config", str(file))
 
 
-@pytest.mark.parametrize("argv", [["-h"], ["--help"], ["boil", "-h"], ["roast", "--help"]])
-def test_help_prints_and_ends_well(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_may_have_two_words() -> None:
+    assert parse_arguments(["bake", "cake", "--heat", "200"], COMMANDS, "1.2").command == "bake cake"
+    assert parse_arguments(["show", "menu"], COMMANDS, "1.2").command == "show menu"
+    assert parse_arguments(["show", "stew"], COMMANDS, "1.2").command == "show"
+
+
+def printed_by(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     with pytest.raises(SystemExit) as caught:
-        parse_arguments(argv, COMMANDS, "1.2")
+        parse_arguments(argv, COMMANDS, "1.2", GROUPS)
     assert caught.value.code == 0
     printed = capsys.readouterr()
-    assert printed.out.startswith("usage: plait")
     assert printed.err == ""
+    return printed.out
+
+
+@pytest.mark.parametrize(
+    "argv", [["-h"], ["--help"], ["boil", "-h"], ["roast", "--help"], ["bake", "-h"], ["bake", "cake", "--help=all"]]
+)
+def test_help_prints_and_ends_well(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed_by(capsys, *argv).startswith("usage: plait ")
+
+
+def test_help_is_asked_for_wherever_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed_by(capsys, "boil", "--cook", "me", "--help") == printed_by(capsys, "boil", "--help")
+
+
+def test_a_group_is_one_line_of_plaits_help_and_has_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = printed_by(capsys, "--help")
+    assert "  bake          Bake something.\n" in whole
+    assert "cake  " not in whole
+    assert "  show          Show a dish.\n" in whole
+    assert "  cake          Bake a cake.\n" in printed_by(capsys, "bake", "--help")
 
 
 def test_help_shows_every_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse_arguments(["boil", "-h"], COMMANDS, "1.2")
-    text = " ".join(capsys.readouterr().out.split())
-    assert "-p N, --max-pots N pots on the stove, 50% of them full [3]" in text
+    text = " ".join(printed_by(capsys, "boil", "-h").split())
+    assert "-p, --max-pots N pots on the stove, 50% of them full [3]" in text
     assert "--gas cook with gas (on; --no-gas turns it off)" in text
     assert "--loud sing" in text
     assert "--cook COOK who cooks; default: you" in text
-    assert "--dish DISH what to cook (soup, stew) [soup]" in text
+    assert "--dish WORD what to cook (soup, stew) [soup]" in text
+
+
+def test_rare_options_are_shown_when_all_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    usual = printed_by(capsys, "bake", "cake", "--help")
+    assert "--hidden" not in usual
+    assert "--help=all shows 1 more options." in usual
+    assert "--hidden" in printed_by(capsys, "bake", "cake", "--help=all")
+
+
+def test_help_about_a_word_shows_what_holds_it(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed_by(capsys, "bake", "cake", "--help=hardly")
+    assert "--hidden" in text
+    assert "--heat" not in text
+    assert "no option of plait boil is about 'tin'; --help=all shows all of them" in refusal("boil", "--help=tin")
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from plait.cli.commands import COMMANDS, LOAD
 from plait.cli.main import main
+from plait.cli.table import specs_of
 from plait.config.batch_options import BatchOptions
 from plait.config.option import OptionSources
 from plait.core.errors import EngineStopped, InvariantError, ModelError, PlaitError, UsageError
@@ -107,6 +108,13 @@ def test_without_arguments_those_of_the_process_count(monkeypatch: pytest.Monkey
 def test_every_command_has_its_work() -> None:
     assert [command.name for command in COMMANDS] == list(LOAD)
     assert all(callable(load()) for load in LOAD.values())
+
+
+def test_a_positional_is_an_option_of_its_command() -> None:
+    for command in COMMANDS:
+        fields = [spec.field for spec in specs_of(command)]
+        assert len(fields) == len(set(fields)), f"{command.name} has an option twice"
+        assert command.positional is None or command.positional in fields
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.model.rope import FactorScaling, LinearScaling, Llama3Scaling, RopeSpec, frequencies
+from plait.model.rope import (
+    FactorScaling,
+    LinearScaling,
+    Llama3Scaling,
+    LongScaling,
+    RopeSpec,
+    YarnScaling,
+    frequencies,
+)
 
 LLAMA_31 = Llama3Scaling(factor=8.0, low_factor=1.0, high_factor=4.0, original_positions=8192)
 
@@ -33,6 +41,24 @@ LLAMA_31_8B = {
     63: 3.068925877869333e-07,
 }
 SMOLLM2_LINEAR_4 = {0: 0.25, 1: 0.1744576394557953, 15: 0.0011328959371894598, 31: 3.582531689971802e-06}
+QWEN2_YARN_4 = {
+    0: 1.0,
+    20: 0.01333521492779255,
+    23: 0.006978305988013744,
+    24: 0.005375321488827467,
+    28: 0.0018482765881344676,
+    36: 0.0001798411540221423,
+    39: 6.490394298452884e-05,
+    40: 4.4456985051510856e-05,
+    63: 3.102344408034696e-07,
+}
+QWEN2_YARN_4_EXACT = {
+    23: 0.006978305988013744,
+    24: 0.005517270416021347,
+    36: 0.0001773442345438525,
+    39: 6.187807593960315e-05,
+    40: 4.4456985051510856e-05,
+}
 
 thetas = st.floats(100.0, 1e7)
 dims = st.integers(1, 64).map(lambda half: 2 * half)
@@ -43,6 +69,8 @@ dims = st.integers(1, 64).map(lambda half: 2 * half)
     [
         (RopeSpec(500_000.0, 128, 131_072, LLAMA_31), LLAMA_31_8B),
         (RopeSpec(100_000.0, 64, 8192, LinearScaling(4.0)), SMOLLM2_LINEAR_4),
+        (RopeSpec(1e6, 128, 131_072, YarnScaling(4.0, 32_768, 1.14)), QWEN2_YARN_4),
+        (RopeSpec(1e6, 128, 131_072, YarnScaling(4.0, 32_768, 1.14, whole=False)), QWEN2_YARN_4_EXACT),
     ],
 )
 def test_scaled_frequencies_equal_those_of_transformers(spec: RopeSpec, golden: dict[int, float]) -> None:
@@ -91,3 +119,31 @@ def test_llama3_scaling_keeps_fast_frequencies_and_divides_slow_ones(theta: floa
 def test_a_factor_for_every_frequency_or_none() -> None:
     with pytest.raises(ValueError, match="argument"):
         frequencies(RopeSpec(10_000.0, 8, 64, FactorScaling((1.0, 1.0))))
+
+
+def test_long_divisors_are_those_of_the_tables_length() -> None:
+    scaling = LongScaling((1.0, 2.0), (4.0, 8.0), 100, 1.2)
+    short, long = RopeSpec(10_000.0, 4, 100, scaling), RopeSpec(10_000.0, 4, 101, scaling)
+    assert frequencies(short) == frequencies(RopeSpec(10_000.0, 4, 100, FactorScaling((1.0, 2.0))))
+    assert frequencies(long) == frequencies(RopeSpec(10_000.0, 4, 101, FactorScaling((4.0, 8.0))))
+    assert (short.is_long, long.is_long) == (False, True)
+
+
+def test_only_yarn_and_long_scaling_change_magnitudes() -> None:
+    assert RopeSpec(1e4, 4, 64).magnitude == RopeSpec(1e4, 4, 64, LinearScaling(2.0)).magnitude == 1.0
+    assert RopeSpec(1e4, 4, 64, YarnScaling(2.0, 32, 1.07)).magnitude == 1.07
+
+
+def test_a_range_of_no_pairs_between_fast_and_slow_is_a_step() -> None:
+    """Where both ends lie on one pair, that pair is fast and the next one slow."""
+    spec = RopeSpec(10_000.0, 8, 64, YarnScaling(2.0, 64, 1.0, beta_fast=1e-5, beta_slow=1e-5, whole=False))
+    plain = frequencies(RopeSpec(10_000.0, 8, 64))
+    table = frequencies(spec)
+    assert all(math.isfinite(f) and f > 0 for f in table)
+    assert {round(f / g, 6) for f, g in zip(table, plain, strict=True)} <= {0.5, 1.0}
+
+
+def test_lists_of_divisors_have_one_for_each_pair() -> None:
+    assert RopeSpec(1e4, 4, 64, FactorScaling((1.0,))).fault() == "1 rope factors for 2 frequencies"
+    assert RopeSpec(1e4, 4, 64, LongScaling((1.0, 1.0), (1.0,), 8, 1.0)).fault() == "1 rope factors for 2 frequencies"
+    assert RopeSpec(1e4, 4, 64, LongScaling((1.0, 1.0), (1.0, 1.0), 8, 1.0)).fault() is None

@@ -97,8 +97,14 @@ class ProductTrial:
 
     def seconds(self, num_rows: int, blocks: GemmBlocks | None) -> float:
         """Of one step; None: cut by rough cost."""
-        runner = self._cold if num_rows <= MANY_ROWS else self._warm
-        return runner.seconds(num_rows, blocks)
+        return self._runner(num_rows).seconds(num_rows, blocks)
+
+    def num_products(self, num_rows: int) -> int:
+        """How many products such a step has; what fills their input takes a little of it, too."""
+        return len(self._runner(num_rows).products)
+
+    def _runner(self, num_rows: int) -> _Runner:
+        return self._cold if num_rows <= MANY_ROWS else self._warm
 
     def close(self) -> None:
         self._cold.runtime.close()
@@ -113,7 +119,7 @@ class _Runner:
         self.runtime = _native.Runtime(
             tape, panels, vectors, [], [], 0, cores, 1, most, model.target, 0, False, False, 0
         )
-        self._products = [index for index, op in enumerate(tape.ops) if op.kind in (OpKind.GEMM, OpKind.GEMM_GLU)]
+        self.products = [index for index, op in enumerate(tape.ops) if op.kind in (OpKind.GEMM, OpKind.GEMM_GLU)]
         self._seat = self.runtime.join(Join(SeqId(0), 0, _NO_SAMPLING, 0, 0, 0))
         self._plans: dict[int, StepPlan] = {}
         self._blocks: tuple[int, GemmBlocks | None] | None = None
@@ -125,7 +131,7 @@ class _Runner:
         if self._blocks != (num_rows, blocks):
             bucket = row_bucket(num_rows)
             numbers = () if blocks is None else (blocks.most_rows, blocks.panels_per_block)
-            self.runtime.retune(UnitSizes(), [(op, bucket, *numbers) for op in self._products if len(numbers) == 2])
+            self.runtime.retune(UnitSizes(), [(op, bucket, *numbers) for op in self.products if len(numbers) == 2])
             self._blocks = (num_rows, blocks)
         self.runtime.submit(self._plans[num_rows], [self._seat], [])
         if not self.runtime.wait_finished(PATIENCE_S):

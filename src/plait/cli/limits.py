@@ -1,7 +1,7 @@
-"""Bench: `plait bench limits`, what this machine can do at most, which every later figure is a fraction of.
+"""Limits: `plait bench limits`, what this machine can do at most, which every later figure is a fraction of.
 
-Owns the choice of samples, the table and the JSON object; `quality.py` has the other subject. The loops are native
-(`csrc/limits`); the spread of a serving run is measured through the engine, as everything that is compared later is.
+Owns the choice of samples, the table and the JSON object. The loops are native (`csrc/limits`); the spread of a serving
+run is measured through the engine, as everything that is compared later is.
 Invariant: a rate is the best of its samples, because others on the machine can only lower it; the median beside it
 tells how much they did.
 """
@@ -18,10 +18,9 @@ from datetime import datetime
 from typing import Protocol
 
 from plait.build import LoadedModel, LocalEngine, load_model, start_engine
-from plait.cli.quality import run_quality
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import MIB, download_progress
-from plait.config.bench_options import BenchOptions
+from plait.config.bench_options import LimitsOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import available_memory_bytes, num_cores
 from plait.config.option import OptionSources
@@ -192,13 +191,8 @@ def _line(spread: ServingSpread) -> str:
     )
 
 
-def run_bench(sources: OptionSources) -> int:
-    options, engine_options = sources.read(BenchOptions), sources.read(EngineOptions)
-    run = run_quality if options.subject == "quality" else run_limits
-    return run(options, engine_options)
-
-
-def run_limits(options: BenchOptions, engine_options: EngineOptions) -> int:
+def run_limits(sources: OptionSources) -> int:
+    options, engine_options = sources.read(LimitsOptions), sources.read(EngineOptions)
     native = native_limits()
     limits = measure_limits(native, engine_options, QUICK if options.quick else FULL, quiet=options.quiet)
     if not options.json:
