@@ -6,7 +6,7 @@ with `parse_special=False` no control token is ever produced, except the one for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -35,20 +35,43 @@ class Encoder(Protocol):
 class LiteralEncoder:
     """Control and user-defined tokens are cut out here; `backend` merges what is between and has no added tokens."""
 
-    __slots__ = ("_backend", "_control", "_every", "_user_defined")
+    __slots__ = ("_backend", "_control", "_eats_after", "_every", "_user_defined")
 
-    def __init__(self, backend: Backend, control: Mapping[str, int], user_defined: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        control: Mapping[str, int],
+        user_defined: Mapping[str, int],
+        eats_after: Collection[str] = (),
+    ) -> None:
+        """`eats_after`: the tokens that swallow the white space behind them."""
         self._backend = backend
         self._control = control
+        self._eats_after = eats_after
         self._user_defined = Literals(user_defined)
         self._every = Literals({**user_defined, **control})
 
     def encode(self, texts: Sequence[str], parse_special: bool) -> list[list[int]]:
         literals = self._every if parse_special else self._user_defined
-        return encode_between(literals, texts, partial(merge, self._backend))
+        cuts = [swallowed(literals.split(text), (), self._eats_after) for text in texts]
+        return encode_cuts(literals.ids, cuts, partial(merge, self._backend))
 
     def encode_cut(self, cut: Sequence[str]) -> list[int]:
-        return interleaved(self.encode(cut[::2], parse_special=False), cut, self._control)
+        texts = swallowed(cut, (), self._eats_after)
+        return interleaved(self.encode(texts[::2], parse_special=False), texts, self._control)
+
+
+def swallowed(cut: Sequence[str], before: Collection[str], after: Collection[str]) -> Sequence[str]:
+    """The cut text without the white space that the tokens in `before` and `after` swallow on that side."""
+    if not before and not after:
+        return cut
+    texts = list(cut)
+    for place in range(1, len(texts), 2):
+        if texts[place] in before:
+            texts[place - 1] = texts[place - 1].rstrip(_SPACES)
+        if texts[place] in after:
+            texts[place + 1] = texts[place + 1].lstrip(_SPACES)
+    return texts
 
 
 def encode_between(
@@ -110,12 +133,7 @@ class AddedTokenEncoder:
         return (self.commanding if parse_special else self.plain).encode(texts)
 
     def encode_cut(self, cut: Sequence[str]) -> list[int]:
-        texts = list(cut)
-        for place in range(1, len(texts), 2):
-            if texts[place] in self.eats_before:
-                texts[place - 1] = texts[place - 1].rstrip(_SPACES)
-            if texts[place] in self.eats_after:
-                texts[place + 1] = texts[place + 1].lstrip(_SPACES)
+        texts = swallowed(cut, self.eats_before, self.eats_after)
         plain = [*self.plain.encode(texts[:1]), *self.following.encode(texts[2::2])]
         return interleaved(plain, texts, self.control)
 

@@ -86,7 +86,7 @@ def _pairs(model: Json, path: Path) -> list[list[str]]:
     merges = model.get("merges")
     if not isinstance(merges, list):
         raise ModelError(f"{path}: model.merges is missing; get the file again")
-    pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges]
+    pairs = [merge.split(" ", 1) for merge in merges] if set(map(type, merges)) == {str} else merges
     if pairs and (set(map(type, pairs)) != {list} or set(map(len, pairs)) != {2}):
         raise ModelError(f"{path}: model.merges is not a list of pairs; get the file again")
     if pairs and set(map(type, chain.from_iterable(pairs))) != {str}:

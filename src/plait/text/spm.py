@@ -27,6 +27,9 @@ _UNREACHABLE = "\0unknown"
 _DEFAULT_IDS = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
 """What files that do not name these tokens mean."""
 
+_PHI_3_KEEPS = frozenset(["<unk>", "<s>", "<|endoftext|>"])
+"""The special tokens of Phi-3 that do not swallow the white space behind them; GGUF files cannot say it."""
+
 
 def spm_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     """Build the tokenizer of a file whose `tokenizer.ggml.model` is `llama`."""
@@ -44,8 +47,16 @@ def spm_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     # Every text between control tokens gets a space in front, as in the program that these files were made for.
     before = [normalizers.Prepend(SPACE)] if prefixed else []
     backend.normalizer = normalizers.Sequence([*before, normalizers.Replace(" ", SPACE)])
-    encoder = LiteralEncoder(backend, vocabulary.control, vocabulary.user_defined)
+    whole = {**vocabulary.control, **vocabulary.user_defined}
+    eats_after = whole.keys() - _PHI_3_KEEPS if _is_phi_3(metadata) else ()
+    encoder = LiteralEncoder(backend, vocabulary.control, vocabulary.user_defined, eats_after)
     return Tokenizer(vocabulary, encoder, vocabulary.warnings)
+
+
+def _is_phi_3(metadata: Mapping[str, object]) -> bool:
+    """By the name of the model, as llama.cpp tells."""
+    name = metadata.get("general.name")
+    return isinstance(name, str) and re.search("phi-?3", name.lower()) is not None
 
 
 def read_spm_vocabulary(metadata: Mapping[str, object], prefixed: bool) -> Vocabulary:

@@ -159,6 +159,17 @@ def test_control_tokens_are_parsed_where_they_may_be(tmp_path: Path, model: byte
         assert tokenizer.encode_cut(tokenizer.control.split(text)) == wanted
 
 
+def test_the_control_tokens_of_phi_3_swallow_the_white_space_behind_them(model: bytes) -> None:
+    metadata = as_gguf(original(model))
+    start, user = original(model).piece_to_id("<|im_start|>"), original(model).encode("user")
+    text = "<|im_start|>\n user"
+    assert tokenizer_from_gguf(metadata).encode(text, add_special=False, parse_special=True) != [start, *user]
+    tokenizer = tokenizer_from_gguf({**metadata, "general.name": "Phi-3-mini"})
+    assert tokenizer.encode(text, add_special=False, parse_special=True) == [start, *user]
+    assert tokenizer.encode_cut(tokenizer.control.split(text)) == [start, *user]
+    assert tokenizer.encode("<s> user", add_special=False, parse_special=True) == [1, *original(model).encode(" user")]
+
+
 def test_without_legacy_only_the_first_text_gets_a_space(tmp_path: Path, model: bytes) -> None:
     following = from_model(tmp_path, model, legacy=False).encode_cut(["", "<s>", "user"])
     assert original(model).id_to_piece(following)[1] == "us"
