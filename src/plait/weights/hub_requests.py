@@ -67,8 +67,16 @@ def download(name: HubName, file: str, commit: str, cache: Path, arrived: Callab
     """Put one file into the cache; `arrived` is told how many of its bytes are there."""
     from huggingface_hub import hf_hub_download
 
+    furthest = 0
+
+    def tell(num_bytes: int) -> None:
+        nonlocal furthest
+        if num_bytes > furthest:
+            furthest = num_bytes
+            arrived(furthest)
+
     # Whatever can be called makes a bar.
-    bar = cast("type[tqdm[str]]", functools.partial(_Counter, arrived))
+    bar = cast("type[tqdm[str]]", functools.partial(_Counter, tell))
     try:
         with _trouble(name, commit, file):
             hf_hub_download(
@@ -81,7 +89,9 @@ def download(name: HubName, file: str, commit: str, cache: Path, arrived: Callab
 
 
 class _Counter(_Bar):
-    """A bar that shows nothing and tells how far it is. The library may make two for one file, which count alike."""
+    """A bar that shows nothing and tells how far it is. The library may make two for one file: bytes received, and bytes
+    written.
+    """
 
     def __init__(self, tell: Callable[[int], None], *, initial: int = 0, **_: object) -> None:
         super().__init__(iter(()), disable=True)
