@@ -89,7 +89,7 @@ def download(name: HubName, file: str, commit: str, cache: Path, arrived: Callab
 
 
 class _Counter(_Bar):
-    """A bar that shows nothing and tells how far it is. The library may make two for one file: bytes received, and bytes
+    """A bar that shows nothing and tells how far it is. The library may make two for one file, what arrived and what is
     written.
     """
 
