@@ -151,6 +151,10 @@ def _answered(where: str, error: HfHubHTTPError) -> Exception:
     status = error.response.status_code
     if status >= _NO_SERVICE:
         return Unreachable(f"the hub answers {status}")
+    if status == 404:
+        return ModelError(
+            f"{where}: the hub answers 404, as one that knows no such page; check the name and HF_ENDPOINT"
+        )
     if status in (401, 403):
         return ModelError(f"{where}: the hub answers {status}; set HF_TOKEN to a token that is valid and may read it")
     return ModelError(f"{where}: the hub answers {status} ({_reason(error)}); try again later")
