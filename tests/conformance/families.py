@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from zlib import crc32
@@ -25,6 +25,7 @@ from plait.model.config import config_from_hf
 from plait.model.families import build_program
 from plait.model.keeping import keep_all_tokens
 from plait.model.model_config import ModelConfig
+from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
 from plait.weights.formats import F32
 from plait.weights.hf_names import HF_NAMES, load_hf_weights
@@ -85,6 +86,11 @@ class FamilyModel:
         )
 
 
+def one_of_each(cases: list[FamilyCase]) -> list[FamilyCase]:
+    """The last case of every family, which as a rule has most that is its own."""
+    return list({case.model_type: case for case in cases}.values())
+
+
 def _read_cases() -> list[FamilyCase]:
     read = json.loads(CASES_FILE.read_text(encoding="utf-8"))
     return [FamilyCase(number, one["name"], one["config"], one.get("longest")) for number, one in enumerate(read)]
@@ -128,6 +134,19 @@ def family_model(case: FamilyCase) -> FamilyModel:
     tensors = {name: weights_of(name, shape, around_zero) for name, shape in _checkpoint_shapes(config, expected)}
     stored = {name: stored_tensor(name, array) for name, array in tensors.items()}
     return FamilyModel(config, program, tensors, load_hf_weights(stored, expected, config, Path("made-up"), "0" * 64))
+
+
+def rounded_model(case: FamilyCase) -> FamilyModel:
+    """The family at widths of whole groups, its products rounded to 8 bits at load and its head untied for that."""
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
+    own_width = {"head_dim": 32} if "head_dim" in case.config else {}
+    config = {key: value for key, value in case.config.items() if case.model_type != "phi3" or key != "rope_scaling"}
+    model = family_model(FamilyCase(case.number, case.name, {**config, **sizes, **own_width}, case.longest))
+    own = replace(model.config, tied_embeddings=False)
+    program = keep_all_tokens(build_program(own))
+    sources, names = ([op.weight for op in one.ops if isinstance(op, Linear)] for one in (model.program, program))
+    weights = model.weights.rounded("int8", dict(zip(names, sources, strict=True)), head=names[-1])
+    return FamilyModel(own, program, model.tensors, weights)
 
 
 def stored_tensor(name: str, array: Floats) -> StoredTensor:

@@ -5,9 +5,21 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tests.conformance.families import CASES, FamilyCase, FamilyModel, Floats, family_model, golden_of, logits_of
+from tests.conformance.families import (
+    CASES,
+    FamilyCase,
+    FamilyModel,
+    Floats,
+    family_model,
+    golden_of,
+    logits_of,
+    one_of_each,
+    rounded_model,
+)
 from tests.conformance.family_files import gguf_form, write_gguf
+from tests.conformance.test_goldens import EIGHT_BITS
 
 from plait.exec.loading import LoadableExecutor
 from plait.exec.native import presence
@@ -62,6 +74,22 @@ def test_logits_are_those_of_transformers(executor: str, case: FamilyCase) -> No
     tap = LogitsTap()
     logits = logits_of(EXECUTORS[executor](tap), tap, model, golden_of(case).tokens, model.weights)
     check_against_golden(case, logits)
+
+
+@pytest.mark.skipif("native" not in EXECUTORS, reason="needs the native runtime, and that a C++ compiler")
+@pytest.mark.parametrize("case", one_of_each(CASES), ids=lambda case: case.name)
+def test_eight_bit_products_come_near_to_floats(case: FamilyCase) -> None:
+    """Of every family: rows are rounded wherever its layers hand them to a product. Bounds of ADR 6."""
+    model = rounded_model(case)
+    tokens = golden_of(case).tokens
+    wanted, given = (
+        logits_of(EXECUTORS[name](tap), tap, model, tokens, model.weights)
+        for name, tap in (("reference", LogitsTap()), ("native", LogitsTap()))
+    )
+    errors = abs(given - wanted) / abs(wanted).max()
+    assert 0 < errors.max() <= EIGHT_BITS.single
+    assert np.sqrt(np.square(errors).mean()) <= EIGHT_BITS.typical
+    assert (given.argmax(axis=1) == wanted.argmax(axis=1)).mean() >= EIGHT_BITS.equal
 
 
 @by_case

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("plait._native", reason="needs the native runtime, and that a C++ compiler")
 
-from tests.conformance.families import CASES, FamilyCase, family_model
+from tests.conformance.families import CASES, FamilyCase, FamilyModel, family_model, one_of_each, rounded_model
 from tests.conformance.native_rooms import Treatment
 from tests.conformance.serving import Answer, AnswerKey, Served, Serving, Setup, alone
 from tests.properties import test_load_tiny as tiny
@@ -29,8 +29,7 @@ FEW_TOKENS = 128
 """Memory for the prompts of `GROWING` and not for their answers."""
 
 
-def served(case: FamilyCase) -> Served:
-    model = family_model(case)
+def served(model: FamilyModel) -> Served:
     return Served(model.program, model.weights, BLOCK, LONGEST, eos_token_ids=(3,))
 
 
@@ -55,7 +54,7 @@ def test_enough_is_asked_to_share_beginnings_and_steps() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_answers_of_every_family_are_the_same_under_every_load(case: FamilyCase) -> None:
-    subject = served(case)
+    subject = served(family_model(case))
     expected = expected_answers(subject)
     targets = _native.targets()
     cut = Treatment(threads=2, target=targets[case.number % len(targets)], blocking_seed=1 + case.number)
@@ -67,3 +66,14 @@ def test_answers_of_every_family_are_the_same_under_every_load(case: FamilyCase)
     crowded = answers_of(subject, Setup(64, cache_tokens=FEW_TOKENS, make_room=plain), GROWING)
     check_bits(crowded.answers, expected)
     assert crowded.num_preemptions >= 1
+
+
+@pytest.mark.parametrize("case", one_of_each(CASES), ids=lambda case: case.name)
+def test_answers_of_eight_bit_products_are_the_same_under_every_load(case: FamilyCase) -> None:
+    subject = served(rounded_model(case))
+    expected = expected_answers(subject)
+    targets = _native.targets()
+    cut = Treatment(threads=2, target=targets[case.number % len(targets)], blocking_seed=1 + case.number)
+    serving = answers_of(subject, Setup(7, enable_prefix=True, make_room=cut), REQUESTS)
+    check_bits(serving.answers, expected)
+    assert serving.most_chunks >= 4

@@ -15,7 +15,7 @@ from plait.model.facts import Facts
 from plait.model.family import Family, HfForm
 from plait.model.gemma import gemma_config, gemma_gguf_config
 from plait.model.gguf_reading import GgufModel
-from plait.model.limits import MAX_WIDTH
+from plait.model.limits import MAX_WIDTH, MIN_SCALING
 from plait.model.model_config import ModelConfig
 from plait.model.ops import ValueId
 from plait.model.program import Program
@@ -45,7 +45,7 @@ def capped_config(family: str, facts: Facts) -> ModelConfig:
     """What Gemma 2 and later have."""
     return replace(
         gemma_config(family, facts, "hidden_activation"),
-        attention_scale=facts.number("query_pre_attn_scalar", 0.0, MAX_WIDTH) ** -0.5,
+        attention_scale=facts.number("query_pre_attn_scalar", MIN_SCALING, MAX_WIDTH) ** -0.5,
         attention_softcap=hf_reading.softcap(facts, "attn_logit_softcapping"),
         logit_softcap=hf_reading.softcap(facts, "final_logit_softcapping"),
     )

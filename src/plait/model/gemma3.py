@@ -17,7 +17,7 @@ from plait.model.gemma2 import DEFAULTS as GEMMA2_DEFAULTS
 from plait.model.gemma2 import capped_config, gguf_attention_scale
 from plait.model.gguf_reading import GgufModel
 from plait.model.hf_rope import rope_of
-from plait.model.limits import MAX_LAYERS, MAX_SCALING, MAX_THETA
+from plait.model.limits import MAX_LAYERS, MAX_SCALING, MAX_THETA, MIN_SCALING
 from plait.model.model_config import ModelConfig
 from plait.model.ops import ValueId
 from plait.model.program import Program
@@ -72,7 +72,7 @@ def from_gguf(model: GgufModel) -> ModelConfig:
         rope=replace(config.rope, theta=theta),
         local_rope=RopeSpec(local, config.rope.rotary_dim, config.max_positions),
         attention_scale=gguf_attention_scale(config, LARGEST_LAYERS),
-        logit_softcap=model.number(cap, 0.0, MAX_SCALING) if model.has(cap) else None,
+        logit_softcap=model.number(cap, MIN_SCALING, MAX_SCALING) if model.has(cap) else None,
     )
 
 

@@ -7,7 +7,6 @@ Invariant: nothing is read but metadata, names of tensors and the factors of rot
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +22,7 @@ from plait.model.limits import (
     MAX_VOCAB,
     MAX_WIDTH,
     MIN_EPS,
+    MIN_SCALING,
     as_float32,
 )
 from plait.model.model_config import ModelConfig
@@ -58,7 +58,7 @@ class GgufModel:
         return self.facts.number(self.key(name), above, high, default)
 
     def scale(self, name: str, default: float) -> float:
-        return self.number(name, 0.0, MAX_SCALING, default)
+        return self.number(name, MIN_SCALING, MAX_SCALING, default)
 
 
 def plain_config(
@@ -94,7 +94,7 @@ def plain_config(
         vocab_size=vocab_size,
         max_positions=max_positions,
         norm_eps=as_float32(model.number(eps_key, MIN_EPS, 1.0)),
-        rope=rope_of(model, head_dim, max_positions),
+        rope=_rope_of(model, head_dim, max_positions),
         activation=activation,
         layer_visibility=(CAUSAL,) * num_layers,
         tied_embeddings="output.weight" not in names,
@@ -125,13 +125,9 @@ def windowed_layers(
     return visibilities(config, size, lambda layer: (layer + 1) % every != 0)
 
 
-def rope_of(
-    model: GgufModel, head_dim: int, max_positions: int, theta_names: Sequence[str] = ("rope.freq_base",)
-) -> RopeSpec:
-    """The table whose base has the first of the given names that is there."""
-    theta_name = next((name for name in theta_names if model.has(name)), theta_names[0])
+def _rope_of(model: GgufModel, head_dim: int, max_positions: int) -> RopeSpec:
     return RopeSpec(
-        model.number(theta_name, 1.0, MAX_THETA, DEFAULT_THETA),
+        model.number("rope.freq_base", 1.0, MAX_THETA, DEFAULT_THETA),
         model.integer("rope.dimension_count", 2, MAX_WIDTH, head_dim),
         max_positions,
         _scaling(model, max_positions),
@@ -152,7 +148,7 @@ def _scaling(model: GgufModel, max_positions: int) -> RopeScaling | None:
     kind = model.facts.word(model.key("rope.scaling.type"), kinds, "rope scaling", "none")
     if kind == "none":
         return None
-    factor = model.number("rope.scaling.factor", 0.0, MAX_SCALING)
+    factor = model.number("rope.scaling.factor", MIN_SCALING, MAX_SCALING)
     if kind == "linear":
         return LinearScaling(factor)
     return YarnScaling(
@@ -168,8 +164,8 @@ def _factors(model: GgufModel, name: str) -> tuple[float, ...]:
     factors = model.rope_factors.get(name)
     if factors is None:
         raise model.facts.error(f"tensor {name} holds rope factors, but its content was not given")
-    if not all(math.isfinite(factor) and factor > 0 for factor in factors):
-        raise model.facts.error(f"tensor {name} holds a rope factor that is not a positive number")
+    if not all(MIN_SCALING < factor <= MAX_SCALING for factor in factors):
+        raise model.facts.error(f"tensor {name} holds a rope factor that is not a positive number of usual size")
     return tuple(float(factor) for factor in factors)
 
 

@@ -12,7 +12,16 @@ from typing import Final
 
 from plait.model.facts import Facts
 from plait.model.hf_rope import rope_of
-from plait.model.limits import MAX_LAYERS, MAX_POSITIONS, MAX_SCALING, MAX_VOCAB, MAX_WIDTH, MIN_EPS, as_float32
+from plait.model.limits import (
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_SCALING,
+    MAX_VOCAB,
+    MAX_WIDTH,
+    MIN_EPS,
+    MIN_SCALING,
+    as_float32,
+)
 from plait.model.model_config import ModelConfig
 from plait.model.ops import Activation
 from plait.model.visibility import CAUSAL, Visibility, window
@@ -77,11 +86,11 @@ def default_head_dim(facts: Facts, hidden: int, num_heads: int, key: str) -> int
 
 
 def positive(facts: Facts, key: str, default: float) -> float:
-    return facts.number(key, 0.0, MAX_SCALING, default)
+    return facts.number(key, MIN_SCALING, MAX_SCALING, default)
 
 
 def softcap(facts: Facts, key: str) -> float | None:
-    return facts.number(key, 0.0, MAX_SCALING) if facts.has(key) else None
+    return facts.number(key, MIN_SCALING, MAX_SCALING) if facts.has(key) else None
 
 
 def windowed_layers(

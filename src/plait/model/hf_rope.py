@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from plait.model.facts import Facts
-from plait.model.limits import MAX_POSITIONS, MAX_SCALING, MAX_THETA
+from plait.model.limits import MAX_POSITIONS, MAX_SCALING, MAX_THETA, MIN_SCALING
 from plait.model.rope import LinearScaling, Llama3Scaling, LongScaling, RopeScaling, RopeSpec, YarnScaling
 
 DEFAULT_THETA: Final = 10_000.0
@@ -37,7 +37,7 @@ class _Source:
 
     def factor(self) -> float:
         if self.rope.has("factor"):
-            return self.rope.number("factor", 0.0, MAX_SCALING)
+            return self.rope.number("factor", MIN_SCALING, MAX_SCALING)
         return self.max_positions / self.original_positions()
 
 
@@ -89,14 +89,14 @@ def _none(_: _Source) -> None:
 
 
 def _linear(source: _Source) -> RopeScaling:
-    return LinearScaling(source.rope.number("factor", 0.0, MAX_SCALING))
+    return LinearScaling(source.rope.number("factor", MIN_SCALING, MAX_SCALING))
 
 
 def _llama3(source: _Source) -> RopeScaling:
     rope = source.rope
-    factor = rope.number("factor", 0.0, MAX_SCALING)
-    low = rope.number("low_freq_factor", 0.0, MAX_SCALING)
-    high = rope.number("high_freq_factor", 0.0, MAX_SCALING)
+    factor = rope.number("factor", MIN_SCALING, MAX_SCALING)
+    low = rope.number("low_freq_factor", MIN_SCALING, MAX_SCALING)
+    high = rope.number("high_freq_factor", MIN_SCALING, MAX_SCALING)
     if high <= low:
         raise rope.error(f"high_freq_factor is {high}; it must be above low_freq_factor, {low}")
     return Llama3Scaling(factor, low, high, source.original_positions())
@@ -105,9 +105,9 @@ def _llama3(source: _Source) -> RopeScaling:
 def _yarn(source: _Source) -> RopeScaling:
     rope, factor = source.rope, source.factor()
     if rope.has("attention_factor"):
-        attention = rope.number("attention_factor", 0.0, MAX_SCALING)
+        attention = rope.number("attention_factor", MIN_SCALING, MAX_SCALING)
     elif rope.has("mscale") and rope.has("mscale_all_dim"):
-        scales = [rope.number(name, 0.0, MAX_SCALING) for name in ("mscale", "mscale_all_dim")]
+        scales = [rope.number(name, MIN_SCALING, MAX_SCALING) for name in ("mscale", "mscale_all_dim")]
         attention = yarn_magnitude(factor, scales[0]) / yarn_magnitude(factor, scales[1])
     else:
         attention = yarn_magnitude(factor)
@@ -115,8 +115,8 @@ def _yarn(source: _Source) -> RopeScaling:
         factor,
         source.original_positions(),
         attention,
-        rope.number("beta_fast", 0.0, MAX_SCALING, 32.0),
-        rope.number("beta_slow", 0.0, MAX_SCALING, 1.0),
+        rope.number("beta_fast", MIN_SCALING, MAX_SCALING, 32.0),
+        rope.number("beta_slow", MIN_SCALING, MAX_SCALING, 1.0),
         rope.flag("truncate", True),
     )
 
@@ -124,7 +124,7 @@ def _yarn(source: _Source) -> RopeScaling:
 def _long(source: _Source) -> RopeScaling:
     rope, original = source.rope, source.original_positions()
     if rope.has("attention_factor"):
-        attention = rope.number("attention_factor", 0.0, MAX_SCALING)
+        attention = rope.number("attention_factor", MIN_SCALING, MAX_SCALING)
     else:
         attention = long_magnitude(source.factor(), original)
     return LongScaling(_factors(rope, "short_factor"), _factors(rope, "long_factor"), original, attention)
@@ -135,7 +135,7 @@ def _factors(rope: Facts, key: str) -> tuple[float, ...]:
     if not isinstance(listed, list) or not listed:
         raise rope.error(f"{key} must be a list of numbers")
     places = Facts(f"{rope.source}, {key}", {str(place): value for place, value in enumerate(listed)})
-    return tuple(places.number(place, 0.0, MAX_SCALING) for place in places.values)
+    return tuple(places.number(place, MIN_SCALING, MAX_SCALING) for place in places.values)
 
 
 def yarn_magnitude(factor: float, scale: float = 1.0) -> float:

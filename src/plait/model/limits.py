@@ -14,7 +14,8 @@ MAX_VOCAB = 1 << 24
 MAX_POSITIONS = 1 << 24
 MAX_THETA = 1e12
 MIN_EPS = 1e-30
-MAX_SCALING = 1e6
+MIN_SCALING, MAX_SCALING = 1e-6, 1e6
+"""Of factors and multipliers; the lower bound is not one of them."""
 
 
 def as_float32(number: float) -> float:

@@ -90,7 +90,7 @@ class ModelConfig:
     def _fault(self) -> str | None:
         if self.num_heads % self.num_kv_heads:
             return f"{self.num_heads} attention heads do not share {self.num_kv_heads} KV heads evenly"
-        if self.rope.rotary_dim % 2 or self.rope.rotary_dim > self.head_dim:
+        if self.rope.rotary_dim % 2 or not 2 <= self.rope.rotary_dim <= self.head_dim:
             return (
                 f"rotary dimension {self.rope.rotary_dim} must be even and at most the head dimension {self.head_dim}"
             )

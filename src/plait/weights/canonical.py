@@ -8,6 +8,7 @@ the mapped file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,17 +33,26 @@ _MOST_NAMES_SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """What a family's files call its tensors, beside what all families' do.
+    """What a family's files call its tensors. A name that has no place here is not the family's."""
 
-    `layer`: tensors of a layer, without the layer's prefix. A name that maps to nothing is not the family's.
-    """
-
+    layer_name: re.Pattern[str]
+    """Of a tensor in a layer: its first group is the layer's number, its second the key into `layer`."""
     layer: Mapping[str, Names]
     outside: Mapping[str, str]
 
     def __or__(self, other: Mapping[str, Names]) -> NameMap:
         """The same with more names in each layer, or other meanings of them."""
-        return NameMap({**self.layer, **other}, self.outside)
+        return NameMap(self.layer_name, {**self.layer, **other}, self.outside)
+
+    def ours(self, name: str) -> Names:
+        """Our names of a tensor's parts; none for a tensor that the family does not have."""
+        outside = self.outside.get(name)
+        if outside is not None:
+            return (outside,)
+        match = self.layer_name.fullmatch(name)
+        if match is None:
+            return ()
+        return tuple(f"layers.{match[1]}.{part}" for part in self.layer.get(match[2], ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ from typing import Final
 
 from plait.core.errors import ModelError
 from plait.model.config import ModelConfig
-from plait.weights.canonical import Named, NameMap, Names, listed, weight_table
+from plait.weights.canonical import Named, NameMap, listed, weight_table
 from plait.weights.stored import StoredTensor
 from plait.weights.table import WeightTable
 
 _HEAD: Final = "lm_head.weight"
 _PLAIN: Final = NameMap(
+    re.compile(r"model\.layers\.(0|[1-9][0-9]{0,5})\.(.+)"),
     {
         "input_layernorm.weight": ("attn_norm",),
         "self_attn.q_proj.weight": ("q",),
@@ -76,7 +77,6 @@ HF_NAMES: Final[Mapping[str, NameMap]] = {
     "starcoder2": _PLAIN | _STARCODER2,
 }
 """By family."""
-_LAYER_NAME: Final = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,5})\.(.+)")
 _ROPE_BUFFER: Final = re.compile(r".+\.rotary_emb\.inv_freq")
 """Old checkpoints keep frequencies beside the weights; they follow from the configuration."""
 
@@ -101,7 +101,7 @@ def _named(tensors: Mapping[str, StoredTensor], config: ModelConfig, source: Pat
     for name, tensor in tensors.items():
         if _ROPE_BUFFER.fullmatch(name) or (config.tied_embeddings and name == _HEAD):
             continue
-        names = _canonical(names_of, name)
+        names = names_of.ours(name)
         if names:
             yield Named(tensor, names)
         else:
@@ -110,13 +110,3 @@ def _named(tensors: Mapping[str, StoredTensor], config: ModelConfig, source: Pat
         raise ModelError(
             f"{source}: {listed(unknown)} unknown to the {config.family} architecture; use a plain model of this family"
         )
-
-
-def _canonical(names_of: NameMap, name: str) -> Names:
-    outside = names_of.outside.get(name)
-    if outside is not None:
-        return (outside,)
-    match = _LAYER_NAME.fullmatch(name)
-    if match is None:
-        return ()
-    return tuple(f"layers.{match[1]}.{part}" for part in names_of.layer.get(match[2], ()))

@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from plait.core.errors import ModelError
-from plait.weights.canonical import Named, NameMap, Names, listed, weight_table
+from plait.weights.canonical import Named, NameMap, listed, weight_table
 from plait.weights.gguf import GgufFile
 from plait.weights.gguf_header import shown
 from plait.weights.stored import StoredTensor
 from plait.weights.table import WeightTable
 
 _PLAIN: Final = NameMap(
+    re.compile(r"blk\.(0|[1-9][0-9]{0,5})\.(.+)"),
     {
         "attn_norm.weight": ("attn_norm",),
         "attn_q.weight": ("q",),
@@ -71,30 +72,19 @@ INTERLEAVED: Final = frozenset({"llama", "granite", "smollm3"})
 """Architectures whose converters put the rows of q and k so that neighbours are rotated together."""
 
 _ROPE_FACTORS: Final[tuple[str, ...]] = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
-_LAYER_NAME: Final = re.compile(r"blk\.(0|[1-9][0-9]{0,5})\.(.+)")
 _QUERY_ROWS: Final = re.compile(r"layers\.\d+\.q(_bias)?")
 _KEY_ROWS: Final = re.compile(r"layers\.\d+\.k(_bias)?")
 
 
-def canonical_names(architecture: str, gguf_name: str) -> Names:
-    """Our names for the parts of a tensor; none for a tensor that the architecture does not have."""
-    names_of = GGUF_NAMES[architecture]
-    outside = names_of.outside.get(gguf_name)
-    if outside is not None:
-        return (outside,)
-    match = _LAYER_NAME.fullmatch(gguf_name)
-    if match is None:
-        return ()
-    return tuple(f"layers.{match[1]}.{part}" for part in names_of.layer.get(match[2], ()))
-
-
-def half_split_order(num_heads: int, num_rows: int) -> npt.NDArray[np.intp]:
+def half_split_order(num_heads: int, num_rows: int, rotary_dim: int | None = None) -> npt.NDArray[np.intp]:
     """Stored row of each of our rows of a q or k projection.
 
-    Rotation pairs rows (j, j + head_dim / 2) of a head in our order, and rows (2j, 2j + 1) in such a GGUF file.
+    Rotation pairs rows (j, j + rotary_dim / 2) of a head in our order, and rows (2j, 2j + 1) in such a GGUF file; rows
+    behind the first `rotary_dim` of a head are not rotated. None: all of them are.
     """
-    interleaved = np.arange(num_rows, dtype=np.intp).reshape(num_heads, -1, 2)
-    return np.ascontiguousarray(interleaved.swapaxes(1, 2)).reshape(-1)
+    stored = np.arange(num_rows, dtype=np.intp).reshape(num_heads, -1)
+    rotated = stored[:, :rotary_dim].reshape(num_heads, -1, 2).swapaxes(1, 2).reshape(num_heads, -1)
+    return np.concatenate([rotated, stored[:, rotated.shape[1] :]], axis=1).reshape(-1)
 
 
 def rope_factors(file: GgufFile) -> dict[str, list[float]] | None:
@@ -127,7 +117,7 @@ def load_gguf_weights(
     def row_order(name: str, stored: StoredTensor) -> npt.NDArray[np.intp] | None:
         for rows, num_heads in zip((_QUERY_ROWS, _KEY_ROWS), heads, strict=True):
             if rows.fullmatch(name):
-                return _order_of(file, stored, num_heads)
+                return _order_of(file, architecture, stored, num_heads)
         return None
 
     return weight_table(found, expected, file.path, sha256, row_order)
@@ -154,7 +144,7 @@ def _named(file: GgufFile, architecture: str, rope_factors_used: bool) -> Iterat
                 f"{file.path}: tensor {gguf_name} divides the rotary frequencies (long context) and cannot"
                 " be left out, but this model's configuration does not use it; use a model without it"
             )
-        names = canonical_names(architecture, gguf_name)
+        names = GGUF_NAMES[architecture].ours(gguf_name)
         if names:
             yield Named(tensor, names)
         else:
@@ -179,11 +169,18 @@ def _head_count(file: GgufFile, key: str, default: int | None) -> int:
     return count
 
 
-def _order_of(file: GgufFile, found: StoredTensor, num_heads: int) -> npt.NDArray[np.intp]:
+def _order_of(file: GgufFile, architecture: str, found: StoredTensor, num_heads: int) -> npt.NDArray[np.intp]:
     num_rows = found.shape[0]
     if num_rows % (2 * num_heads):
         raise ModelError(
             f"{file.path}: tensor {shown(found.name)} has {num_rows} rows, not pairs for each of {num_heads} heads;"
             " the file's metadata and tensors disagree"
         )
-    return half_split_order(num_heads, num_rows)
+    head_dim = num_rows // num_heads
+    key = f"{architecture}.rope.dimension_count"
+    rotary = file.metadata.get(key, head_dim)
+    if not isinstance(rotary, int) or isinstance(rotary, bool) or rotary % 2 or not 2 <= rotary <= head_dim:
+        raise ModelError(
+            f"{file.path}: metadata {key} is {shown(str(rotary))}; it must be an even number up to the {head_dim} rows of a head"
+        )
+    return half_split_order(num_heads, num_rows, rotary)

@@ -12,7 +12,7 @@ import pytest
 
 from plait.core.errors import ModelError
 from plait.weights.gguf import GgufFile, read_gguf
-from plait.weights.names import canonical_names, half_split_order, load_gguf_weights, rope_factors
+from plait.weights.names import GGUF_NAMES, half_split_order, load_gguf_weights, rope_factors
 from plait.weights.table import WeightTable
 
 Floats = npt.NDArray[np.float32]
@@ -29,7 +29,7 @@ EXPECTED = {
     "layers.0.o": (HIDDEN, HEADS * HEAD_DIM),
     "final_norm": (HIDDEN,),
 }
-GGUF_NAMES = {
+FILE_NAMES = {
     "embed": "token_embd.weight",
     "layers.0.attn_norm": "blk.0.attn_norm.weight",
     "layers.0.q": "blk.0.attn_q.weight",
@@ -66,7 +66,7 @@ def write_llama(
     heads: int = HEADS,
 ) -> GgufFile:
     """A one-layer file as a converter writes it; `change` may alter the tensors (by GGUF name) or add metadata."""
-    tensors = {GGUF_NAMES[name]: floats for name, floats in original_weights().items()}
+    tensors = {FILE_NAMES[name]: floats for name, floats in original_weights().items()}
     for kind in ("weight", "bias"):
         tensors[f"blk.0.attn_q.{kind}"] = interleaved(tensors[f"blk.0.attn_q.{kind}"], HEADS)
         tensors[f"blk.0.attn_k.{kind}"] = interleaved(tensors[f"blk.0.attn_k.{kind}"], KV_HEADS)
@@ -170,7 +170,7 @@ def test_attention_scores_are_those_of_the_file_under_its_own_rotation() -> None
     ],
 )
 def test_every_tensor_of_the_family_has_one_name(gguf_name: str, name: str | None) -> None:
-    assert canonical_names("llama", gguf_name) == (() if name is None else (name,))
+    assert GGUF_NAMES["llama"].ours(gguf_name) == (() if name is None else (name,))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_every_tensor_of_the_family_has_one_name(gguf_name: str, name: str | Non
     ],
 )
 def test_architectures_have_names_of_their_own(architecture: str, gguf_name: str, names: tuple[str, ...]) -> None:
-    assert canonical_names(architecture, gguf_name) == names
+    assert GGUF_NAMES[architecture].ours(gguf_name) == names
 
 
 def test_a_stacked_matrix_is_cut_into_its_parts_without_a_copy(path: Path) -> None:
@@ -268,6 +268,20 @@ def test_a_wrong_shape_is_shown_beside_the_expected_one(path: Path) -> None:
 def test_an_unknown_architecture_is_named(path: Path) -> None:
     message = refused(write_llama(path, architecture="mamba"))
     assert message.startswith("architecture 'mamba'; supported are llama, qwen2, ")
+
+
+def test_where_part_of_a_head_rotates_only_that_part_has_another_order(path: Path) -> None:
+    """The file rotates rows (0, 1) and (2, 3) of each head together, we (0, 2) and (1, 3); the rest stays."""
+    table = load_gguf_weights(write_llama(path, lambda writer, _: writer.add_rope_dimension_count(4)), EXPECTED)
+    order = table["layers.0.q"].row_order
+    assert order is not None
+    assert order.reshape(HEADS, HEAD_DIM).tolist()[:2] == [[0, 2, 1, 3, 4, 5, 6, 7], [8, 10, 9, 11, 12, 13, 14, 15]]
+
+
+@pytest.mark.parametrize("rotary", [0, 3, 10])
+def test_a_rotary_width_that_no_head_has_is_refused(path: Path, rotary: int) -> None:
+    message = refused(write_llama(path, lambda writer, _: writer.add_rope_dimension_count(rotary)))
+    assert f"llama.rope.dimension_count is '{rotary}'; it must be an even number up to the 8 rows of a head" in message
 
 
 def test_heads_that_do_not_divide_the_rows_are_refused(path: Path) -> None:
