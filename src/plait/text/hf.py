@@ -7,8 +7,7 @@ and no text reaches a control token without `parse_special`.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,14 +19,14 @@ from plait.core.errors import ModelError
 from plait.text.encoders import AddedBackend, AddedTokenEncoder
 from plait.text.hf_files import Json, read_tokenizer_json
 from plait.text.hf_frame import read_frame
+from plait.text.hf_model import guarded, read_model, vocabulary_ids
 from plait.text.hf_sentencepiece import tokenizer_from_sentencepiece
-from plait.text.hf_tokens import MAX_TOKENS, AddedToken, HfFiles, HfTokens, collect_tokens, read_hf_files
+from plait.text.hf_tokens import AddedToken, HfFiles, HfTokens, collect_tokens, read_hf_files
 from plait.text.hf_vocabulary import hf_vocabulary
 from plait.text.merging import build_backend, library_errors
 from plait.text.sentencepiece_model import read_sentencepiece
 from plait.text.tokenizer import Tokenizer
 
-MODELS = ("BPE", "Unigram", "WordLevel", "WordPiece")
 _MAX_PATTERN = 20_000
 _MAX_REPLACEMENT = 64
 _OTHERS = {
@@ -46,12 +45,12 @@ def tokenizer_from_hf(directory: Path) -> Tokenizer:
     files = read_hf_files(directory)
     if document is None:
         return _without_json(directory, files)
-    model = _model(document, path)
-    ids = _vocabulary_ids(model, path)
+    model = read_model(document, path)
+    ids = vocabulary_ids(model, path)
     tokens = collect_tokens(ids, document.get("added_tokens"), files)
     _check_parts(document, path)
-    encoder = _encoder(document, _guarded(model, ids, tokens), tokens, path)
-    before, after = read_frame(document.get("post_processor"), files.tokenizer_config, tokens.named_ids, str(path))
+    encoder = _encoder(document, guarded(model, ids, tokens.control, path), tokens, path)
+    before, after = read_frame(document.get("post_processor"), str(path))
     found_as = encoder.plain.found_as
     texts = [found_as.get(token, text) for token, text in enumerate(tokens.texts)]
     vocabulary = hf_vocabulary(document.get("decoder"), replace(tokens, texts=texts), before, after, str(path))
@@ -71,47 +70,6 @@ def _without_json(directory: Path, files: HfFiles) -> Tokenizer:
     )
 
 
-def _model(document: Json, path: Path) -> dict[str, object]:
-    model = document.get("model")
-    if not isinstance(model, dict):
-        raise ModelError(f"{path}: model is missing; get the file again")
-    kind = model.get("type") or _guessed_kind(model)
-    if kind not in MODELS:
-        raise ModelError(
-            f"{path}: model is of type {str(kind)[:40]!r}; supported: {', '.join(MODELS)}; use another model"
-        )
-    # Random merges and samples are for training; a server gives the same ids for the same text.
-    dropped = ("dropout", "alpha", "nbest_size")
-    return {**{key: value for key, value in model.items() if key not in dropped}, "type": kind}
-
-
-def _guessed_kind(model: Json) -> str:
-    """Files from before 2020 do not name the type."""
-    if "merges" in model:
-        return "BPE"
-    if isinstance(model.get("vocab"), list):
-        return "Unigram"
-    return "WordPiece" if "continuing_subword_prefix" in model else "WordLevel"
-
-
-def _vocabulary_ids(model: Json, path: Path) -> Mapping[str, int]:
-    vocab = model.get("vocab")
-    if model["type"] == "Unigram":
-        entries = vocab if isinstance(vocab, list) else []
-        texts = [entry[0] if isinstance(entry, list) and entry else None for entry in entries]
-        vocab = {text: token for token, text in enumerate(texts)}
-        if len(vocab) != len(texts):
-            raise ModelError(f"{path}: model.vocab spells some token twice; get the file again")
-    if not isinstance(vocab, dict) or not vocab:
-        raise ModelError(f"{path}: model.vocab is missing or empty; get the file again")
-    ids = vocab.values()
-    if not all(type(token) is int for token in ids) or not all(isinstance(text, str) for text in vocab):
-        raise ModelError(f"{path}: model.vocab is not a table of texts and ids; get the file again")
-    if min(ids) < 0 or max(ids) >= MAX_TOKENS:
-        raise ModelError(f"{path}: model.vocab has an id outside 0 to {MAX_TOKENS - 1:,}; get the file again")
-    return vocab
-
-
 def _check_parts(document: Json, path: Path) -> None:
     """The library checks the parts itself, but not what they can multiply."""
     todo: list[object] = [document.get("normalizer"), document.get("pre_tokenizer")]
@@ -128,36 +86,6 @@ def _check_parts(document: Json, path: Path) -> None:
                 todo.append(value)
         elif isinstance(part, list):
             todo += part
-
-
-def _guarded(model: dict[str, object], ids: Mapping[str, int], tokens: HfTokens) -> Json:
-    """The model with every control token under a name that no text can spell, because nobody can guess it."""
-    hidden = {text: f"\0{secrets.token_hex(16)}{text}" for text in tokens.control if text in ids}
-    if not hidden:
-        return model
-    guarded = dict(model)
-    vocab = model["vocab"]
-    if isinstance(vocab, list):
-        guarded["vocab"] = [[hidden.get(entry[0], entry[0]), *entry[1:]] for entry in vocab]
-    else:
-        guarded["vocab"] = {hidden.get(text, text): token for text, token in ids.items()}
-    unknown = model.get("unk_token")
-    if isinstance(unknown, str):
-        guarded["unk_token"] = hidden.get(unknown, unknown)
-    merges = model.get("merges")
-    if isinstance(merges, list):
-        guarded["merges"] = [merge for merge in merges if not _leads_through(merge, hidden)]
-    return guarded
-
-
-def _leads_through(merge: object, hidden: Mapping[str, str]) -> bool:
-    if isinstance(merge, str):
-        left, _, right = merge.partition(" ")
-    elif isinstance(merge, list) and len(merge) == 2:
-        left, right = str(merge[0]), str(merge[1])
-    else:
-        return False
-    return left in hidden or right in hidden or left + right in hidden
 
 
 def _encoder(document: Json, model: Json, tokens: HfTokens, path: Path) -> AddedTokenEncoder:

@@ -1,6 +1,6 @@
 """HF frame: what a model in the format of `transformers` wants around every text.
 
-Owns reading that from the post-processor of tokenizer.json and from the flags that overrule it. Knows nothing about
+Owns reading that from the post-processor of tokenizer.json, or from flags where there is none. Knows nothing about
 texts. Invariant: the same tokens as `transformers` puts around one text.
 """
 
@@ -18,11 +18,11 @@ SUPPORTED = (*_PAIRED, *_SILENT, "Sequence", "TemplateProcessing")
 Frame = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def read_frame(processor: object, tokenizer_config: Json, named_ids: Mapping[str, int], source: str) -> Frame:
-    """The tokens before and after a text. Flags overrule the file's processor only where one of them is given."""
+def frame_by_flags(default: Frame, tokenizer_config: Json, named_ids: Mapping[str, int]) -> Frame:
+    """The same where no tokenizer.json says it: by `add_bos_token` and `add_eos_token` if one of them is given."""
     flags = {name: tokenizer_config.get(f"add_{name}_token") for name in ("bos", "eos")}
     if not any(isinstance(value, bool) for value in flags.values()):
-        return _frame(processor, source)
+        return default
     sides: list[tuple[int, ...]] = []
     for name, wanted in flags.items():
         token = named_ids.get(f"{name}_token")
@@ -30,13 +30,14 @@ def read_frame(processor: object, tokenizer_config: Json, named_ids: Mapping[str
     return sides[0], sides[1]
 
 
-def _frame(processor: object, source: str) -> Frame:
+def read_frame(processor: object, source: str) -> Frame:
+    """The tokens before and after a text. Flags of tokenizer_config.json do not count, as in `transformers`."""
     if processor is None:
         return (), ()
     kind = processor.get("type") if isinstance(processor, dict) else None
     if not isinstance(processor, dict) or kind not in SUPPORTED:
         raise ModelError(
-            f"{source}: post_processor is of type {str(kind)[:40]!r}; supported: {', '.join(SUPPORTED)}; "
+            f"{source}: post_processor is of type {repr(kind)[:40]}; supported: {', '.join(SUPPORTED)}; "
             "use a model with one of these"
         )
     if kind in _SILENT:
@@ -51,7 +52,7 @@ def _frame(processor: object, source: str) -> Frame:
     for part in inner if isinstance(inner, list) else []:
         if isinstance(part, dict) and part.get("type") == "Sequence":
             raise ModelError(f"{source}: post_processor is a sequence of sequences; get the file again")
-        head, tail = _frame(part, source)
+        head, tail = read_frame(part, source)
         before, after = head + before, after + tail
     return before, after
 
@@ -76,12 +77,12 @@ def _special_ids(special: object, known: object, source: str) -> Sequence[int]:
     entry = known.get(name) if isinstance(known, dict) and isinstance(name, str) else None
     ids = entry.get("ids") if isinstance(entry, dict) else None
     if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
-        raise ModelError(f"{source}: post_processor gives no ids for {str(name)[:40]!r}; get the file again")
+        raise ModelError(f"{source}: post_processor gives no ids for {repr(name)[:40]}; get the file again")
     return ids
 
 
 def _paired_id(processor: Json, name: str, source: str) -> int:
     pair = processor.get(name)
     if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[1], int):
-        raise ModelError(f"{source}: post_processor has {name} {str(pair)[:40]!r}, not a token with its id")
+        raise ModelError(f"{source}: post_processor has {name} {repr(pair)[:40]}, not a token with its id")
     return pair[1]

@@ -15,7 +15,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as Backend
 
 from plait.text.encoders import encode_between, encode_cuts, interleaved
-from plait.text.hf_frame import read_frame
+from plait.text.hf_frame import frame_by_flags
 from plait.text.hf_tokens import HfFiles, collect_tokens
 from plait.text.hf_vocabulary import hf_vocabulary
 from plait.text.literals import Literals
@@ -40,7 +40,9 @@ def tokenizer_from_sentencepiece(model: SentencePieceModel, files: HfFiles, path
         if text and kind in (*_SPECIAL, TokenKind.USER_DEFINED)
     ]
     tokens = collect_tokens({text: token for token, text in enumerate(model.texts) if text}, listed, files)
-    before, after = read_frame(_bos_processor(model), files.tokenizer_config, tokens.named_ids, str(path))
+    # What `transformers` does with such files unless they say otherwise: begin of text in front.
+    begin = (tokens.named_ids["bos_token"],) if "bos_token" in tokens.named_ids else ()
+    before, after = frame_by_flags((begin, ()), files.tokenizer_config, tokens.named_ids)
     vocabulary = hf_vocabulary(_decoder(model), tokens, before, after, str(path))
     own = {token for token, kind in enumerate(model.kinds) if kind == TokenKind.USER_DEFINED}
     ids = {
@@ -79,7 +81,8 @@ class _Writing:
         if not text:
             return ""
         prefix = self._prefix if is_first or self._prefixes_all else ""
-        return prefix + text.replace(" ", SPACE)
+        written = prefix + text.replace(" ", SPACE)
+        return written.rstrip(SPACE) if self._squeezes else written
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +124,6 @@ def _named(model: SentencePieceModel) -> Mapping[str, object]:
     if _UNKNOWN in model.kinds:
         ids["unk_token"] = model.kinds.index(_UNKNOWN)
     return {name: model.texts[token] for name, token in ids.items() if 0 <= token < len(model.texts)}
-
-
-def _bos_processor(model: SentencePieceModel) -> object:
-    """What `transformers` does with such files unless they say otherwise: begin of text in front."""
-    if not 0 <= model.bos_id < len(model.texts):
-        return None
-    begin = {"SpecialToken": {"id": "begin", "type_id": 0}}
-    text = {"Sequence": {"id": "A", "type_id": 0}}
-    known = {"begin": {"id": "begin", "ids": [model.bos_id], "tokens": [model.texts[model.bos_id]]}}
-    return {"type": "TemplateProcessing", "single": [begin, text], "special_tokens": known}
 
 
 def _decoder(model: SentencePieceModel) -> object:

@@ -90,7 +90,7 @@ def _replace(state: _State, step: Json, source: str) -> None:
     new = step.get("content")
     if not isinstance(old, str) or not old or not isinstance(new, str) or len(new) > len(old):
         raise ModelError(
-            f"{source}: decoder replaces {str(pattern)[:40]!r} by {str(new)[:40]!r}; supported is one string by "
+            f"{source}: decoder replaces {repr(pattern)[:40]} by {repr(new)[:40]}; supported is one string by "
             "another that is not longer; use a model with such a decoder"
         )
     state.texts = [text.replace(old, new) for text in state.texts]
@@ -102,7 +102,7 @@ def _strip(state: _State, step: Json, source: str) -> None:
     content, start, stop = step.get("content"), step.get("start"), step.get("stop")
     if not isinstance(content, str) or len(content) != 1 or start not in (0, 1) or stop != 0:
         raise ModelError(
-            f"{source}: decoder strips {str(start)[:40]} and {str(stop)[:40]} of {str(content)[:40]!r}; supported is "
+            f"{source}: decoder strips {repr(start)[:40]} and {repr(stop)[:40]} of {repr(content)[:40]}; supported is "
             "one character at the start; use a model with such a decoder"
         )
     if start:
@@ -112,7 +112,7 @@ def _strip(state: _State, step: Json, source: str) -> None:
 def _metaspace(state: _State, step: Json, source: str) -> None:
     mark = step.get("replacement", _METASPACE_MARK)
     if not isinstance(mark, str) or len(mark) != 1:
-        raise ModelError(f"{source}: decoder has the replacement {str(mark)[:40]!r}, not one character; get it again")
+        raise ModelError(f"{source}: decoder has the replacement {repr(mark)[:40]}, not one character; get it again")
     prepends = step.get("prepend_scheme", "always") != "never" and step.get("add_prefix_space", True) is True
     plain = state.texts
     state.texts = [text.replace(mark, " ") for text in plain]
@@ -123,7 +123,7 @@ def _metaspace(state: _State, step: Json, source: str) -> None:
 def _wordpiece(state: _State, step: Json, source: str) -> None:
     prefix = step.get("prefix", "##")
     if not isinstance(prefix, str) or not prefix:
-        raise ModelError(f"{source}: decoder has the prefix {str(prefix)[:40]!r}, not a string; get the file again")
+        raise ModelError(f"{source}: decoder has the prefix {repr(prefix)[:40]}, not a string; get the file again")
     first = state.texts
     state.texts = [text[len(prefix) :] if text.startswith(prefix) else f" {text}" for text in first]
     state.first = first

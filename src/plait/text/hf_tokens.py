@@ -80,11 +80,14 @@ def collect_tokens(vocabulary: Mapping[str, int], listed: object, files: HfFiles
     rows = _rows(files.config)
     added = {token.text: token for token in _added(vocabulary, listed, files)}
     named = dict(_named(files))
-    for text, flags in _special(files):
+    for text, flags, by_name in _special(files):
         if text in added:
-            added[text] = _flagged(added[text], flags)
+            # Its own flags stay, and a list does not make it special: `transformers` shows such tokens.
+            added[text] = replace(added[text], special=added[text].special or by_name)
         elif text in vocabulary:
-            added[text] = _flagged(AddedToken(vocabulary[text], text), flags)
+            added[text] = replace(
+                _token({"content": text, **flags}, 0, files.directory, ""), id=vocabulary[text], special=True
+            )
     last = max([*vocabulary.values(), -1])
     if rows is not None and last < rows:
         beyond = [text for text, token in added.items() if token.id >= rows]
@@ -126,25 +129,13 @@ def _added(vocabulary: Mapping[str, int], listed: object, files: HfFiles) -> Ite
             yield _token({"content": text}, number, source, "it")
 
 
-def _flagged(token: AddedToken, flags: Json) -> AddedToken:
-    """The token as a special one, with the flags that are given and its own others."""
-    return replace(
-        token,
-        special=True,
-        normalized=False,
-        lstrip=flags.get("lstrip", token.lstrip) is True,
-        rstrip=flags.get("rstrip", token.rstrip) is True,
-        single_word=flags.get("single_word", token.single_word) is True,
-    )
-
-
 def _token(entry: object, number: object, source: Path, place: str) -> AddedToken:
     text = entry.get("content") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(text, str) or not text:
-        raise ModelError(f"{source}: {place} holds {str(entry)[:60]!r}, not a token; get the file again")
+        raise ModelError(f"{source}: {place} holds {repr(entry)[:60]}, not a token; get the file again")
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < MAX_TOKENS:
         raise ModelError(
-            f"{source}: {place} gives {text[:40]!r} the id {str(number)[:20]}; ids are from 0 to {MAX_TOKENS - 1:,}; "
+            f"{source}: {place} gives {text[:40]!r} the id {repr(number)[:20]}; ids are from 0 to {MAX_TOKENS - 1:,}; "
             "get the file again"
         )
     return AddedToken(number, text, **{flag: entry.get(flag) is True for flag in _FLAGS})
@@ -158,17 +149,18 @@ def _named(files: HfFiles) -> Iterator[tuple[str, str]]:
             yield name, text
 
 
-def _special(files: HfFiles) -> Iterator[tuple[str, Json]]:
-    """The texts that the files name as special, with the flags that they give them."""
+def _special(files: HfFiles) -> Iterator[tuple[str, Json, bool]]:
+    """The texts that the files call special, with the flags that they give them; whether by a name or in a list."""
     for source in (files.special_tokens_map, files.tokenizer_config):
-        values: list[object] = [source.get(name) for name in NAMES]
+        values = [(source.get(name), True) for name in NAMES]
         for name in _LISTS:
             several = source.get(name)
-            values += several if isinstance(several, list) else several.values() if isinstance(several, dict) else []
-        for value in values:
+            texts = several if isinstance(several, list) else several.values() if isinstance(several, dict) else ()
+            values += [(value, False) for value in texts]
+        for value, by_name in values:
             text = _text_of(value)
             if text is not None:
-                yield text, value if isinstance(value, dict) else {}
+                yield text, value if isinstance(value, dict) else {}, by_name
 
 
 def _text_of(value: object) -> str | None:
@@ -202,7 +194,7 @@ def _ends(files: HfFiles, num_tokens: int) -> Iterator[int]:
                 continue
             if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < num_tokens:
                 raise ModelError(
-                    f"{files.directory / name}: eos_token_id is {str(value)[:60]} but the vocabulary has tokens 0 to "
+                    f"{files.directory / name}: eos_token_id is {repr(value)[:60]} but the vocabulary has tokens 0 to "
                     f"{num_tokens - 1}; get the file again"
                 )
             yield token

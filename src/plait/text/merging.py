@@ -15,6 +15,7 @@ from plait.core.errors import ModelError, PlaitError, RequestError
 from plait.text.alphabet import lone_surrogate
 
 _MOST_TROUBLE_SHOWN = 200
+_PREFACE = "Cannot instantiate Tokenizer from buffer: "
 
 
 def build_backend(described: bytes, source: str) -> Backend:
@@ -55,10 +56,10 @@ def library_errors(refused: Callable[[str], PlaitError]) -> Iterator[None]:
     except BaseException as trouble:
         if not _is_from_library(trouble):
             raise
-        shown = " ".join(str(trouble).split())[:_MOST_TROUBLE_SHOWN]
+        shown = " ".join(str(trouble).removeprefix(_PREFACE).split())[:_MOST_TROUBLE_SHOWN]
         raise refused(shown or type(trouble).__name__) from trouble
 
 
 def _is_from_library(trouble: BaseException) -> bool:
-    """It raises `Exception` itself and no subclass; a panic in its Rust code is not even an `Exception`."""
-    return type(trouble) is Exception or type(trouble).__name__ == "PanicException"
+    """It raises `Exception` itself or `ValueError`; a panic in its Rust code is not even an `Exception`."""
+    return type(trouble) in (Exception, ValueError) or type(trouble).__name__ == "PanicException"
