@@ -159,9 +159,9 @@ def _checkpoint_shapes(
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of a checkpoint's tensors. A family's own names go before those that all share."""
     names_of = HF_NAMES[config.family]
-    for name, ours in names_of.outside.items():
-        if ours in expected:
-            yield name, expected[ours]
+    first_names = {ours: name for name, ours in reversed(names_of.outside.items())}
+    for ours in expected.keys() & first_names.keys():
+        yield first_names[ours], expected[ours]
     for layer in range(config.num_layers):
         covered: set[str] = set()
         for name, parts in reversed(names_of.layer.items()):

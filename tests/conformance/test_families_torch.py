@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.conformance.families import FamilyCase, FamilyModel, Floats, logits_of, stored_tensor
+from tests.conformance.families import CASES, FamilyCase, FamilyModel, Floats, logits_of, stored_tensor
 from tests.conformance.test_families import ALLOWED_ERROR, CLEAR, EXECUTORS, by_case
 
 from plait.exec.scoring import LogitsTap
@@ -74,6 +74,39 @@ def test_logits_and_greedy_tokens_are_those_of_a_saved_model(tmp_path: Path, cas
         assert (given.argmax(axis=1) == wanted.argmax(axis=1))[clear].all()
         # What goes on greedily stands behind the prompt's last token.
         assert (given.argmax(axis=1)[NUM_PROMPT - 1 :] == tokens[NUM_PROMPT:])[clear[NUM_PROMPT - 1 :]].all()
+
+
+def test_the_text_part_of_a_model_that_reads_images_is_the_text_model(tmp_path: Path) -> None:
+    import torch
+    from safetensors.numpy import load_file
+    from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+
+    case = next(one for one in CASES if one.model_type == "gemma3_text")
+    text = {key: value for key, value in case.config.items() if key != "model_type"}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {"image_size": 28, "patch_size": 14}
+    torch.manual_seed(1)
+    made = Gemma3Config(
+        text_config={**text, "initializer_range": SPREAD},
+        vision_config={**vision, **sizes},
+        mm_tokens_per_image=1,
+        image_token_index=130,
+        attn_implementation="eager",
+    )
+    model = Gemma3ForConditionalGeneration._from_config(made, dtype=torch.float32).eval()
+    model.save_pretrained(tmp_path)
+    config = config_from_hf(json.loads((tmp_path / "config.json").read_text(encoding="utf-8")))
+    program = keep_all_tokens(build_program(config))
+    tensors = load_file(tmp_path / "model.safetensors")
+    stored = {name: stored_tensor(name, array) for name, array in tensors.items()}
+    weights = load_hf_weights(stored, expected_weights(program), config, tmp_path, "0" * 64)
+    tokens = [int(token) for token in np.random.default_rng(1).integers(3, 130, 40)]
+    with torch.inference_mode():
+        wanted = np.asarray(model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, :-1].numpy(), np.float32)
+    for make in EXECUTORS.values():
+        tap = LogitsTap()
+        given = logits_of(make(tap), tap, FamilyModel(config, program, tensors, weights), tuple(tokens), weights)
+        assert abs(given - wanted).max() <= ALLOWED_ERROR * abs(wanted).max()
 
 
 @by_case

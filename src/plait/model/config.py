@@ -27,7 +27,9 @@ HF_MODEL_TYPES = {
 GGUF_ARCHITECTURES = {family.name: family.gguf for family in ALL_FAMILIES if family.gguf is not None}
 """By general.architecture."""
 _WITH_EXPERTS = ("moe", "mixtral", "deepseek", "dbrx", "gpt_oss", "gpt-oss", "grok", "jamba", "llama4")
-_WITH_IMAGES = ("gemma3", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "mllama", "paligemma", "idefics3")
+_TEXT_PARTS = {"gemma3": ("gemma3_text", "Gemma3ForConditionalGeneration")}
+"""Models that also read images, of which the text part is read: its model_type, and the class of the whole."""
+_WITH_IMAGES = ("mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "mllama", "paligemma", "idefics3")
 
 
 def config_from_gguf(
@@ -47,15 +49,32 @@ def config_from_hf(config: Mapping[str, object], num_tokens: int | None = None) 
     It says how many rows the token tables have, not how many tokens there are. Rows behind `num_tokens` are padding;
     None: every row counts as a token.
     """
-    named = Facts("config.json", config)
+    named = Facts("config.json", _text_part(config))
     _refuse_kinds(named)
     form = HF_MODEL_TYPES[named.word("model_type", HF_MODEL_TYPES, "model_type")]
     refuse_quantization(named)
     check_class(named, form.class_name)
-    read = form.read(Facts("config.json", {**form.defaults, **config}))
+    read = form.read(Facts(named.source, {**form.defaults, **named.values}))
     if num_tokens is None or num_tokens >= read.vocab_size:
         return read
     return replace(read, vocab_size=num_tokens, padding_rows=read.vocab_size - num_tokens)
+
+
+def _text_part(config: Mapping[str, object]) -> Mapping[str, object]:
+    """The configuration itself, or that of its text model."""
+    whole = Facts("config.json", config)
+    part = _TEXT_PARTS.get(str(config.get("model_type")))
+    if part is None:
+        return config
+    model_type, class_name = part
+    check_class(whole, class_name)
+    refuse_quantization(whole)
+    text = whole.table("text_config")
+    if text is None:
+        raise whole.error("text_config is missing")
+    # The head belongs to the whole model, so that the whole says whether it is tied.
+    tie = {key: config[key] for key in ("tie_word_embeddings",) if whole.has(key)}
+    return {**text.values, **tie, "model_type": model_type, "architectures": None}
 
 
 def _refuse_kinds(facts: Facts) -> None:

@@ -53,6 +53,9 @@ _POST_NORMS: Final = {
 }
 _NORMS_ON_BOTH_SIDES: Final = {**_POST_NORMS, "pre_feedforward_layernorm.weight": ("ffn_norm",)}
 _FUSED: Final = {"self_attn.qkv_proj.weight": ("q", "k", "v"), "mlp.gate_up_proj.weight": ("gate", "up")}
+_BESIDE_IMAGES: Final = "|".join((r"model\.language_model", r"language_model\.model"))
+"""Where the text part of a model that also reads images stands, in newer and in older checkpoints."""
+_IMAGE_PART: Final = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..+")
 _STARCODER2: Final = {
     "input_layernorm.bias": ("attn_norm_bias",),
     "post_attention_layernorm.bias": ("ffn_norm_bias",),
@@ -61,6 +64,20 @@ _STARCODER2: Final = {
     "mlp.c_proj.weight": ("down",),
     "mlp.c_proj.bias": ("down_bias",),
 }
+
+
+def _gemma3() -> NameMap:
+    """Larger Gemmas come with a part that reads images, which is left alone."""
+    plain = _PLAIN | {**_NORMS_ON_BOTH_SIDES, **_HEAD_NORMS}
+    beside = {
+        re.sub(r"^model\b", part, name): ours
+        for name, ours in plain.outside.items()
+        for part in ("model.language_model", "language_model.model")
+    }
+    layer_name = re.compile(rf"(?:model|{_BESIDE_IMAGES})\.layers\.(0|[1-9][0-9]{{0,5}})\.(.+)")
+    return NameMap(layer_name, plain.layer, {**plain.outside, **beside, "language_model.lm_head.weight": "head"})
+
+
 HF_NAMES: Final[Mapping[str, NameMap]] = {
     "llama": _PLAIN,
     "mistral": _PLAIN,
@@ -69,7 +86,7 @@ HF_NAMES: Final[Mapping[str, NameMap]] = {
     "phi3": _PLAIN | _FUSED,
     "gemma": _PLAIN,
     "gemma2": _PLAIN | _NORMS_ON_BOTH_SIDES,
-    "gemma3": _PLAIN | {**_NORMS_ON_BOTH_SIDES, **_HEAD_NORMS},
+    "gemma3": _gemma3(),
     "olmo2": _PLAIN | {**_POST_NORMS, **_HEAD_NORMS},
     "olmo3": _PLAIN | {**_POST_NORMS, **_HEAD_NORMS},
     "granite": _PLAIN,
@@ -90,7 +107,7 @@ def load_hf_weights(
 ) -> WeightTable:
     """The table of `expected` canonical names and shapes, in that order; every difference is a `ModelError` naming it.
 
-    A head that the configuration ties to the embedding table is left alone where a checkpoint has both.
+    Left alone are a head that the configuration ties to the embedding table, and what reads images beside a text model.
     """
     return weight_table(list(_named(tensors, config, source)), expected, source, sha256)
 
@@ -99,9 +116,10 @@ def _named(tensors: Mapping[str, StoredTensor], config: ModelConfig, source: Pat
     names_of = HF_NAMES[config.family]
     unknown: list[str] = []
     for name, tensor in tensors.items():
-        if _ROPE_BUFFER.fullmatch(name) or (config.tied_embeddings and name == _HEAD):
-            continue
         names = names_of.ours(name)
+        is_spare = names == ("head",) and config.tied_embeddings
+        if is_spare or _ROPE_BUFFER.fullmatch(name) or (config.family == "gemma3" and _IMAGE_PART.fullmatch(name)):
+            continue
         if names:
             yield Named(tensor, names)
         else:

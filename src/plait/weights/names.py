@@ -181,7 +181,7 @@ def _order_of(file: GgufFile, architecture: str, found: StoredTensor, num_heads:
     rotary = file.metadata.get(key, head_dim)
     if not isinstance(rotary, int) or isinstance(rotary, bool) or rotary % 2 or not 2 <= rotary <= head_dim:
         raise ModelError(
-            f"{file.path}: metadata {key} is {shown(str(rotary))}; it must be an even number up to the {head_dim} "
-            "rows of a head"
+            f"{file.path}: metadata {key} is {shown(str(rotary))}; it must be an even number up to the {head_dim} rows"
+            " of a head"
         )
     return half_split_order(num_heads, num_rows, rotary)

@@ -325,7 +325,26 @@ def test_mixtures_of_experts_are_refused_by_name(name: str) -> None:
 
 
 def test_models_that_read_images_are_refused_by_name() -> None:
-    assert "model_type is 'gemma3': models that also read images" in hf_complaint(model_type="gemma3")
+    assert "model_type is 'mistral3': models that also read images" in hf_complaint(model_type="mistral3")
+
+
+def test_of_a_large_gemma3_the_text_part_is_read() -> None:
+    text = {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024}
+    whole = {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "vision_config": {}}
+    config = config_from_hf({**whole, "text_config": {**text, "model_type": "gemma3_text"}})
+    assert config == config_from_hf({"model_type": "gemma3_text", **text})
+    assert (config.vocab_size, config.tied_embeddings, config.num_kv_heads) == (262208, True, 4)
+    assert not config_from_hf({**whole, "text_config": text, "tie_word_embeddings": False}).tied_embeddings
+    assert config_from_hf({**whole, "text_config": text}, num_tokens=262145).padding_rows == 63
+    for changes, message in (
+        ({}, "text_config is missing"),
+        ({"text_config": [1]}, "text_config is"),
+        ({"text_config": text, "architectures": ["Other"]}, "supported: Gemma3ForConditionalGeneration"),
+        ({"text_config": text, "quantization_config": {"quant_method": "awq"}}, "quant_method 'awq'"),
+    ):
+        with pytest.raises(ModelError) as caught:
+            config_from_hf({**whole, **changes})
+        assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

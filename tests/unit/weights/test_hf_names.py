@@ -111,3 +111,20 @@ def test_tensors_of_another_model_of_the_family_are_refused() -> None:
     del missing["model.norm.weight"], missing["lm_head.weight"]
     assert "tensors 'final_norm', 'head' are missing" in refused(missing, LLAMA)
     assert "'model.norm.weight' has shape (9,), not (8,)" in refused(checkpoint(**{"model.norm.weight": (9,)}), LLAMA)
+
+
+@pytest.mark.parametrize("part", ["model.", "model.language_model.", "language_model.model."])
+def test_the_text_part_of_a_gemma3_checkpoint_is_found_wherever_it_stands(part: str) -> None:
+    more = {f"model.layers.0.self_attn.{name}_norm.weight": (4,) for name in "qk"}
+    more |= {f"model.layers.0.{place}_feedforward_layernorm.weight": (8,) for place in ("pre", "post")}
+    images = {} if part == "model." else {"vision_tower.patch.weight": (3,), "model.multi_modal_projector.x": (3,)}
+    tensors = {
+        moved: stored_tensor(moved, np.ones(shape, np.float32))
+        for name, shape in {**SHAPES, **more, **images}.items()
+        for moved in [name if name in images else name.replace("model.", part, 1)]
+    }
+    table = load(tensors, {"model_type": "gemma3_text", **SIZES})
+    assert {"embed", "final_norm", "layers.0.k_norm", "layers.0.ffn_post_norm"} < set(table)
+    assert "head" not in table
+    untied = load(tensors, {"model_type": "gemma3_text", **SIZES, "tie_word_embeddings": False})
+    assert "head" in untied
