@@ -41,12 +41,12 @@ def model_in(directory: Path, name: str, quantisation: str | None = None) -> Mod
         return ModelFile(directory / chosen.first, name, None)
     if quantisation is not None:
         raise ModelError(f"{directory}: no {GGUF} file in it, so none in {quantisation}; leave that out")
-    if CONFIG not in names and not names_weights(names):
+    if CONFIG not in names and not _names_weights(names):
         raise ModelError(
             f"{directory}: no model in it; a model directory holds {CONFIG} and {ENDING} files, or a {GGUF} file"
         )
     return ModelFile(directory, name, None)
 
 
-def names_weights(names: list[str]) -> bool:
+def _names_weights(names: list[str]) -> bool:
     return any(name.endswith((ENDING, ".bin", ".pth", ".pt")) for name in names)

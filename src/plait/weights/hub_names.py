@@ -8,7 +8,7 @@ Invariant: no part of a name leads out of a folder, and no file is chosen that c
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,8 +65,9 @@ class HubFiles:
     """Empty where the texts have an index that says which."""
 
 
-def model_files_of(name: HubName, there: Collection[str], place: str) -> HubFiles:
-    """What the named model is read from among the files `there`; `place` is what they are in, for messages."""
+def model_files_of(name: HubName, listed: Iterable[str], place: str) -> HubFiles:
+    """What the named model is read from among the files `listed`; `place` is what they are in, for messages."""
+    there = [file for file in listed if all(map(is_plain_name, file.split("/")))]
     if name.file is not None:
         parts = parts_of(name.file)
         missing = [file for file in parts if file not in there]

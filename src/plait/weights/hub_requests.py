@@ -67,8 +67,16 @@ def download(name: HubName, file: str, commit: str, cache: Path, arrived: Callab
     """Put one file into the cache; `arrived` is told how many of its bytes are there."""
     from huggingface_hub import hf_hub_download
 
+    furthest = 0
+
+    def tell(num_bytes: int) -> None:
+        nonlocal furthest
+        if num_bytes > furthest:
+            furthest = num_bytes
+            arrived(furthest)
+
     # Whatever can be called makes a bar.
-    bar = cast("type[tqdm[str]]", functools.partial(_Counter, arrived))
+    bar = cast("type[tqdm[str]]", functools.partial(_Counter, tell))
     try:
         with _trouble(name, commit, file):
             hf_hub_download(
@@ -81,7 +89,9 @@ def download(name: HubName, file: str, commit: str, cache: Path, arrived: Callab
 
 
 class _Counter(_Bar):
-    """A bar that shows nothing and tells how far it is. The library may make two for one file, which count alike."""
+    """A bar that shows nothing and tells how far it is. The library may make two for one file, what arrived and what is
+    written.
+    """
 
     def __init__(self, tell: Callable[[int], None], *, initial: int = 0, **_: object) -> None:
         super().__init__(iter(()), disable=True)
@@ -141,6 +151,10 @@ def _answered(where: str, error: HfHubHTTPError) -> Exception:
     status = error.response.status_code
     if status >= _NO_SERVICE:
         return Unreachable(f"the hub answers {status}")
+    if status == 404:
+        return ModelError(
+            f"{where}: the hub answers 404, as one that knows no such page; check the name and HF_ENDPOINT"
+        )
     if status in (401, 403):
         return ModelError(f"{where}: the hub answers {status}; set HF_TOKEN to a token that is valid and may read it")
     return ModelError(f"{where}: the hub answers {status} ({_reason(error)}); try again later")

@@ -19,7 +19,7 @@ from plait.weights.download import CommandRunner, Progress, arrived_bytes, downl
 from plait.weights.found import ModelFile, model_in
 from plait.weights.gguf_choice import GGUF
 from plait.weights.gguf_header import shown
-from plait.weights.hf_layout import ENDING
+from plait.weights.hf_layout import CONFIG, ENDING, INDEX
 from plait.weights.hub_names import PREFIX, HubName, parse_hub_name
 from plait.weights.lmstudio import find_lmstudio
 from plait.weights.ollama import find_ollama, models_in
@@ -73,6 +73,8 @@ def _here(
     if name.startswith(LMSTUDIO):
         return find_lmstudio(name.removeprefix(LMSTUDIO), stores.lmstudio)
     if _is_file(path):
+        if path.name in (CONFIG, INDEX):
+            return model_in(path.parent, path.parent.absolute().name)
         wheels = [entry for entry in catalogue.values() if path.name == entry.wheel_name]
         return wheels[0] if wheels else ModelFile(path, path.stem, None)
     if name in catalogue:

@@ -202,6 +202,7 @@ def test_gated_private_and_unknown_models_are_told_apart_as_far_as_the_hub_does(
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
+        (404, "the hub answers 404, as one that knows no such page; check the name and HF_ENDPOINT"),
         (403, "the hub answers 403; set HF_TOKEN"),
         (429, "the hub answers 429 ("),
         (500, "and the hub answers 500; fetch"),

@@ -69,6 +69,12 @@ def test_beside_safetensors_a_gguf_file_must_be_asked_for() -> None:
     assert files(HubName("org/x", quantisation="Q4_0"), *there) == HubFiles("x-Q4_0.gguf", (), ("x-Q4_0.gguf",))
 
 
+def test_files_whose_names_lead_elsewhere_are_not_there() -> None:
+    for strange in ("../model.safetensors", "x\ny.safetensors", ".x.safetensors", "a/../x-Q4_0.gguf", "/x-Q4_0.gguf"):
+        with pytest.raises(ModelError, match=r"^place: "):
+            model_files_of(HubName("org/x"), ["config.json", strange], "place")
+
+
 def test_missing_files_are_named() -> None:
     with pytest.raises(
         ModelError, match=r"^place: no file a-00002-of-00002.gguf in it; there are a-00001-of-00002.gguf"

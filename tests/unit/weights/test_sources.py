@@ -168,7 +168,8 @@ def test_a_directory_stands_for_the_model_in_it(tmp_path: Path) -> None:
     assert refused(folder, tmp_path) == f"{folder}: 2 models: Q4_0, Q8_0; say which, such as {folder}/a-Q4_0.gguf"
     for name in ("config.json", "model.safetensors"):
         (folder / name).touch()
-    assert resolve(folder, tmp_path / "models") == ModelFile(folder, "checkpoint", None)
+    for given in (folder, folder / "config.json"):
+        assert resolve(given, tmp_path / "models") == ModelFile(folder, "checkpoint", None)
 
 
 def test_a_directory_is_called_by_its_name_wherever_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
