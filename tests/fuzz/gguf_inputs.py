@@ -102,9 +102,7 @@ def tensors(random: Random) -> dict[str, tuple[tuple[int, ...], int]]:
     return described
 
 
-def written(
-    random: Random, values: Mapping[str, Tree], described: Mapping[str, tuple[tuple[int, ...], int]]
-) -> Marked:
+def written(random: Random, values: Mapping[str, Tree], described: Mapping[str, tuple[tuple[int, ...], int]]) -> Marked:
     """The file, with the places of its lengths, counts, types and offsets, and of the borders of its parts."""
     file = Marked(bytearray(b"GGUF"))
     file.number(random.choice((2, 3, 3, 3)), 4)

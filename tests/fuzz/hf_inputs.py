@@ -144,7 +144,8 @@ def _post_processor(random: Random) -> Tree:
     if random.randrange(2):
         return {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     ids: Tree = {
-        text: {"id": text, "ids": [number], "tokens": [text]} for text, number in zip(CONTROL, (BEGIN, END), strict=False)
+        text: {"id": text, "ids": [number], "tokens": [text]}
+        for text, number in zip(CONTROL, (BEGIN, END), strict=False)
     }
     return {
         "type": "TemplateProcessing",

@@ -42,7 +42,14 @@ Files = Mapping[str, bytes]
 NOW: Final = datetime(2025, 1, 1, tzinfo=UTC)
 ROWS_AT_A_TIME: Final = 64
 TEXTS: Final = (
-    *("hello world 123", " Hello\n\n\tworld's  end…", "naïve café 🦁👩‍👩‍👧 12345", "\0\x7f\ufffd", "<|end|><s></s>", "中文 русский"),
+    *(
+        "hello world 123",
+        " Hello\n\n\tworld's  end…",
+        "naïve café 🦁👩‍👩‍👧 12345",
+        "\0\x7f\ufffd",
+        "<|end|><s></s>",
+        "中文 русский",
+    ),
     *(STRANGE_TEXTS[2], "a" * 300, ""),
 )
 MESSAGES: Final = (

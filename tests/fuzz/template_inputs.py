@@ -19,7 +19,22 @@ VALUES: Final = (
     *("''.__class__", "messages.__len__", "strftime_now('%Y')", "raise_exception('no')", "joiner(',')", "varargs"),
     *("lipsum", "x.y.z", "x[0]", "messages[1:]", "messages[::-1]", "'%s' % x", "'%99999d' % 1", "'{:>9}'.format(1)"),
 )
-OPERATORS: Final = (" + ", " ~ ", " * ", " - ", " / ", " // ", " % ", " ** ", " and ", " or ", " in ", " is ", " == ", " < ")
+OPERATORS: Final = (
+    " + ",
+    " ~ ",
+    " * ",
+    " - ",
+    " / ",
+    " // ",
+    " % ",
+    " ** ",
+    " and ",
+    " or ",
+    " in ",
+    " is ",
+    " == ",
+    " < ",
+)
 FILTERS: Final = (
     *("trim", "tojson", "tojson(indent=4)", "length", "upper", "join(',')", "first", "last", "list", "string", "int"),
     *("replace('a', 'b' * 100)", "map(attribute='content')", "selectattr('role', 'equalto', 'user')", "default('')"),
@@ -27,7 +42,16 @@ FILTERS: Final = (
     *("items", "dictsort", "sum", "attr('x')", "format(1)", "truncate(5)", "wordcount", "random", "xmlattr", "float"),
 )
 METHODS: Final = (
-    *("split(' ')", "strip()", "replace('a', 'b')", "startswith('a')", "items()", "keys()", "get('role')", "zfill(999)"),
+    *(
+        "split(' ')",
+        "strip()",
+        "replace('a', 'b')",
+        "startswith('a')",
+        "items()",
+        "keys()",
+        "get('role')",
+        "zfill(999)",
+    ),
     *("join(messages)", "format(x)", "ljust(10 ** 7)", "append(1)", "update({})", "pop()", "splitlines()", "encode()"),
     *("translate({97: 'b' * 99})", "count('')", "rstrip('\\n')", "title()", "casefold()", "__class__", "mro()"),
 )

@@ -16,9 +16,7 @@ from plait.weights.block_bits import FOUR, NIBBLE, Bytes, Floats, Numbers, bit_p
 Parts: TypeAlias = tuple[Floats, Numbers]
 """Scales [n, weights / 16] and numbers [n, weights]."""
 
-IQ4_NUMBERS: Final = np.array(
-    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.int8
-)
+IQ4_NUMBERS: Final = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.int8)
 FP4_NUMBERS: Final = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], dtype=np.int8)
 """Twice what the codes of a float with two bits of exponent and one of mantissa mean."""
 _POWERS_OF_THREE: Final = np.array([1, 3, 9, 27, 81], dtype=np.uint8)

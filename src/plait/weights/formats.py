@@ -98,9 +98,7 @@ IQ2_XS: Final = _in_parts("IQ2_XS", 256, 74, blocks_grid.iq2_xs_parts)
 IQ2_S: Final = _in_parts("IQ2_S", 256, 82, blocks_grid.iq2_s_parts)
 IQ3_XXS: Final = _in_parts("IQ3_XXS", 256, 98, blocks_grid.iq3_xxs_parts)
 IQ3_S: Final = _in_parts("IQ3_S", 256, 110, blocks_grid.iq3_s_parts)
-INT8: Final = WeightFormat(
-    "INT8", block_weights=32, block_bytes=36, unpack=blocks_plain.unpack_int8, repeated_bytes=3
-)
+INT8: Final = WeightFormat("INT8", block_weights=32, block_bytes=36, unpack=blocks_plain.unpack_int8, repeated_bytes=3)
 """Our own: no file has it, weights are rounded to it when a model is loaded."""
 
 ALL_FORMATS: Final[tuple[WeightFormat, ...]] = (

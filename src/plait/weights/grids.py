@@ -21,6 +21,7 @@ def _grid(text: str, digits: tuple[int, ...], width: int) -> Numbers:
     places = rows[:, None] // len(digits) ** np.arange(width) % len(digits)
     return np.array(digits, dtype=np.int8)[places]
 
+
 _IQ1_S: Final = (
     "000621ONsA2mlHI4FD1V6aW|i8UP;vB>*P?DF875HUKyPJODlbLjXtsN&rp(Pykc_RRCK6T>xJIVE|$PX8>&gaR74wcK~?+eE@#|fdGR5gaC^Gkp"
     "Pnbl>nUpq5z}-r~s+}uK=_Fwg9>Sya2%f#{kU$(g4-~*Z|r9-T>eL;sE6U=m6>f>;Uip@&Nq+{{R622>}lQ6#*Lo9|0o)Bmpx4IRQTbMFB?vNC8O"

@@ -136,7 +136,15 @@ class NativeExecutor:
         numbers = numbers_of(schemes.values(), codes)
         names = product_names(tape, schemes, weights)
         log = NativeWorkLog(op_names(program, tape, schemes), len(self._config.cores))
-        self._state = _Loaded(runtime, intake, footprint, numbers, log if self._config.records_work else None, names, kept_texts(weights, schemes))
+        self._state = _Loaded(
+            runtime,
+            intake,
+            footprint,
+            numbers,
+            log if self._config.records_work else None,
+            names,
+            kept_texts(weights, schemes),
+        )
 
     @property
     def info(self) -> ExecutorInfo:
