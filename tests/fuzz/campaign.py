@@ -51,24 +51,23 @@ class Tally:
 def run(reader: str, seed: int, end: int, tally: Tally) -> None:
     """Judge the reader's inputs up to `end`, from where the tally ends; at most a batch of them in one process."""
     stop = min(end, tally.next + BATCH)
+    announced = tally.next
     with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder, tempfile.TemporaryFile() as errors:
-        worker = _start([folder, reader, str(seed), str(tally.next), str(stop)], errors)
-        announced = tally.next
-        assert worker.stdout is not None
-        lines = _Lines(worker.stdout.fileno())
-        for line in lines:
-            said = json.loads(line)
-            if "begins" in said:
-                announced = said["begins"]
-            else:
-                tally.add(said["number"], said["outcome"], said["what"], said["seconds"])
-        if lines.silent:
-            worker.kill()
-        ended = worker.wait()
+        with _start([folder, reader, str(seed), str(tally.next), str(stop)], errors) as worker:
+            assert worker.stdout is not None
+            lines = _Lines(worker.stdout.fileno())
+            for line in lines:
+                said = json.loads(line)
+                if "begins" in said:
+                    announced = said["begins"]
+                else:
+                    tally.add(said["number"], said["outcome"], said["what"], said["seconds"])
+            if lines.silent:
+                worker.kill()
         if lines.silent:
             tally.add(announced, "fault", f"no end within {MOST_WALL_SECONDS} s", 0.0)
-        elif ended != 0:
-            tally.add(announced, "fault", f"the process ended with {ended}: {_end_of(errors)}", 0.0)
+        elif worker.returncode != 0:
+            tally.add(announced, "fault", f"the process ended with {worker.returncode}: {_end_of(errors)}", 0.0)
         elif tally.next != stop:
             raise RuntimeError(f"the worker ended at input {tally.next} of {stop}")
 

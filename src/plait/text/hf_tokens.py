@@ -15,6 +15,8 @@ from plait.text.hf_files import Json, read_config
 
 MAX_TOKENS = 4_000_000
 """The largest vocabularies in use have about a million."""
+MOST_UNUSED = 65_536
+"""Ids without a token, where there are few tokens; models in use leave out some thousands."""
 
 NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
@@ -176,7 +178,15 @@ def _rows(config: Json) -> int | None:
 
 def _by_id(vocabulary: Mapping[str, int], added: Mapping[str, AddedToken], rows: int, directory: Path) -> Sequence[str]:
     every = {**vocabulary, **{text: token.id for text, token in added.items()}}
-    texts = [""] * max([rows, *(token + 1 for token in every.values())])
+    size = max([rows, *(token + 1 for token in every.values())])
+    most = MOST_UNUSED + 4 * len(every)
+    if size > most:
+        # A small file must not take the memory of a large vocabulary.
+        raise ModelError(
+            f"{directory}: {len(every):,} tokens have ids up to {size - 1:,} (with the rows that config.json says); "
+            f"the limit for so many is {most - 1:,}, get the model again"
+        )
+    texts = [""] * size
     for text, token in every.items():
         if texts[token]:
             raise ModelError(

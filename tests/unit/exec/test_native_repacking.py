@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from plait.exec.native.repacking import repacked, scheme_of
-from plait.exec.native.tape import Scheme
-from plait.weights import formats
-from plait.weights.formats import ALL_FORMATS, Bytes, Floats, WeightFormat
+_native = pytest.importorskip("plait._native", exc_type=ModuleNotFoundError)
+
+from plait.exec.native.repacking import BITS, repacked, scheme_of  # noqa: E402 - only where the runtime is
+from plait.exec.native.tape import Scheme  # noqa: E402
+from plait.weights import formats  # noqa: E402
+from plait.weights.formats import ALL_FORMATS, Bytes, Floats, WeightFormat  # noqa: E402
+from plait.weights.gguf import FORMAT_OF_TYPE  # noqa: E402
 
 IN_PARTS = [form for form in ALL_FORMATS if form.split is not None]
 IQ4_NUMBERS = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
@@ -40,6 +45,24 @@ def test_any_blocks_mean_what_they_meant_before(form: WeightFormat) -> None:
     numbers = ~np.isnan(theirs)
     np.testing.assert_array_equal(numbers, ~np.isnan(ours))
     np.testing.assert_array_equal(ours[numbers].view(np.uint32), theirs[numbers].view(np.uint32))
+
+
+def packed_bits(scheme: Scheme) -> float:
+    return _native.Panels([(scheme, 16, 4096)]).num_bytes * 8 / (16 * 4096)
+
+
+def test_bits_in_the_start_up_report_are_those_of_panels() -> None:
+    assert {scheme: packed_bits(scheme) for scheme in BITS} == BITS
+
+
+def test_the_reference_page_says_what_each_format_costs() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+    said = [line.strip("| \n").split(" | ") for line in page.splitlines() if line.startswith("| ")][1:]
+    numbers = {known.name: number for number, known in FORMAT_OF_TYPE.items()}
+    assert {name: (int(number), float(bits), scheme, float(kept)) for name, number, bits, scheme, kept in said} == {
+        form.name: (numbers[form.name], form.bits_per_weight, scheme_of(form).name, packed_bits(scheme_of(form)))
+        for form in ALL_FORMATS
+    }
 
 
 def test_every_format_has_a_scheme_and_known_ones_their_own() -> None:
