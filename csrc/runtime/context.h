@@ -1,9 +1,9 @@
 // Context: a submitted step, with everything that its ops look up.
 //
 // Owns row tables, output rows and their results, lists of attention tasks, and the cursor over the tape. It is laid
-// out when the step is submitted; nothing is allocated while it runs, but for log-probabilities that are asked for.
-// Invariant: while the step runs its tables do not change, apart from tokens, which `Begin` fills in; `cancelled` may
-// be set at any time, everything else is written by whoever carries out the unit that owns it.
+// out when the step is submitted; nothing is allocated while it runs, but for log-probabilities and pools that are
+// asked for. Invariant: while the step runs its tables do not change, apart from tokens, which `Begin` fills in;
+// `cancelled` may be set at any time, everything else is written by whoever carries out the unit that owns it.
 
 #ifndef PLAIT_CSRC_RUNTIME_CONTEXT_H_
 #define PLAIT_CSRC_RUNTIME_CONTEXT_H_
