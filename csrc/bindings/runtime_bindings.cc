@@ -122,7 +122,7 @@ nb::object PooledOf(const std::vector<float>& numbers) {
   if (numbers.empty()) return nb::none();
   nb::tuple made = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
   for (size_t i = 0; i < numbers.size(); ++i) {
-    PyTuple_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i), PyFloat_FromDouble(numbers[i]));
+    PyTuple_SetItem(made.ptr(), static_cast<Py_ssize_t>(i), PyFloat_FromDouble(numbers[i]));
   }
   return made;
 }

@@ -23,7 +23,7 @@ KIB, MIB = 1024, 1024 * 1024
 class ServeOptions:
     host: str = option("127.0.0.1", parse_text, "address to listen on; 0.0.0.0 is every one", metavar="ADDRESS")
     port: int = option(8000, count_between(0, MAX_PORT), "port to listen on; 0: any that is free", metavar="PORT")
-    uds: Path | None = option(None, parse_path, "listen on this Unix socket instead", metavar="FILE")
+    uds: Path | None = option(None, parse_path, "listen on this Unix socket instead", metavar="FILE", rare=True)
     served_model_name: str | None = option(
         None, parse_text, "names that clients may ask for, the first one is listed first", metavar="NAME[,NAME]"
     )
@@ -32,22 +32,30 @@ class ServeOptions:
     )
     api_key_file: Path | None = option(None, parse_path, "a file with one key a line", metavar="FILE")
     max_num_queued_reqs: int = option(
-        1024, count_between(0, MAX_QUEUED), "answers that may wait beyond --max-num-seqs; more get 429", metavar="N"
+        1024,
+        count_between(0, MAX_QUEUED),
+        "answers that may wait beyond --max-num-seqs; more get 429",
+        metavar="N",
+        rare=True,
     )
-    max_body_size: int = option(32 * MIB, parse_bytes, "largest body of a request", metavar="SIZE")
+    max_body_size: int = option(32 * MIB, parse_bytes, "largest body of a request", metavar="SIZE", rare=True)
     shutdown_timeout: float = option(
-        30.0, parse_patience, "time that answers have to finish after SIGTERM or Ctrl-C", metavar="SECONDS"
+        30.0, parse_patience, "time that answers have to finish after SIGTERM or Ctrl-C", metavar="SECONDS", rare=True
     )
     batch_dir: Path | None = option(
-        None, parse_path, "where files and batches are kept; default: a folder of this port's own", metavar="DIR"
+        None,
+        parse_path,
+        "where files and batches are kept; default: a folder of this port's own",
+        metavar="DIR",
+        rare=True,
     )
-    max_file_size: int = option(512 * MIB, parse_bytes, "largest file that can be uploaded", metavar="SIZE")
+    max_file_size: int = option(512 * MIB, parse_bytes, "largest file that can be uploaded", metavar="SIZE", rare=True)
     allowed_origins: str | None = option(
-        None, parse_text, "origins whose browsers may call, or *", metavar="ORIGIN[,ORIGIN]"
+        None, parse_text, "origins whose browsers may call, or *", metavar="ORIGIN[,ORIGIN]", rare=True
     )
-    ssl_certfile: Path | None = option(None, parse_path, "certificate for TLS", metavar="FILE")
-    ssl_keyfile: Path | None = option(None, parse_path, "its private key", metavar="FILE")
-    root_path: str = option("", str, "path under which a proxy shows this server", metavar="PATH")
-    log_format: str = option("text", parse_text, "form of the log lines", choices=("text", "json"))
-    enable_docs: bool = option(True, parse_flag, "serve /docs and /openapi.json")
+    ssl_certfile: Path | None = option(None, parse_path, "certificate for TLS", metavar="FILE", rare=True)
+    ssl_keyfile: Path | None = option(None, parse_path, "its private key", metavar="FILE", rare=True)
+    root_path: str = option("", str, "path under which a proxy shows this server", metavar="PATH", rare=True)
+    log_format: str = option("text", parse_text, "form of the log lines", choices=("text", "json"), rare=True)
+    enable_docs: bool = option(True, parse_flag, "serve /docs and /openapi.json", rare=True)
     dry_run: bool = option(False, parse_flag, "print what would be served, with which limits, and exit")
