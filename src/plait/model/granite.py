@@ -1,4 +1,4 @@
-"""The granite family: IBM's Granite 3 and dense 4. Llama with multipliers on embeddings, scores, residuals and logits.
+"""The granite family: IBM's Granite 3. Llama with multipliers on embeddings, scores, residuals and logits.
 
 Owns its readers.
 """

@@ -9,6 +9,7 @@ the mapped file.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,13 +72,18 @@ def weight_table(
     row_order: RowOrder = lambda _name, _stored: None,
 ) -> WeightTable:
     """The table of `expected` names and shapes, in that order; every difference is a `ModelError` naming it."""
-    given = {name for one in found for name in one.names}
+    given = Counter(name for one in found for name in one.names)
     missing = [name for name in expected if name not in given]
     if missing:
         raise ModelError(f"{source}: {listed(missing)} missing; the file does not hold the whole model, fetch it again")
     unexpected = [one.stored.name for one in found if not all(name in expected for name in one.names)]
     if unexpected:
         raise ModelError(f"{source}: {listed(unexpected)} not used by this model; its metadata and tensors disagree")
+    twice = [one.stored.name for one in found if any(given[name] > 1 for name in one.names)]
+    if twice:
+        raise ModelError(
+            f"{source}: {listed(twice)} for weights that another tensor is for too; use a plain checkpoint"
+        )
     _check_shapes(found, expected, source)
     tensors = {tensor.name: tensor for one in found for tensor in _parts(one, expected, source, row_order)}
     return WeightTable({name: tensors[name] for name in expected}, source, sha256)

@@ -53,7 +53,7 @@ _POST_NORMS: Final = {
 }
 _NORMS_ON_BOTH_SIDES: Final = {**_POST_NORMS, "pre_feedforward_layernorm.weight": ("ffn_norm",)}
 _FUSED: Final = {"self_attn.qkv_proj.weight": ("q", "k", "v"), "mlp.gate_up_proj.weight": ("gate", "up")}
-_BESIDE_IMAGES: Final = "|".join((r"model\.language_model", r"language_model\.model"))
+_BESIDE_IMAGES: Final = ("model.language_model", "language_model.model")
 """Where the text part of a model that also reads images stands, in newer and in older checkpoints."""
 _IMAGE_PART: Final = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..+")
 _STARCODER2: Final = {
@@ -70,11 +70,13 @@ def _gemma3() -> NameMap:
     """Larger Gemmas come with a part that reads images, which is left alone."""
     plain = _PLAIN | {**_NORMS_ON_BOTH_SIDES, **_HEAD_NORMS}
     beside = {
-        re.sub(r"^model\b", part, name): ours
+        part + name.removeprefix("model"): ours
         for name, ours in plain.outside.items()
-        for part in ("model.language_model", "language_model.model")
+        for part in _BESIDE_IMAGES
+        if name != _HEAD
     }
-    layer_name = re.compile(rf"(?:model|{_BESIDE_IMAGES})\.layers\.(0|[1-9][0-9]{{0,5}})\.(.+)")
+    parts = "|".join(re.escape(part) for part in ("model", *_BESIDE_IMAGES))
+    layer_name = re.compile(rf"(?:{parts})\.layers\.(0|[1-9][0-9]{{0,5}})\.(.+)")
     return NameMap(layer_name, plain.layer, {**plain.outside, **beside, "language_model.lm_head.weight": "head"})
 
 

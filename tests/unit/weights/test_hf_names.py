@@ -128,3 +128,10 @@ def test_the_text_part_of_a_gemma3_checkpoint_is_found_wherever_it_stands(part: 
     assert "head" not in table
     untied = load(tensors, {"model_type": "gemma3_text", **SIZES, "tie_word_embeddings": False})
     assert "head" in untied
+
+
+def test_two_tensors_for_one_weight_are_refused() -> None:
+    fused = checkpoint(**{"model.layers.0.self_attn.qkv_proj.weight": (16, 8)})
+    message = refused(fused, {"model_type": "phi3", **SIZES})
+    assert "'model.layers.0.self_attn.q_proj.weight'" in message
+    assert "'model.layers.0.self_attn.qkv_proj.weight' are for weights that another tensor is for too" in message
