@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.unit.text.directories import corpus, train_bpe
@@ -134,6 +135,14 @@ def test_digits_are_grouped_as_their_models_do() -> None:
     assert cut("superbpe") == cut("tiny_aya") == ["1", "234", "567"]
     assert cut("qwen2") == cut("smollm") == list("1234567")
     assert cut("gpt-2") == ["1234567"]
+
+
+def test_the_reference_lists_every_name() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "tokenizers.md").read_text()
+    listed = page.partition("## Pre-tokenizers")[2].partition("## Chat templates")[0]
+    supported, _, refused = listed.partition("refused")
+    assert {name for name in PRE_TOKENIZERS if f"`{name}`" not in supported} == set()
+    assert {name for name in NEEDS_MORE if f"`{name}`" not in refused} == set()
 
 
 def test_no_name_is_both_supported_and_refused() -> None:

@@ -1,6 +1,6 @@
 """Tokenizers and templates against `transformers` itself, reading the same directory.
 
-The templates are short reconstructions of the ones that families of models come with.
+The templates do what the ones of families of models do, and were written for this test.
 """
 
 from __future__ import annotations
