@@ -15,7 +15,7 @@ from random import Random
 from typing import Final
 
 from tests.fuzz import gguf_inputs, hf_inputs
-from tests.fuzz.mutations import STRANGE_TEXTS, Marked, Tree, changed, changed_json, changed_tree
+from tests.fuzz.mutations import STRANGE_TEXTS, Tree, changed, changed_json, changed_tree
 from tests.fuzz.template_inputs import template
 from tests.unit.api.byte_text import TEMPLATE
 
