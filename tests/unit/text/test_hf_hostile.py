@@ -1,4 +1,4 @@
-"""Strange model directories, as fuzzing found them: none takes memory that it does not have or speaks to the terminal."""
+"""Strange model directories, as fuzzing found them: none takes more memory than it is worth or speaks to the user."""
 
 from __future__ import annotations
 
