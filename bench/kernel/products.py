@@ -162,7 +162,7 @@ def k2(setting: Setting) -> Section:
     return section
 
 
-_STORED = ("q5_0", "q5_1", "q4_k", "q5_k", "q6_k")
+_STORED = ("q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4", "q8_16")
 """Schemes of files that have no bar of their own."""
 
 

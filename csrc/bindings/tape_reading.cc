@@ -184,9 +184,8 @@ nb::dict UnitSizeDefaults() {
 
 nb::dict TapeEnumerations() {
   nb::dict names;
-  names["Scheme"] =
-      Members("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "INT8", "Q2_K",
-              "Q3_K", "IQ4", "Q8_16");
+  names["Scheme"] = Members("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K",
+                            "INT8", "Q2_K", "Q3_K", "IQ4", "Q8_16");
   static_assert(static_cast<size_t>(Scheme::kQ8_16) + 1 == kNumSchemes);
   names["RowSpace"] = Members("TOKENS", "OUTPUTS");
   names["OpKind"] = Members("EMBED", "NORM", "QUANTIZE", "GEMM", "GEMM_GLU", "ROPE", "CACHE_WRITE", "ROPE_WRITE",

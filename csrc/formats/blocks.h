@@ -1,9 +1,9 @@
 // Blocks of weights as GGUF files store them: one group of one row at a time, taken apart.
 //
 // Owns the bits of every integer format, and of those that exist on the way from a file to panels only, blocks of 32
-// behind f32 scales: our own, kInt8, whose scale is that of the wide group that a block is a part of, kIQ4 and kQ8_16. Knows nothing about panels and computes
-// nothing. src/plait/weights/formats.py says the same in NumPy. Invariant: nothing is rounded; codes are unsigned,
-// formats/panel_layout.h.
+// behind f32 scales: our own, kInt8, whose scale is that of the wide group that a block is a part of, kIQ4 and kQ8_16.
+// Knows nothing about panels and computes nothing. src/plait/weights/formats.py says the same in NumPy. Invariant:
+// nothing is rounded; codes are unsigned, formats/panel_layout.h.
 
 #ifndef PLAIT_CSRC_FORMATS_BLOCKS_H_
 #define PLAIT_CSRC_FORMATS_BLOCKS_H_

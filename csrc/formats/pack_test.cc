@@ -15,9 +15,9 @@
 namespace plait {
 namespace {
 
-constexpr Scheme kSchemes[] = {Scheme::kF32,  Scheme::kF16,  Scheme::kBf16, Scheme::kQ8_0, Scheme::kQ4_0, Scheme::kQ4_1,
-                               Scheme::kQ5_0, Scheme::kQ5_1, Scheme::kQ4_K, Scheme::kQ5_K, Scheme::kQ6_K, Scheme::kQ2_K,
-                               Scheme::kQ3_K, Scheme::kIQ4,  Scheme::kQ8_16};
+constexpr Scheme kSchemes[] = {Scheme::kF32,  Scheme::kF16,  Scheme::kBf16, Scheme::kQ8_0, Scheme::kQ4_0,
+                               Scheme::kQ4_1, Scheme::kQ5_0, Scheme::kQ5_1, Scheme::kQ4_K, Scheme::kQ5_K,
+                               Scheme::kQ6_K, Scheme::kQ2_K, Scheme::kQ3_K, Scheme::kIQ4,  Scheme::kQ8_16};
 
 float HalfByDefinition(uint16_t bits) {
   const int exponent = bits >> 10 & 31;

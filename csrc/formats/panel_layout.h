@@ -113,7 +113,9 @@ constexpr size_t NumSubScales(Scheme scheme) {
 }
 
 // Bytes of floats per column and group.
-constexpr size_t FloatScaleBytes(Scheme scheme) { return HasFloatScales(scheme) ? NumSpans(scheme) * sizeof(float) : 0; }
+constexpr size_t FloatScaleBytes(Scheme scheme) {
+  return HasFloatScales(scheme) ? NumSpans(scheme) * sizeof(float) : 0;
+}
 
 }  // namespace plait
 

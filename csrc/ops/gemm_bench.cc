@@ -43,9 +43,8 @@ struct Options {
   double seconds = 0.05;  // of samples for each line
 };
 
-constexpr const char* kSchemeNames[kNumSchemes] = {"f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",
-                                                   "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "int8",
-                                                   "q2_k", "q3_k", "iq4",  "q8_16"};
+constexpr const char* kSchemeNames[kNumSchemes] = {"f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1",
+                                                   "q4_k", "q5_k", "q6_k", "int8", "q2_k", "q3_k", "iq4",  "q8_16"};
 constexpr double kSampleSeconds = 0.0003;
 
 const Kernels& KernelsOf(const std::string& target) {

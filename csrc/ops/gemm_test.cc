@@ -407,7 +407,8 @@ TEST(ChainsContinueBehindAPieceOfTheDepthForManyRows) {
       CHECK_EQ(WrongOutputs(test, 1, 19, {false, 1.0f, false}), 0u);
     }
   }
-  for (const Scheme scheme : {Scheme::kQ4_1, Scheme::kQ5_K, Scheme::kQ6_K, Scheme::kInt8, Scheme::kQ3_K, Scheme::kIQ4}) {
+  for (const Scheme scheme :
+       {Scheme::kQ4_1, Scheme::kQ5_K, Scheme::kQ6_K, Scheme::kInt8, Scheme::kQ3_K, Scheme::kIQ4}) {
     Case test(scheme, 200, 18, 1024, random);
     CHECK_EQ(WrongOutputs(test, 0, 200, {true, 0.5f, true}), 0u);
   }

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.unit.weights.plain_rounding import plainly_rounded
 
 from plait.core.clock import RealClock
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
@@ -149,15 +150,16 @@ def native_as_stored(observe: Observer) -> LoadableExecutor:
 
 
 def rounded(weights: WeightTable, form: WeightFormat) -> WeightTable:
-    """Every matrix in another format."""
-    from tests.unit.exec.test_native_executor import stored
+    """Every matrix in another format, as far as its rows are whole blocks."""
+    from tests.unit.exec.test_native_executor import ROUNDED, stored
 
     tensors = dict(weights)
     for name, tensor in weights.items():
         if form is formats.INT8 and len(tensor.shape) == 2:
             tensors[name] = replace(tensor, format=form, rounded_from=tensor.format)
-        elif len(tensor.shape) == 2:
-            tensors[name] = Tensor(name, tensor.shape, form, stored(tensor.dequantize(), form))
+        elif len(tensor.shape) == 2 and tensor.shape[1] % form.block_weights == 0:
+            rows = (stored if form in ROUNDED else plainly_rounded)(tensor.dequantize(), form)
+            tensors[name] = Tensor(name, tensor.shape, form, rows)
     return WeightTable(tensors, weights.source, "not needed")
 
 
@@ -370,7 +372,14 @@ SHORT = {name: golden for name, golden in GOLDENS_BY_NAME.items() if len(golden.
 
 @pytest.mark.model
 @needs_native
-@pytest.mark.parametrize("form", [formats.Q8_0, formats.Q4_0, formats.INT8], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "form",
+    [
+        *(formats.Q8_0, formats.Q4_0, formats.INT8, formats.IQ4_NL),
+        *(pytest.param(form, marks=pytest.mark.slow) for form in (formats.MXFP4, formats.Q2_K, formats.Q3_K)),
+    ],
+    ids=lambda one: one.name,
+)
 def test_the_other_formats_of_rows_of_eight_bits_stay_within_the_bound(model_path: Path, form: WeightFormat) -> None:
     """Weights rounded to another format, against these same weights in float32: what rounding rows adds."""
     as_stored = GoldenRun(model_path, SHORT, native_as_stored, cache_type=CacheType.F16, form=form)

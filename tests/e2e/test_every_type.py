@@ -1,4 +1,4 @@
-"""A whole model in every tensor type of GGUF: written by the `gguf` package, read and answered from by `plait batch`."""
+"""A whole model in every tensor type of GGUF: written by the `gguf` package, served by `plait batch`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, TypeAlias
 
-Tree: TypeAlias = "None | bool | int | float | str | list[Tree] | dict[str, Tree]"
+Tree: TypeAlias = "bool | int | float | str | list[Tree] | dict[str, Tree] | None"
 
 EXTREMES: Final = (
     *(0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 64, 127, 128, 255, 256, 257, 1023, 4096, 65_535, 65_536, 1 << 20),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from random import Random
 
 import pytest
 from tests.fuzz import campaign, worker

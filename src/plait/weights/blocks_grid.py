@@ -28,7 +28,8 @@ def _words(blocks: Bytes, first: int, end: int, kind: str) -> npt.NDArray[np.uns
 
 def _points(grid: Numbers, codes: npt.NDArray[np.integer]) -> Numbers:
     """Codes [n, k] become numbers [n, 256]."""
-    return grid[codes].reshape(len(codes), -1)
+    points: Numbers = grid[codes].reshape(len(codes), -1)
+    return points
 
 
 def _signed(numbers: Numbers, signs: Bytes) -> Numbers:
@@ -99,7 +100,8 @@ def iq3_s_parts(blocks: Bytes) -> Parts:
 def _shifted(points: Numbers, shift_down: npt.NDArray[np.bool_]) -> Numbers:
     """Eight times points [n, 256] that lie an eighth above, or below, those of the grid."""
     shift = np.where(shift_down, np.int8(-1), np.int8(1))
-    return points * np.int8(8) + np.repeat(shift, points.shape[1] // shift.shape[1], axis=1)
+    shifted: Numbers = points * np.int8(8) + np.repeat(shift, points.shape[1] // shift.shape[1], axis=1)
+    return shifted
 
 
 def iq1_s_parts(blocks: Bytes) -> Parts:

@@ -19,7 +19,8 @@ def _grid(text: str, digits: tuple[int, ...], width: int) -> Numbers:
     """[rows, width]: the digits of every row, each as the number that it stands for."""
     rows = np.frombuffer(base64.b85decode(text), dtype="<u2").astype(np.int64)
     places = rows[:, None] // len(digits) ** np.arange(width) % len(digits)
-    return np.array(digits, dtype=np.int8)[places]
+    points: Numbers = np.array(digits, dtype=np.int8)[places]
+    return points
 
 
 _IQ1_S: Final = (

@@ -527,3 +527,11 @@ def test_a_config_has_one_pattern_for_each_layer() -> None:
 
 def test_eps_too_small_for_a_float_is_refused() -> None:
     assert "rms_norm_eps is 1e-46" in hf_complaint(rms_norm_eps=1e-46)
+
+
+def test_more_layers_than_any_model_has_are_refused() -> None:
+    """Building a program takes time for each."""
+    assert "llama.block_count is 1001; it must be a whole number from 1 to 1000" in gguf_complaint(
+        llama__block_count=1001
+    )
+    assert "num_hidden_layers is 1001" in hf_complaint(num_hidden_layers=1001)

@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float32]
 PANEL: Final = 16
 """Rows of a matrix that a panel holds: pieces are whole panels."""
 PIECE_WEIGHTS: Final = 1 << 20
-"""That are computed anew at a time: some tens of megabytes with all that is made on the way."""
+"""That are computed anew at a time: ten megabytes with all that is made on the way."""
 PIECE_BYTES: Final = 32 << 20
 """Of rows that are packed as they lie in the file."""
 
@@ -85,7 +85,7 @@ def kept_texts(weights: WeightTable, schemes: Mapping[str, Scheme]) -> tuple[str
     """A line on each format whose weights take more memory than in the file, for the start-up report."""
     kept = {weights[name].format.name: (weights[name].format, scheme) for name, scheme in schemes.items()}
     return tuple(
-        f"{name} weights are kept in {BITS[scheme]:g} bits each, {known.bits_per_weight:.3g} in the file; "
+        f"{name} weights are kept in {BITS[scheme]:g} bits each, {known.bits_per_weight:g} in the file; "
         "their values are the same"
         for name, (known, scheme) in sorted(kept.items())
         if scheme is not Scheme.F32 and BITS.get(scheme, 0) > known.bits_per_weight
