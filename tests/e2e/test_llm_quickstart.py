@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.model
+from plait.exec.native import presence
+
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.skipif(presence.missing() is not None, reason="takes minutes without the native runtime"),
+]
 
 IMPORT = re.compile(r"^from vllm[\w.]* import", re.MULTILINE)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ from tests.unit.engine.kit import BLOCK_TOKENS, Stage, ask, failing, in_bursts, 
 from plait.core.client import Delta
 from plait.core.errors import RequestError
 from plait.core.events import Arrived, Emitted, Finished, Preempted, Refused
-from plait.core.request import FinishReason, Request, ServiceClass
+from plait.core.request import FinishReason, Pooling, Request, ServiceClass, Task
 from plait.core.sampling import SamplingParams
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz" * 3
@@ -51,6 +51,7 @@ def make_visit(number: int, rng: random.Random) -> Visit:
         stop=(rng.choice(STOPS),) if rng.random() < 0.3 else (),
         logprobs=rng.choice((None, 0)),
         seed=rng.choice((None, 5)),
+        prompt_logprobs=rng.choice((None, None, None, 0)),
     )
     request = ask(
         f"r{number}",
@@ -64,6 +65,8 @@ def make_visit(number: int, rng: random.Random) -> Visit:
         cache_prefix=rng.random() < 0.9,
         tenant=rng.choice(("", "", "red")),
     )
+    if rng.random() < 0.15:
+        request = replace(request, n=1, task=Task.EMBED, pooling=rng.choice(tuple(Pooling)))
     return Visit(request, at_s, at_s + rng.uniform(-1, 40) if rng.random() < 0.4 else None)
 
 
@@ -91,8 +94,29 @@ def check_answers(stage: Stage, request: Request) -> None:
     for choice in range(request.n):
         deltas = stage.answers.deltas(request.id, choice)
         assert [delta.finish_reason is not None for delta in deltas] == [False] * (len(deltas) - 1) + [True]
-        check_text(stage, request, choice)
+        if request.task is Task.EMBED:
+            check_embedding(stage, request)
+        else:
+            check_text(stage, request, choice)
+            check_scores(stage, request, choice)
     assert {answer.choice for answer in given_answers if isinstance(answer, Delta)} == set(range(request.n))
+
+
+def check_embedding(stage: Stage, request: Request) -> None:
+    """Nothing but a vector, if the end was a good one."""
+    last = stage.answers.last(request.id)
+    assert stage.answers.tokens(request.id) == []
+    assert (last.pooled is not None) == (last.finish_reason is FinishReason.STOP)
+
+
+def check_scores(stage: Stage, request: Request, choice: int) -> None:
+    """Of the first choice, every prompt token but the first, once, and before any output."""
+    deltas = stage.answers.deltas(request.id, choice)
+    scored = tuple(one.token for delta in deltas for one in delta.prompt_logprobs)
+    wanted = request.prompt[1:] if request.sampling.prompt_logprobs is not None and choice == 0 else ()
+    assert scored == wanted[: len(scored)]
+    if stage.answers.tokens(request.id, choice):
+        assert scored == wanted
 
 
 def check_text(stage: Stage, request: Request, choice: int) -> None:
@@ -173,8 +197,14 @@ def test_the_dice_get_everywhere() -> None:
         seen["refused"] += len(stage.of(Refused))
         seen["preempted"] += len(stage.of(Preempted))
         seen["cached"] += sum(event.num_cached >= BLOCK_TOKENS for event in stage.of(Finished))
+        seen["embedded"] += sum(delta.pooled is not None for delta in all_deltas(stage))
+        seen["scored"] += sum(bool(delta.prompt_logprobs) for delta in all_deltas(stage))
         seen["late"] += sum("deadline" in (answer.error or "") for answer in all_deltas(stage))
-    rare = {what: seen[what] for what in (*FinishReason, "refused", "preempted", "cached", "late") if seen[what] < 20}
+    rare = {
+        what: seen[what]
+        for what in (*FinishReason, "refused", "preempted", "cached", "embedded", "scored", "late")
+        if seen[what] < 20
+    }
     assert not rare
 
 

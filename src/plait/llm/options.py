@@ -24,6 +24,9 @@ _RENAMED: Mapping[str, str] = {"quantization": "quantize", "kv_cache_memory_byte
 
 _DTYPES: Mapping[str, str] = {"float32": "f32", "float": "f32", "float16": "f16", "half": "f16", "bfloat16": "bf16"}
 
+_HALVES = ("float16", "half", "bfloat16")
+"""Of what a device would compute in; here weights are multiplied as they are stored."""
+
 _FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 
 
@@ -92,6 +95,8 @@ def read_options(model: str | Path, keywords: Mapping[str, OptionValue]) -> LLMO
             _check_tokenizer(value, model)
         elif name in _KNOWN:
             notes += _accepted(name, value, _KNOWN[name])
+        elif name == "dtype" and str(value) in _HALVES:
+            notes.append(f"dtype {value} has no effect: weights stay as they are in the file")
         elif field not in specs:
             close = nearest(name, [*specs, *_KNOWN, *_RENAMED, "tokenizer"])
             raise UsageError(f"{name!r} is not an option of LLM{close or '; see docs/guides/python.md'}")

@@ -65,6 +65,12 @@ def test_what_means_nothing_here_is_taken_with_a_note() -> None:
     )
 
 
+def test_a_half_is_no_reason_to_refuse_and_none_to_change_weights() -> None:
+    options = read_options("m", {"dtype": "bfloat16"})
+    assert options.engine.dtype == "auto"
+    assert options.notes == ("dtype bfloat16 has no effect: weights stay as they are in the file",)
+
+
 @pytest.mark.parametrize(
     ("keyword", "value"),
     [
@@ -74,7 +80,7 @@ def test_what_means_nothing_here_is_taken_with_a_note() -> None:
         ("revision", "main"),
         ("tokenizer", "another"),
         ("runner", "draft"),
-        ("dtype", "float16"),
+        ("dtype", "float64"),
         ("quantization", "awq"),
         ("max_num_seqs", 0),
         ("max_num_seqs", "many"),
