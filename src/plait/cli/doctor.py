@@ -28,6 +28,7 @@ from plait.config.doctor_options import DoctorOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import (
     available_memory_bytes,
+    memory_limit_bytes,
     one_of_each_core,
     processor_model,
     processor_quota,
@@ -82,6 +83,8 @@ class Findings:
     workers_reason: str
     instruction_sets: tuple[str, ...]
     free_bytes: int
+    memory_limit_bytes: int | None
+    """Of control groups; None: there is none."""
     cache_dir: str
     native: str
     """Empty: the runtime is here; else why not."""
@@ -146,6 +149,7 @@ def look(options: EngineOptions) -> Findings:
         workers_reason=workers.reason,
         instruction_sets=() if missing else _targets(),
         free_bytes=available_memory_bytes(),
+        memory_limit_bytes=memory_limit_bytes(),
         cache_dir=str(options.cache_dir),
         native=missing,
         compiler=next((path for name in COMPILERS if (path := shutil.which(name))), None),
@@ -298,7 +302,9 @@ def lines(found: Findings, *, wants_model: bool) -> Iterator[str]:
     else:
         yield f"native      not here: {found.native}"
     yield f"compiler    {found.compiler or 'none found'} (needed only to build Plait)"
-    yield f"memory      {found.free_bytes / GIB:.1f} GiB free, limits of control groups included"
+    limit = found.memory_limit_bytes
+    allowed = "no limit by a control group" if limit is None else f"a control group allows {limit / GIB:.1f} GiB in all"
+    yield f"memory      {found.free_bytes / GIB:.1f} GiB free; {allowed}"
     yield f"models in   {found.cache_dir}"
     if (rates := found.rates) is not None:
         when = "now" if found.rates_are_new else "earlier; --again measures anew"

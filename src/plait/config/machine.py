@@ -33,6 +33,16 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
     return max(0, min([_proc_available(root), *(size for size in left if size is not None)]))
 
 
+def memory_limit_bytes(root: Path = Path("/")) -> int | None:
+    """What control groups allow all programs in them together; None: they set no limit below the machine's memory."""
+    total = _numbers(root / "proc/meminfo").get("MemTotal")
+    said = [_text(folder / files.limit).strip() for folder, files in _groups(root)]
+    limits = [int(one) for one in said if one.isdigit()]  # not "max", or not there
+    least = min(limits, default=None)
+    # Version 1 says a number beyond all memory where there is no limit.
+    return None if least is None or (total is not None and least >= total * 1024) else least
+
+
 def resident_bytes(root: Path = Path("/")) -> int | None:
     """Memory that this process occupies now, as `ps` shows it: files that it has mapped and read are part of that.
     None: the system does not tell.

@@ -47,6 +47,7 @@ def findings(**changes: object) -> Findings:
         workers_reason="one on each core",
         instruction_sets=("baseline", "avx2"),
         free_bytes=8 << 30,
+        memory_limit_bytes=None,
         cache_dir="cache",
         native="",
         compiler=None,
@@ -133,6 +134,9 @@ def test_a_machine_without_trouble_says_so() -> None:
     told = list(lines(found, wants_model=False))
     assert told[-1] == "nothing prevents serving"
     assert any("2 cores (4 threads)" in line for line in told)
+    assert "memory      8.0 GiB free; no limit by a control group" in told
+    limited = list(lines(findings(memory_limit_bytes=4 << 30), wants_model=False))
+    assert "memory      8.0 GiB free; a control group allows 4.0 GiB in all" in limited
     assert any("of a model file of 1 GB at most 20 tokens a second" in line for line in told)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from plait.config.machine import (
     available_memory_bytes,
+    memory_limit_bytes,
     num_cores,
     one_of_each_core,
     processor_model,
@@ -52,6 +53,23 @@ def test_old_kernels_say_what_is_free(tmp_path: Path) -> None:
 def test_a_system_that_says_nothing_gives_half_of_its_memory(meminfo: str | None, tmp_path: Path) -> None:
     half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     assert available_memory_bytes(machine(tmp_path, {}, meminfo)) == half
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({}, None),
+        ({"memory.max": "max\n"}, None),
+        ({"memory.max": f"{8 * GIB}\n"}, 8 * GIB),
+        ({"memory.max": f"{8 * GIB}\n", "/proc/self/cgroup": "0::/a\n", "a/memory.max": f"{2 * GIB}\n"}, 2 * GIB),
+        ({"memory/memory.limit_in_bytes": f"{2**63 - 4096}\n"}, None),
+        ({"memory/memory.limit_in_bytes": f"{3 * GIB}\n"}, 3 * GIB),
+    ],
+)
+def test_what_groups_allow_is_told_where_it_is_below_the_machines_memory(
+    files: dict[str, str], limit: int | None, tmp_path: Path
+) -> None:
+    assert memory_limit_bytes(machine(tmp_path, files)) == limit
 
 
 def test_a_containers_limit_is_the_limit(tmp_path: Path) -> None:
