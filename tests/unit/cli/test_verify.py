@@ -72,7 +72,7 @@ def test_lines_with_messages_or_a_prompt_or_a_batch_body_are_understood(tmp_path
         ('{"body": "hi"}', "line 1 has neither"),
         ('{"messages": []}', "line 1: messages is empty"),
         ('{"prompt": "a"}\n{"messages": ["hi"]}', 'line 2: messages.0 is "hi" (a string)'),
-        ('{"messages": [{"role": "bot", "content": "7"}]}', "line 1: messages.0.role is 'bot'"),
+        ('{"messages": [{"role": "assistant", "tool_calls": 5}]}', "line 1: messages.0.tool_calls is 5"),
     ],
 )
 def test_a_file_that_cannot_be_used_names_the_line(content: str | bytes, message: str, tmp_path: Path) -> None:
