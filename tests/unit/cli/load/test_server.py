@@ -28,8 +28,8 @@ def test_an_answer_is_counted_and_timed(endpoint: str, is_chunked: bool) -> None
     assert (got.error, got.num_output, len(got.piece_s), got.is_counted, got.num_cached) == ("", 4, 4, True, 1)
     assert got.ttft_s is not None
     assert got.ttft_s >= 0.05
+    # A busy machine may read the first piece late, so nothing is said of the gaps.
     assert got.tpot_s is not None
-    assert got.tpot_s >= 0.02
     assert len(got.gaps_s) == 3
     (body,) = stub.bodies
     assert (body["model"], body["max_tokens"], body["temperature"], body["stream"]) == ("m", 4, 0, True)
