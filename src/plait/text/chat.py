@@ -28,6 +28,7 @@ _TEMPLATE_TROUBLE = (
     ArithmeticError,
     LookupError,
     AttributeError,
+    NameError,
     RuntimeError,
     MemoryError,
 )

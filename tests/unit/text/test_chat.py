@@ -75,6 +75,7 @@ def test_a_long_refusal_of_many_lines_is_cut_to_one() -> None:
 @pytest.mark.parametrize(
     "source",
     [
+        "{{ 1e400 }}",  # becomes the name inf in the program that jinja makes of it
         "{{ messages[0].missing.attribute }}",
         "{{ messages[5].content }}",
         "{{ 'a' + 1 }}",

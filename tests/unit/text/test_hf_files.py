@@ -80,7 +80,7 @@ def put(*path: str | int, value: object) -> Change:
         # The library panics on this one.
         (
             put("normalizer", value={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
-            "precompiled_charsmap cannot be used: it is empty",
+            "precompiled_charsmap cannot be used: ",
         ),
         (put("pre_tokenizer", value={"type": "Upside"}), "the tokenizer cannot be built"),
         (put("decoder", value={"type": "CTC"}), "decoder is of type 'CTC'; supported: ByteFallback, ByteLevel"),
