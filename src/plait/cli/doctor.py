@@ -189,7 +189,7 @@ def _measure(found: Findings, options: DoctorOptions, engine_options: EngineOpti
         found.rates, found.rates_are_new = measure_rates(_native, found.workers), True
         found.others = _others(before, began)
         if found.others is None or found.others <= QUIET_SHARE:  # else it would be wrong for ever
-            write_rates(path, found.rates)
+            write_rates(path, found.rates, found.processor)
 
 
 def _others(before: tuple[float, float] | None, began_s: float) -> float | None:

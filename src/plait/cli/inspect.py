@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from plait.cli.inspect_memory import INDENT, WIDTH, head_lines
+from plait.cli.machine_rates import MachineRates, remembered_rates
 from plait.cli.streams import show, show_json
 from plait.cli.units import big_number, bytes_text, count_text
 from plait.config.inspect_options import InspectOptions
-from plait.config.machine import available_memory_bytes
+from plait.config.machine import available_memory_bytes, processor_model
 from plait.config.option import OptionSources
 from plait.inspect.facts import ModelFacts
 from plait.inspect.known import known_models
@@ -29,7 +30,7 @@ TOKENS_PER_BLOCK = 32
 """Plait's own, unless asked for another."""
 USER_TOKENS = 4096
 UNQUANTIZED_BYTES = 2
-SPEED = "not claimed: no bandwidth of this machine is on record; plait bench limits measures it"
+UNKNOWN_SPEED = "not claimed: how fast this machine reads is not on record; plait doctor measures it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ def run_inspect(sources: OptionSources) -> int:
     if options.json:
         show_json(_json_object(facts, groups, cache, fit))
     else:
-        for line in inspect_lines(facts, groups, cache, fit):
+        rates = remembered_rates(processor_model(), options.cache_dir)
+        for line in inspect_lines(facts, groups, cache, fit, rates):
             show(line)
     return 0
 
@@ -106,7 +108,9 @@ def flops_per_key(facts: ModelFacts) -> int:
     return 4 * facts.attention_width * full
 
 
-def inspect_lines(facts: ModelFacts, groups: list[MemoryGroup], cache: NumberType, fit: Fit) -> list[str]:
+def inspect_lines(
+    facts: ModelFacts, groups: list[MemoryGroup], cache: NumberType, fit: Fit, rates: MachineRates | None = None
+) -> list[str]:
     longest = "" if facts.max_tokens is None else f", up to {facts.max_tokens:,} tokens"
     lines = [
         *head_lines("model", facts.name, facts.family, facts.source),
@@ -120,7 +124,20 @@ def inspect_lines(facts: ModelFacts, groups: list[MemoryGroup], cache: NumberTyp
         f"cache   {line}" if place == 0 else f"{INDENT}{line}"
         for place, line in enumerate(_cache_lines(groups, cache, facts.numbers))
     ]
-    return [*lines, *_fit_lines(fit), f"speed   {SPEED}"]
+    return [*lines, *_fit_lines(fit), *wrap(f"speed   {speed_text(facts, rates)}", WIDTH, subsequent_indent=INDENT)]
+
+
+def speed_text(facts: ModelFacts, rates: MachineRates | None) -> str:
+    """A bound: every token of one user reads the weights that it is multiplied with."""
+    size = weight_bytes(facts)
+    if rates is None or size is None or facts.parameters is None:
+        return UNKNOWN_SPEED if rates is None else "not claimed: nobody says how large the weights are"
+    read = size * facts.parameters.active / facts.parameters.total
+    return (
+        f"at most {rates.read_bytes_per_s / read:,.3g} tokens a second for one user: each reads "
+        f"{bytes_text(round(read))} of weights, and this machine "
+        f"{rates.read_bytes_per_s / 1e9:,.3g} GB/s (plait doctor, {rates.threads} threads)"
+    )
 
 
 def _weight_lines(facts: ModelFacts) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from plait.config.engine_options import DEFAULT_CACHE_DIR
 from plait.config.option import option
-from plait.config.values import count_between, parse_bytes, parse_flag, parse_text
+from plait.config.values import count_between, parse_bytes, parse_flag, parse_path, parse_text
 
 _MODEL = "a config.json, its folder, a GGUF file or the beginning of one, or a known name"
 _NUMBERS = ("auto", "f32", "f16", "bf16", "fp8", "int8")
@@ -17,6 +19,9 @@ class InspectOptions:
         None, parse_text, f"{_MODEL}; without one, the known names are listed", metavar="MODEL", short="-m"
     )
     kv_cache_dtype: str = option("auto", parse_text, "numbers of keys and values; auto: bf16", choices=_NUMBERS)
+    cache_dir: Path = option(
+        DEFAULT_CACHE_DIR, parse_path, "where plait doctor keeps what it measured", metavar="DIR", rare=True
+    )
     json: bool = option(False, parse_flag, "print one JSON object and no text")
 
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from plait.cli.machine_rates import MachineRates, measure_rates, rates_file, read_rates, write_rates
+from plait.cli.machine_rates import (
+    MachineRates,
+    measure_rates,
+    rates_file,
+    read_rates,
+    remembered_rates,
+    write_rates,
+)
 
 RATES = MachineRates(2, 100e9, 400e9, 20e9, 12e9)
 
@@ -44,7 +53,7 @@ def test_the_cost_model_gets_the_rate_of_the_models_numbers() -> None:
 def test_rates_are_remembered_for_one_machine(tmp_path: Path) -> None:
     path = rates_file("a processor", 2, tmp_path)
     assert read_rates(path, 2) is None
-    write_rates(path, RATES)
+    write_rates(path, RATES, "A processor")
     assert read_rates(path, 2) == RATES
     assert [one.name for one in path.parent.iterdir()] == [path.name], "nothing is left beside it"
     assert rates_file("another", 2, tmp_path) != path
@@ -61,11 +70,26 @@ def test_a_file_that_is_no_rates_is_as_good_as_none(text: str, tmp_path: Path) -
 @pytest.mark.parametrize("change", [{"threads": 3}, {"f32_per_s": 0}, {"f32_per_s": "fast"}, {"read_bytes_per_s": -1}])
 def test_rates_that_cannot_be_are_measured_anew(change: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "rates.json"
-    write_rates(path, RATES)
+    write_rates(path, RATES, "A processor")
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     assert read_rates(path, 2) is None
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    write_rates(tmp_path / "file" / "rates.json", RATES)
+    write_rates(tmp_path / "file" / "rates.json", RATES, "A processor")
+
+
+def test_the_newest_rates_of_this_processor_are_remembered(tmp_path: Path) -> None:
+    assert remembered_rates("A processor", tmp_path) is None
+    for build, processor, rates in (
+        ("old", "A processor", replace(RATES, read_bytes_per_s=1e9)),
+        ("new", "A processor", RATES),
+        ("other", "Another", replace(RATES, read_bytes_per_s=2e9)),
+    ):
+        path = rates_file(build, RATES.threads, tmp_path)
+        write_rates(path, rates, processor)
+        os.utime(path, (0, 1 if build == "old" else 2))
+    (tmp_path / "doctor" / "broken.json").write_text("[]")
+    (tmp_path / "doctor" / "later.json").write_text("{")
+    assert remembered_rates("A processor", tmp_path) == RATES
