@@ -11,8 +11,10 @@ import pytest
 from tests.e2e.tiny_model import write_tiny_model
 from tests.unit.inspect.asking import JAMBA, write_config
 
+from plait.cli.machine_rates import MachineRates, rates_file, write_rates
 from plait.cli.main import main
 from plait.cli.units import big_number, bytes_text, count_text
+from plait.config.machine import processor_model
 
 Capture = pytest.CaptureFixture[str]
 
@@ -138,9 +140,18 @@ def test_no_memory_at_all_holds_nothing(capsys: Capture) -> None:
     assert next(line.split()[5] for line in lines if line.startswith("  jenga")) == "0"
 
 
+def test_a_speed_is_a_bound_by_what_doctor_measured(capsys: Capture, tmp_path: Path) -> None:
+    rates = MachineRates(2, 1e11, 4e11, 20e9, 12e9)
+    write_rates(rates_file("build", 2, tmp_path), rates, processor_model())
+    lines = lines_of(capsys, "Qwen/Qwen3-8B", "--cache-dir", str(tmp_path))
+    (speed,) = [line for line in lines if line.startswith("speed")]
+    # 7.57 G numbers of 16 bits, the table that is only looked up aside, 20 GB/s.
+    assert speed.startswith("speed   at most 1.32 tokens a second for one user")
+
+
 def test_the_page_of_a_model_file(capsys: Capture, tmp_path: Path) -> None:
     path = write_tiny_model(tmp_path / "tiny.gguf")
-    lines = lines_of(capsys, str(path))
+    lines = lines_of(capsys, str(path), "--cache-dir", str(tmp_path))
     assert lines[0] == "model   tiny.gguf (llama)"
     assert "served  by Plait" in lines
     assert any(line.startswith("layers  2 of width 32, up to 256 tokens") for line in lines)
