@@ -53,7 +53,7 @@ from plait.metrics.profile_figures import Figures
 from plait.model.cache_layout import CacheLayout, plan_layout, token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.notes import model_notes
-from plait.model.pooling import with_pool
+from plait.model.pooling import has_pool, with_pool
 from plait.model.program import Program
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
@@ -147,7 +147,13 @@ def start_engine(
     inbox = Inbox()
     client = AsyncClient(
         ModelInfo(
-            model.name, vocab_size, sizes.max_model_tokens, info.fingerprint, info.bit_exact, model.weights.identity
+            model.name,
+            vocab_size,
+            sizes.max_model_tokens,
+            info.fingerprint,
+            info.bit_exact,
+            model.weights.identity,
+            model.config.hidden if has_pool(with_pool(model.program)) else 0,
         ),
         inbox,
     )

@@ -14,6 +14,7 @@ from enum import StrEnum
 from plait.api.bodies import shown
 from plait.api.fields import Generation
 from plait.api.scoring import Echo, PromptPart
+from plait.api.vectors import VectorForm
 from plait.core.client import ModelInfo
 from plait.core.constraint import ConstraintSource
 from plait.core.errors import RequestError
@@ -24,10 +25,11 @@ from plait.text.tool_calls import ToolFormat
 
 
 class Endpoint(StrEnum):
-    """The routes that generate, by their path."""
+    """The routes that the engine answers, by their path."""
 
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
+    EMBEDDINGS = "/v1/embeddings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Call:
     requests: tuple[Request, ...]
     tool_format: ToolFormat | None = None
     """How calls of functions are written, where there are functions to call."""
+    vectors: VectorForm | None = None
+    """How vectors are told, where they are what was asked for."""
     echoes: tuple[Echo, ...] = ()
     """The texts of the prompts, where answers begin with them."""
 

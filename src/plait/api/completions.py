@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel
 
-from plait.api.bodies import JsonObject, JsonValue, shown
+from plait.api.bodies import JsonObject
 from plait.api.calls import Call, Endpoint, make_call, truncated
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
 from plait.api.fields import (
-    MAX_PROMPTS,
     Generation,
     OutputLimit,
     SharedFields,
@@ -23,6 +22,7 @@ from plait.api.fields import (
     output_limit,
 )
 from plait.api.model_text import ModelText
+from plait.api.prompts import Prompt, encoded_prompt, read_prompts
 from plait.api.refusals import refuse_unsupported
 from plait.api.scoring import Scoring, echo_of
 from plait.api.structured import grammar_of
@@ -32,8 +32,6 @@ from plait.core.sampling import SamplingParams, check_token_ids
 
 DEFAULT_MAX_TOKENS = 16
 """As in the OpenAI API, which is why so many first completions look cut off."""
-
-Prompt = str | tuple[int, ...]
 
 
 class CompletionFields(BaseModel):
@@ -62,7 +60,7 @@ def parse_completion(body: JsonObject, defaults: SamplingParams | None = None) -
     logprobs = None if fields.logprobs is None else num_alternatives(fields.logprobs, "logprobs")
     scoring, limit = _scoring(fields, shared)
     return CompletionBody(
-        prompts=_prompts(body.get("prompt")),
+        prompts=read_prompts(body.get("prompt"), "prompt"),
         generation=replace(
             generation(shared, limit, logprobs, defaults or SamplingParams(), scoring), grammar=grammar_of(body)
         ),
@@ -75,11 +73,7 @@ def completion_call(body: CompletionBody, call_id: str, text: ModelText, model: 
     encoded, echoes = [], []
     asked = body.generation
     for path, prompt in body.prompts:
-        tokens = text.encode_text(prompt, body.add_special_tokens) if isinstance(prompt, str) else list(prompt)
-        if not tokens:
-            raise RequestError(
-                f"{path} is empty and this model adds no begin-of-text token; send at least one token", param=path
-            )
+        tokens = encoded_prompt(path, prompt, text, body.add_special_tokens)
         kept = truncated(tokens, asked, model)
         encoded.append((path, kept))
         if asked.scoring.echo:
@@ -102,42 +96,3 @@ def _scoring(fields: CompletionFields, shared: SharedFields) -> tuple[Scoring, O
             param="max_tokens",
         )
     return Scoring(echo=bool(fields.echo), prompt_only=True), OutputLimit(1, "max_tokens")
-
-
-def _prompts(prompt: JsonValue) -> tuple[tuple[str, Prompt], ...]:
-    if isinstance(prompt, str):
-        return (("prompt", prompt),)
-    if not isinstance(prompt, list):
-        raise RequestError(
-            f"prompt is {shown(prompt)}; it must be text, token ids, or a list of either",
-            param="prompt",
-        )
-    if not prompt:
-        raise RequestError("prompt is empty; send at least one prompt", param="prompt")
-    if _is_int(prompt[0]):
-        return (("prompt", _token_ids(prompt, "prompt")),)
-    if len(prompt) > MAX_PROMPTS:
-        raise RequestError(f"prompt holds {len(prompt)} prompts; at most {MAX_PROMPTS} fit one body", param="prompt")
-    return tuple((f"prompt.{place}", _prompt(one, f"prompt.{place}")) for place, one in enumerate(prompt))
-
-
-def _prompt(prompt: JsonValue, path: str) -> Prompt:
-    if isinstance(prompt, str):
-        return prompt
-    if isinstance(prompt, list):
-        return _token_ids(prompt, path)
-    raise RequestError(f"{path} is {shown(prompt)}; it must be a string or a list of token ids", param=path)
-
-
-def _token_ids(values: list[JsonValue], path: str) -> tuple[int, ...]:
-    if not values:
-        raise RequestError(f"{path} is an empty list; send at least one token", param=path)
-    for place, value in enumerate(values):
-        if not _is_int(value):
-            raise RequestError(f"{path}.{place} is {shown(value)}; it must be a token id", param=f"{path}.{place}")
-    return tuple(value for value in values if isinstance(value, int))
-
-
-def _is_int(value: JsonValue) -> bool:
-    # JSON's true is no token, though Python's is an int.
-    return isinstance(value, int) and not isinstance(value, bool)

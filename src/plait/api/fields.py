@@ -23,9 +23,6 @@ from plait.core.request import MAX_CHOICES, ServiceClass
 from plait.core.sampling import MAX_LOGPROBS, SamplingParams
 from plait.text.grammar import Grammar
 
-MAX_PROMPTS = 2048
-"""Prompts in one text completion body, as in the OpenAI API."""
-
 PRIORITY_LIMIT = 2**31
 
 Value = TypeVar("Value")
@@ -156,7 +153,7 @@ def generation(
         return_token_ids=bool(fields.return_token_ids),
         scoring=scoring,
         spelling=Spelling.ID if fields.return_tokens_as_token_ids else Spelling.TEXT,
-        truncation=_truncation(fields),
+        truncation=truncation(fields.truncate_prompt_tokens, fields.truncation_side),
     )
 
 
@@ -178,8 +175,7 @@ def num_alternatives(wanted: int, field: str) -> int:
     return wanted
 
 
-def _truncation(fields: SharedFields) -> Truncation | None:
-    count = fields.truncate_prompt_tokens
+def truncation(count: int | None, side: str | None) -> Truncation | None:
     if count is None:
         return None
     if count < -1 or count == 0:
@@ -187,7 +183,7 @@ def _truncation(fields: SharedFields) -> Truncation | None:
             f"truncate_prompt_tokens is {shown(count)}; it must be at least 1, or -1 for as many as the model holds",
             param="truncate_prompt_tokens",
         )
-    return Truncation(None if count == -1 else count, fields.truncation_side != "right")
+    return Truncation(None if count == -1 else count, side != "right")
 
 
 def _num_choices(fields: SharedFields) -> int:

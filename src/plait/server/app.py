@@ -67,6 +67,7 @@ def batch_routes(batches: BatchService, max_file_bytes: int) -> tuple[tuple[str,
 
 def make_app(serving: Serving, options: AppOptions) -> ASGIApp:
     chat, completions = partial(_generate, Endpoint.CHAT), partial(_generate, Endpoint.COMPLETIONS)
+    embeddings = partial(_generate, Endpoint.EMBEDDINGS)
 
     async def version(serving: Serving, request: Request) -> Response:
         return Json({"version": options.version})
@@ -76,6 +77,8 @@ def make_app(serving: Serving, options: AppOptions) -> ASGIApp:
         ("POST", "/chat/completions", chat),
         ("POST", "/v1/completions", completions),
         ("POST", "/completions", completions),
+        ("POST", "/v1/embeddings", embeddings),
+        ("POST", "/embeddings", embeddings),
         ("POST", "/v1/responses", respond),
         ("GET", "/v1/responses/{id}", not_kept),
         ("DELETE", "/v1/responses/{id}", not_kept),

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from plait.api.bodies import JsonObject, JsonValue
 from plait.api.chat import ChatFields
 from plait.api.completions import CompletionFields
+from plait.api.embeddings import EmbeddingFields
 from plait.api.fields import SharedFields
 from plait.api.responses import ResponseFields
 from plait.server.replies import Json
@@ -87,6 +88,10 @@ def description(version: str, *, with_keys: bool) -> JsonObject:
         "/v1/completions": (
             "A continuation of one or several texts.",
             _body([SharedFields, CompletionFields], {"prompt": _PROMPT, "stop": _STOP}),
+        ),
+        "/v1/embeddings": (
+            "A vector for each of one or several texts.",
+            _body([EmbeddingFields], {"input": _PROMPT}),
         ),
         "/v1/responses": ("A response, stateless.", _body([ResponseFields], {"input": _INPUT})),
         "/tokenize": ("Tokens of a text or a conversation.", _body([TokenizeFields], {"messages": _MESSAGES}, ())),
