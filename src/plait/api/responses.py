@@ -131,11 +131,24 @@ def _conversation(given: JsonValue) -> list[tuple[str, JsonObject]]:
     messages: list[tuple[str, JsonObject]] = []
     for place, item in enumerate(given):
         message = _message(item, f"input.{place}")
-        if message is not None:
-            messages.append((f"input.{place}", message))
+        if message is None or _joins(messages, message):
+            continue
+        messages.append((f"input.{place}", message))
     if not messages:
         raise RequestError("input holds no message; send at least one", param="input")
     return messages
+
+
+def _joins(messages: Sequence[tuple[str, JsonObject]], message: JsonObject) -> bool:
+    """Whether a call was added to the message before it: what a model said at once is one message of a chat."""
+    calls, last = message.get("tool_calls"), messages[-1][1] if messages else {}
+    if calls is None or last.get("role") != "assistant":
+        return False
+    before = last.get("tool_calls") or []
+    assert isinstance(before, list)
+    assert isinstance(calls, list)
+    last["tool_calls"] = [*before, *calls]
+    return True
 
 
 def _message(item: JsonValue, path: str) -> JsonObject | None:
@@ -153,7 +166,11 @@ def _message(item: JsonValue, path: str) -> JsonObject | None:
         }
         return {"role": "assistant", "content": None, "tool_calls": [call]}
     if kind == "function_call_output":
-        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
+        return {
+            "role": "tool",
+            "tool_call_id": item.get("call_id"),
+            "content": _content(item.get("output"), f"{path}.output"),
+        }
     if kind != "message":
         raise RequestError(
             f"{path}.type is {shown(kind)}; only messages and function calls are read here: leave it out",
