@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from tests.unit.api.byte_text import MODEL, byte_text
@@ -30,7 +31,7 @@ def events_of(
     events = ResponseEvents(call, asked.told, TEXT.tokenizer, 1)
     made = events.start()
     places = [0, *cuts, len(text)]
-    for first, last in zip(places, places[1:], strict=False):
+    for first, last in pairwise(places):
         is_last = last == len(text)
         made += events.add(Delta(0, text[first:last], (1,), finish_reason=end if is_last else None))
     return made, events.response()
