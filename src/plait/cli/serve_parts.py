@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from importlib.metadata import version
 
+from plait.api.bodies import JsonObject, JsonValue
 from plait.batch.service import BatchService, ServiceConfig
 from plait.batch.store import Store
 from plait.build import LocalEngine, load_model, start_engine
@@ -27,6 +30,7 @@ from plait.server.metrics_page import Figures, LoopDelay, MetricsPage
 from plait.server.openapi import DocsPage, OpenApi, description
 from plait.server.running import Opened
 from plait.server.serving import Limits, Serving
+from plait.server.status_page import StatusFigures, StatusPage
 
 
 def opened_server(
@@ -81,6 +85,10 @@ def _opened(
         ServiceConfig(door.names, seed=engine_options.seed), store, engine.client, engine.text, unix_now, time.monotonic
     )
     further: list[RouteOf] = [("GET", "/metrics", _metrics_page(engine_options, engine, figures, delay, door.names[0]))]
+    status = StatusFigures(
+        version("plait"), figures, delay, partial(_memory, engine), partial(_states, store), time.monotonic
+    )
+    further += [("GET", "/status", StatusPage()), ("GET", "/status.json", status)]
     if options.enable_docs:
         document = description(version("plait"), with_keys=bool(layers.keys))
         further += [("GET", "/openapi.json", OpenApi(document)), ("GET", "/docs", DocsPage(document))]
@@ -99,6 +107,37 @@ def _metrics_page(
         "num_tokens": str(engine.sizes.capacity_tokens),
     }
     return MetricsPage(Figures(name, engine.client, figures, delay, engine.cache_fraction, config))
+
+
+def _memory(engine: LocalEngine) -> JsonObject:
+    if engine.cache_report is None:
+        return {"total_bytes": 0, "used_bytes": 0, "evictable_bytes": 0, "groups": []}
+    report = engine.cache_report()
+    groups: list[JsonValue] = [
+        {
+            "name": group.name,
+            "kind": group.kind,
+            "layers": group.num_layers,
+            "tokens_per_block": group.tokens_per_block,
+            "used": group.blocks.used + group.blocks.quarantined,
+            "evictable": group.blocks.evictable,
+            "free": group.blocks.free,
+        }
+        for group in report.groups
+    ]
+    usage = report.usage
+    return {
+        "total_bytes": usage.total_bytes,
+        "used_bytes": usage.used_bytes,
+        "evictable_bytes": usage.evictable_bytes,
+        "groups": groups,
+    }
+
+
+def _states(store: Store) -> JsonObject:
+    """How many batches of everyone are in each state that is not a last one."""
+    counts = Counter(record.state.value for record in store.unfinished_batches())
+    return dict(sorted(counts.items()))
 
 
 def listed(text: str | None) -> tuple[str, ...]:
