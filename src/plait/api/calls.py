@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from plait.api.bodies import shown
+from plait.api.bodies import JsonObject, shown
 from plait.api.fields import Generation
 from plait.api.scoring import Echo, PromptPart
 from plait.api.vectors import VectorForm
@@ -30,6 +30,7 @@ class Endpoint(StrEnum):
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
     EMBEDDINGS = "/v1/embeddings"
+    RESPONSES = "/v1/responses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Call:
     """How calls of functions are written, where there are functions to call."""
     vectors: VectorForm | None = None
     """How vectors are told, where they are what was asked for."""
+    told: JsonObject | None = None
+    """What a response object repeats of its body; None: the answer is no such object."""
     echoes: tuple[Echo, ...] = ()
     """The texts of the prompts, where answers begin with them."""
 

@@ -24,18 +24,17 @@ from plait.text.tool_calls import Arguments, CallBegun, Text, ToolCallReader
 
 
 class ResponseEvents:
-    """The response to one call. `created` is Unix time in whole seconds; `told`: what only repeats the body."""
+    """The response to one call. `created` is Unix time in whole seconds."""
 
-    def __init__(self, call: Call, told: JsonObject, tokenizer: Tokenizer, created: int) -> None:
+    def __init__(self, call: Call, tokenizer: Tokenizer, created: int) -> None:
         self._call = call
-        self._told = told
         self._tokenizer = tokenizer
         self._created = created
         self._reader = None if call.tool_format is None else ToolCallReader(call.tool_format)
         self._number = 0
         self._items: list[MessageItem | CallItem] = []
         self._waiting: list[TokenLogprob] = []
-        self._usage = Usage(prompt_tokens=len(call.requests[0].prompt))
+        self.usage = Usage(prompt_tokens=len(call.requests[0].prompt))
         self._end: FinishReason | None = None
 
     def start(self) -> list[JsonObject]:
@@ -47,10 +46,10 @@ class ResponseEvents:
 
     def add(self, delta: Delta) -> list[JsonObject]:
         """What a delta adds, often nothing; everything that ends a response with the last one."""
-        self._usage = replace(
-            self._usage,
+        self.usage = replace(
+            self.usage,
             cached_tokens=delta.num_cached,
-            output_tokens=self._usage.output_tokens + len(delta.tokens),
+            output_tokens=self.usage.output_tokens + len(delta.tokens),
         )
         self._waiting += delta.logprobs
         is_last = delta.finish_reason is not None
@@ -90,8 +89,8 @@ class ResponseEvents:
             "model": self._call.model,
             "system_fingerprint": self._call.fingerprint,
             "output": output,
-            "usage": None if self._end is None else _usage(self._usage),
-            **self._told,
+            "usage": None if self._end is None else _usage(self.usage),
+            **(self._call.told or {}),
         }
 
     @property
@@ -144,6 +143,43 @@ class ResponseEvents:
     def _numbered(self, events: list[JsonObject]) -> list[JsonObject]:
         first, self._number = self._number, self._number + len(events)
         return [{**event, "sequence_number": first + place} for place, event in enumerate(events)]
+
+
+class ResponseAnswer:
+    """The response to one call, in one piece: as `Answer`, of another shape."""
+
+    def __init__(self, call: Call, tokenizer: Tokenizer, created: int) -> None:
+        self._events = ResponseEvents(call, tokenizer, created)
+        self._last: Delta | None = None
+
+    def add(self, prompt: int, delta: Delta) -> None:
+        """A response has one prompt and one choice."""
+        self._events.add(delta)
+        self._last = delta
+
+    @property
+    def is_complete(self) -> bool:
+        return self._end is not None
+
+    @property
+    def is_aborted(self) -> bool:
+        return self._end is FinishReason.ABORT
+
+    @property
+    def failure(self) -> str | None:
+        failed = self._last is not None and self._end is FinishReason.ERROR
+        return (self._last.error or "no reason given") if failed and self._last is not None else None
+
+    def usage(self) -> Usage:
+        return self._events.usage
+
+    def body(self) -> JsonObject:
+        """The response object, once complete."""
+        return self._events.response()
+
+    @property
+    def _end(self) -> FinishReason | None:
+        return None if self._last is None else self._last.finish_reason
 
 
 def _logprob(entry: TokenLogprob, tokenizer: Tokenizer) -> JsonObject:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import BaseModel
 
 from plait.api.bodies import JsonObject, JsonValue, shown
-from plait.api.calls import Call
+from plait.api.calls import Call, Endpoint
 from plait.api.chat import ChatBody, chat_call, parse_chat
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
 from plait.api.model_text import ModelText
@@ -70,9 +70,10 @@ class ResponseBody:
     def call(self, call_id: str, text: ModelText, model: ModelInfo) -> Call:
         """As a chat's, with faults in the words of this endpoint."""
         try:
-            return chat_call(self.chat, call_id, text, model)
+            call = chat_call(self.chat, call_id, text, model)
         except RequestError as error:
             raise _with_their_names(error, self.paths) from error
+        return replace(call, endpoint=Endpoint.RESPONSES, told=self.told)
 
 
 def parse_response(body: JsonObject) -> ResponseBody:

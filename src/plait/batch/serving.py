@@ -11,10 +11,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 
-from plait.api.answers import Answer
 from plait.api.calls import Call
-from plait.api.embeddings import EmbeddingAnswer
-from plait.api.endpoints import answer_to
+from plait.api.endpoints import AnyAnswer, answer_to
 from plait.api.errors import engine_failure
 from plait.batch.lines import BatchLine, LineFault
 from plait.batch.outcomes import LineOutcome, answered, never_run, refused
@@ -106,9 +104,7 @@ class LineServer:
             return self._refused(line, engine_failure(answer.failure))
         return answered(self._preparer.key(line.number), line.number, line.custom_id, answer.body(), answer.usage())
 
-    async def _collect(
-        self, answer: Answer | EmbeddingAnswer, open_line: OpenLine, place: int, request: Request
-    ) -> None:
+    async def _collect(self, answer: AnyAnswer, open_line: OpenLine, place: int, request: Request) -> None:
         is_whole = False
         try:
             async for delta in self._client.submit(request):

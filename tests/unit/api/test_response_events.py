@@ -28,7 +28,7 @@ def events_of(
     """The events of `text` cut in these places, and the response in the end."""
     asked = parse_response({"input": "hi"})
     call = replace(asked.call("resp_1", TEXT, MODEL), tool_format=form)
-    events = ResponseEvents(call, asked.told, TEXT.tokenizer, 1)
+    events = ResponseEvents(call, TEXT.tokenizer, 1)
     made = events.start()
     places = [0, *cuts, len(text)]
     for first, last in pairwise(places):
@@ -93,7 +93,7 @@ def test_a_response_with_nothing_in_it_is_an_empty_message() -> None:
 
 def test_what_fails_is_told_as_the_last_event() -> None:
     asked = parse_response({"input": "hi"})
-    events = ResponseEvents(asked.call("resp_1", TEXT, MODEL), asked.told, TEXT.tokenizer, 1)
+    events = ResponseEvents(asked.call("resp_1", TEXT, MODEL), TEXT.tokenizer, 1)
     begun = events.start()
     (failed,) = events.failed(RequestError("broken", status=500))
     assert failed["sequence_number"] == len(begun)
