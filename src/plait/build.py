@@ -45,6 +45,7 @@ from plait.exec.loading import LoadableExecutor, LogitsObserver
 from plait.exec.native import presence
 from plait.exec.native.checks import check_program as check_native
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
+from plait.kv.report import CacheReport
 from plait.loading import LoadedModel as LoadedModel  # callers take them from here
 from plait.loading import load_model as load_model
 from plait.metrics.chrome_trace import check_trace
@@ -53,7 +54,7 @@ from plait.metrics.profile_figures import Figures
 from plait.model.cache_layout import CacheLayout, plan_layout, token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.notes import model_notes
-from plait.model.pooling import with_pool
+from plait.model.pooling import has_pool, with_pool
 from plait.model.program import Program
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
@@ -94,6 +95,8 @@ class LocalEngine:
     profile: Profile | None = None
     cache_fraction: Callable[[], float] = lambda: 0.0
     """How much of the KV memory eviction could not free now."""
+    cache_report: Callable[[], CacheReport] | None = None
+    """What the KV memory holds, by group; off by the step that is running."""
 
     def close(self) -> None:
         """End everything; what was profiled is written and reported. Again: nothing more happens."""
@@ -147,7 +150,13 @@ def start_engine(
     inbox = Inbox()
     client = AsyncClient(
         ModelInfo(
-            model.name, vocab_size, sizes.max_model_tokens, info.fingerprint, info.bit_exact, model.weights.identity
+            model.name,
+            vocab_size,
+            sizes.max_model_tokens,
+            info.fingerprint,
+            info.bit_exact,
+            model.weights.identity,
+            model.config.hidden if has_pool(with_pool(model.program)) else 0,
         ),
         inbox,
     )
@@ -175,6 +184,7 @@ def start_engine(
         report=report_fault,
         profile=profile,
         cache_fraction=lambda: parts.kv.usage().fraction,
+        cache_report=parts.kv.explain,
     )
 
 

@@ -227,3 +227,22 @@ def test_a_key_sees_its_own_files_and_batches_only(tiny: Path, tmp_path: Path) -
 def test_a_folder_that_another_server_has_is_refused(server: ServerProcess, tiny: Path, tmp_path: Path) -> None:
     with serving(tiny, "--batch-dir", str(tmp_path)), pytest.raises(AssertionError, match="another server has"):
         ServerProcess(tiny, "--batch-dir", str(tmp_path))
+
+
+def test_a_batch_of_responses(server: ServerProcess) -> None:
+    sdk = sdk_of(server)
+    asked = {"model": "tiny", "input": "héllo", "max_output_tokens": 9, "temperature": 0}
+    lines = [
+        {"custom_id": "a", "method": "POST", "url": "/v1/responses", "body": asked},
+        {"custom_id": "b", "method": "POST", "url": "/v1/responses", "body": {**asked, "max_output_tokens": 99_999}},
+    ]
+    made = sdk.batches.create(input_file_id=uploaded(sdk, lines), endpoint="/v1/responses", completion_window="24h")
+    batch = ended(sdk, made.id)
+    (done,) = lines_of(sdk, batch.output_file_id)
+    alone = sdk.responses.create(**asked)
+    body = done["response"]["body"]
+    assert body["output"][0]["content"][0]["text"] == alone.output_text
+    assert (body["object"], body["status"]) == ("response", "incomplete")
+    assert batch.usage.output_tokens == 9
+    (wrong,) = lines_of(sdk, batch.error_file_id)
+    assert wrong["response"]["body"]["error"]["param"] == "max_output_tokens"

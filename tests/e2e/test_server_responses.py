@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 from tests.e2e.server_process import ServerProcess, serving
+from tests.e2e.test_server_tools import TEMPLATE
 from tests.e2e.tiny_model import write_tiny_model
 
 
@@ -111,3 +113,94 @@ def test_tools_of_others_are_skipped_and_a_probe_is_answered(server: ServerProce
     assert skipped.status_code == 200
     assert probe.status_code == 200
     assert kept.status_code == 404
+
+
+def function(name: str, **properties: object) -> dict[str, object]:
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "function", "name": name, "parameters": schema}
+
+
+WITH_TOOLS: dict[str, Any] = {
+    "model": "tiny",
+    "input": "Go",
+    "tools": [function("move", to={"enum": ["left", "right"]}), {"type": "web_search"}, function("stop")],
+    "temperature": 1.0,
+    "max_output_tokens": 120,
+    "extra_body": {"seed": 5},
+}
+
+
+@pytest.fixture(scope="module")
+def with_tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
+    tiny = write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf", template=TEMPLATE, context=2048)
+    with serving(tiny) as server, openai.OpenAI(base_url=server.url, api_key="none", max_retries=0) as sdk:
+        yield sdk
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "move"}])
+def test_a_call_is_an_item_the_same_in_one_piece_and_as_a_stream(with_tools: openai.OpenAI, choice: Any) -> None:
+    whole = with_tools.responses.create(**WITH_TOOLS, tool_choice=choice)
+    events: list[Any] = list(with_tools.responses.create(**WITH_TOOLS, tool_choice=choice, stream=True))
+    (item,) = whole.output
+    assert item.type == "function_call"
+    assert item.call_id.startswith("call_")
+    assert item.name in ("move", "stop")
+    json.loads(item.arguments)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    told = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
+    assert "".join(told) == item.arguments
+    assert len(told) > 1 or item.name == "stop"
+    assert [event.type for event in events if event.type != "response.function_call_arguments.delta"] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert events[-2].item == events[-1].response.output[0]
+    assert (events[-2].item.name, events[-2].item.arguments) == (item.name, item.arguments)
+
+
+def test_calls_and_results_go_back_as_one_message_each(with_tools: openai.OpenAI) -> None:
+    first = with_tools.responses.create(**WITH_TOOLS, tool_choice="required").output[0]
+    assert first.type == "function_call"
+    call = {"type": "function_call", "call_id": "call_a", "name": "move", "arguments": '{"to": "left"}'}
+    items = [
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": "Well"},
+        call,
+        {**call, "call_id": "call_b"},
+        {"type": "function_call_output", "call_id": "call_a", "output": "done"},
+        {"type": "function_call_output", "call_id": "call_b", "output": [{"type": "input_text", "text": "done"}]},
+    ]
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "move", "arguments": '{"to": "left"}'}}
+        for name in ("call_a", "call_b")
+    ]
+    messages: list[Any] = [
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": "Well", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "call_a", "content": "done"},
+        {"role": "tool", "tool_call_id": "call_b", "content": "done"},
+    ]
+    tools: Any = [
+        {"type": "function", "function": {"name": one["name"], "parameters": one["parameters"]}}
+        for one in WITH_TOOLS["tools"]
+        if one["type"] == "function"
+    ]
+    asked = {**WITH_TOOLS, "input": items, "max_output_tokens": 4}
+    made = with_tools.responses.create(**asked)
+    chat = with_tools.chat.completions.create(model="tiny", messages=messages, tools=tools, max_tokens=4)
+    assert made.usage is not None
+    assert chat.usage is not None
+    assert made.usage.input_tokens == chat.usage.prompt_tokens
+
+
+def test_text_beside_offered_tools_is_a_message(with_tools: openai.OpenAI) -> None:
+    asked = {**WITH_TOOLS, "temperature": 0, "max_output_tokens": 12}
+    whole = with_tools.responses.create(**asked)
+    events: list[Any] = list(with_tools.responses.create(**asked, stream=True))
+    assert [item.type for item in whole.output] == ["message"]
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == whole.output_text
+    assert events[-1].response.output_text == whole.output_text

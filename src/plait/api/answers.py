@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from plait.api.bodies import JsonObject, JsonValue
 from plait.api.calls import Call, Endpoint
 from plait.api.logprobs import CompletionOffsets, chat_logprobs, completion_logprobs
+from plait.api.scoring import PromptPart, joined, without_output
 from plait.core.client import Delta
 from plait.core.errors import InvariantError
 from plait.core.request import FinishReason
@@ -77,9 +78,13 @@ class Answer:
         self._created = created
         self._choices = [_Choice() for _ in range(call.num_choices)]
         self._cached = [0] * len(call.requests)
+        self._parts = call.prompt_parts()
 
     def add(self, prompt: int, delta: Delta) -> None:
         """Add a delta of the request of prompt number `prompt`."""
+        self._parts[prompt].add(delta)
+        if self._call.generation.scoring.prompt_only:
+            delta = without_output(delta)
         self._choices[prompt * self._call.generation.n + delta.choice].add(delta)
         # Later choices find the whole prompt cached because the first computed it; that was no saving for the caller.
         if delta.choice == 0:
@@ -125,6 +130,8 @@ class Answer:
             body["service_tier"] = self._call.generation.service_tier
         if self._call.generation.return_token_ids and is_chat:
             body["prompt_token_ids"] = list(self._call.requests[0].prompt)
+        if is_chat and (told := self._parts[0].told(self._tokenizer)) is not None:
+            body["prompt_logprobs"] = told
         return body
 
     def _message(self, index: int, text: str) -> tuple[JsonObject, int]:
@@ -164,15 +171,10 @@ class Answer:
         num_calls = 0
         if self._call.endpoint is Endpoint.CHAT:
             body["message"], num_calls = self._message(index, text)
-            body["logprobs"] = chat_logprobs(choice.logprobs, self._tokenizer) if wants_logprobs else None
+            spelling = generation.spelling
+            body["logprobs"] = chat_logprobs(choice.logprobs, self._tokenizer, spelling) if wants_logprobs else None
         else:
-            body["text"] = text
-            offsets = CompletionOffsets(self._tokenizer, generation.sampling.skip_special_tokens)
-            body["logprobs"] = (
-                completion_logprobs(choice.logprobs, self._tokenizer, offsets.place(choice.logprobs, text))
-                if wants_logprobs
-                else None
-            )
+            body |= self._completion(self._parts[index // generation.n], choice, text)
         body["finish_reason"] = finish_word(choice.finish_reason, num_calls)
         body["stop_reason"] = choice.stop_reason
         if not generation.sampling.is_greedy:
@@ -182,6 +184,19 @@ class Answer:
             body["token_ids"] = list(choice.tokens)
             if self._call.endpoint is Endpoint.COMPLETIONS:
                 body["prompt_token_ids"] = list(self._call.requests[index // generation.n].prompt)
+        return body
+
+    def _completion(self, part: PromptPart, choice: _Choice, text: str) -> JsonObject:
+        """Text and log-probabilities of a text completion, its prompt's before its own."""
+        generation, tokenizer = self._call.generation, self._tokenizer
+        body: JsonObject = {"text": text if part.echo is None else part.echo.text + text, "logprobs": None}
+        if generation.sampling.logprobs is not None:
+            start, skip_special = part.num_chars, generation.sampling.skip_special_tokens
+            places = CompletionOffsets(tokenizer, skip_special, start=start).place(choice.logprobs, text)
+            own = completion_logprobs(choice.logprobs, tokenizer, places, generation.spelling)
+            body["logprobs"] = joined(part.logprobs(tokenizer, generation.spelling), own)
+        if (told := part.told(tokenizer)) is not None:
+            body["prompt_logprobs"] = told
         return body
 
 

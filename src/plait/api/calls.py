@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from plait.api.bodies import shown
+from plait.api.bodies import JsonObject, shown
 from plait.api.fields import Generation
+from plait.api.scoring import Echo, PromptPart
+from plait.api.vectors import VectorForm
 from plait.core.client import ModelInfo
 from plait.core.constraint import ConstraintSource
 from plait.core.errors import RequestError
@@ -23,10 +25,12 @@ from plait.text.tool_calls import ToolFormat
 
 
 class Endpoint(StrEnum):
-    """The routes that generate, by their path."""
+    """The routes that the engine answers, by their path."""
 
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
+    EMBEDDINGS = "/v1/embeddings"
+    RESPONSES = "/v1/responses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +45,29 @@ class Call:
     requests: tuple[Request, ...]
     tool_format: ToolFormat | None = None
     """How calls of functions are written, where there are functions to call."""
+    vectors: VectorForm | None = None
+    """How vectors are told, where they are what was asked for."""
+    told: JsonObject | None = None
+    """What a response object repeats of its body; None: the answer is no such object."""
+    echoes: tuple[Echo, ...] = ()
+    """The texts of the prompts, where answers begin with them."""
 
     @property
     def num_choices(self) -> int:
         return len(self.requests) * self.generation.n
+
+    def prompt_parts(self) -> list[PromptPart]:
+        """What is to be said of each prompt, still empty."""
+        asked = self.generation
+        return [
+            PromptPart(
+                request.prompt,
+                asked.scoring,
+                asked.sampling.logprobs,
+                self.echoes[place] if self.echoes else None,
+            )
+            for place, request in enumerate(self.requests)
+        ]
 
 
 def make_call(
@@ -75,6 +98,13 @@ def make_call(
             )
         )
     return Call(endpoint, call_id, generation.model or model.name, model.fingerprint, generation, tuple(requests))
+
+
+def truncated(tokens: Sequence[int], asked: Generation, model: ModelInfo) -> Sequence[int]:
+    """The part of a prompt that the body wants read: all of it, unless it says otherwise."""
+    if asked.truncation is None:
+        return tokens
+    return asked.truncation.cut(tokens, model.max_model_tokens - (asked.sampling.max_tokens or 1))
 
 
 def check_model(name: str | None, served: Sequence[str]) -> None:

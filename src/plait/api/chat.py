@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel
 
 from plait.api.bodies import JsonObject, JsonValue
-from plait.api.calls import Call, Endpoint, make_call
+from plait.api.calls import Call, Endpoint, make_call, truncated
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
 from plait.api.fields import Generation, OutputLimit, SharedFields, generation, num_alternatives, output_limit
 from plait.api.messages import parse_messages
@@ -41,6 +41,9 @@ class ChatFields(BaseModel):
     add_generation_prompt: bool | None = None
     add_special_tokens: bool | None = None
     chat_template_kwargs: dict[str, object] | None = None
+    continue_final_message: bool | None = None
+    documents: list[dict[str, object]] | None = None
+    echo: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class ChatBody:
     messages: tuple[JsonObject, ...]
     generation: Generation
     add_generation_prompt: bool
+    continues: bool
+    """The answer goes on with the last message."""
     variables: Mapping[str, JsonValue]
     tools: Tools | None = None
 
@@ -64,6 +69,12 @@ def parse_chat(body: JsonObject, defaults: SamplingParams | None = None) -> Chat
             "add_special_tokens is true; the chat template already writes them: leave it out",
             param="add_special_tokens",
         )
+    if fields.echo:
+        raise RequestError(
+            "echo is true; an answer never repeats the conversation: leave it out, or score text with /v1/completions",
+            param="echo",
+            code="unsupported_parameter",
+        )
     asked = generation(shared, _limit(fields), _logprobs(fields), defaults or SamplingParams())
     tools, grammar = parse_tools(body), grammar_of(body)
     if tools is not None and tools.forced is not None and grammar is not None:
@@ -72,11 +83,18 @@ def parse_chat(body: JsonObject, defaults: SamplingParams | None = None) -> Chat
             "leave one out",
             param="tool_choice",
         )
+    continues = bool(fields.continue_final_message)
+    if continues and fields.add_generation_prompt:
+        raise RequestError(
+            "continue_final_message and add_generation_prompt are both true; leave one out",
+            param="add_generation_prompt",
+        )
     return ChatBody(
         messages=parse_messages(body.get("messages")),
         generation=replace(asked, grammar=grammar),
-        add_generation_prompt=fields.add_generation_prompt is not False,
-        variables=_variables(body.get("chat_template_kwargs"), fields.reasoning_effort),
+        add_generation_prompt=fields.add_generation_prompt is not False and not continues,
+        continues=continues,
+        variables=_variables(body, fields.reasoning_effort),
         tools=tools,
     )
 
@@ -89,7 +107,9 @@ def chat_call(body: ChatBody, call_id: str, text: ModelText, model: ModelInfo) -
         add_generation_prompt=body.add_generation_prompt,
         variables=body.variables,
         tools=None if tools is None else tools.shown,
+        continues=body.continues,
     )
+    tokens = list(truncated(tokens, asked, model))
     if tools is None:
         constraint = text.constraint(asked.grammar)
         return make_call(Endpoint.CHAT, call_id, asked, [("messages", tokens)], model, constraint)
@@ -128,7 +148,8 @@ def _logprobs(fields: ChatFields) -> int | None:
     return (fields.top_logprobs or 0) if fields.logprobs else None
 
 
-def _variables(given: JsonValue, reasoning_effort: str | None) -> Mapping[str, JsonValue]:
+def _variables(body: JsonObject, reasoning_effort: str | None) -> Mapping[str, JsonValue]:
+    given = body.get("chat_template_kwargs")
     variables: JsonObject = dict(given) if isinstance(given, dict) else {}
     for name in _RESERVED_VARIABLES:
         if name in variables:
@@ -136,4 +157,6 @@ def _variables(given: JsonValue, reasoning_effort: str | None) -> Mapping[str, J
             raise RequestError(f"{path} is set; {name} is not the body's to choose: leave it out", param=path)
     if reasoning_effort is not None:
         variables.setdefault("reasoning_effort", reasoning_effort)
+    if documents := body.get("documents"):
+        variables["documents"] = documents
     return variables

@@ -14,6 +14,7 @@ from plait.api.answers import Usage, finish_word, tool_call_id
 from plait.api.bodies import JsonObject, JsonValue
 from plait.api.calls import Call, Endpoint
 from plait.api.logprobs import CompletionOffsets, chat_logprobs, completion_logprobs
+from plait.api.scoring import PromptPart, without_output
 from plait.core.client import Delta
 from plait.core.errors import InvariantError
 from plait.core.request import FinishReason
@@ -51,11 +52,17 @@ class Chunks:
         }
         skip_special = call.generation.sampling.skip_special_tokens
         form = call.tool_format
+        self._parts = call.prompt_parts()
         self._choices = [
-            _Choice(CompletionOffsets(tokenizer, skip_special), tools=None if form is None else ToolCallReader(form))
-            for _ in range(call.num_choices)
+            _Choice(
+                CompletionOffsets(tokenizer, skip_special, start=part.num_chars),
+                tools=None if form is None else ToolCallReader(form),
+            )
+            for part in self._parts
+            for _ in range(call.generation.n)
         ]
         self._cached = [0] * len(call.requests)
+        self._held: list[list[Delta]] = [[] for _ in call.requests]
         self._num_prompt = sum(len(request.prompt) for request in call.requests)
 
     @property
@@ -66,6 +73,19 @@ class Chunks:
         """What a delta of the request of prompt number `prompt` adds to the stream, often nothing. A delta that ends in
         an error or an abort has no chunk: the stream ends with it.
         """
+        part, held = self._parts[prompt], self._held[prompt]
+        part.add(delta)
+        held.append(delta)
+        if not part.is_complete:
+            # A choice begins with its prompt, and the scores of that come with the first choice's deltas.
+            return []
+        self._held[prompt] = []
+        made: list[JsonObject] = []
+        for one in held:
+            made += self._told(prompt, without_output(one) if self._call.generation.scoring.prompt_only else one)
+        return made
+
+    def _told(self, prompt: int, delta: Delta) -> list[JsonObject]:
         index = prompt * self._call.generation.n + delta.choice
         choice = self._choices[index]
         if choice.finished:
@@ -79,10 +99,8 @@ class Chunks:
         choice.finished = reason is not None
         if reason in (FinishReason.ABORT, FinishReason.ERROR):
             return []
-        made: list[JsonObject] = []
-        if self._is_chat and not choice.begun:
-            choice.begun = True
-            made.append(self._chunk({"index": index, "delta": {"role": "assistant", "content": ""}, **_OPEN}))
+        made: list[JsonObject] = [] if choice.begun else self._opening(index, self._parts[prompt])
+        choice.begun = True
         if choice.tools is not None:
             made += self._calls(index, choice.tools, delta)
         elif delta.text:
@@ -94,6 +112,18 @@ class Chunks:
             num_calls = 0 if choice.tools is None else choice.tools.num_calls
             made.append(self._chunk(self._last_choice(index, delta, reason, num_calls)))
         return made
+
+    def _opening(self, index: int, part: PromptPart) -> list[JsonObject]:
+        """What comes before a choice's first token: a chat's role, or what is said of the prompt."""
+        told = part.told(self._tokenizer)
+        if self._is_chat:
+            chunk = self._chunk({"index": index, "delta": {"role": "assistant", "content": ""}, **_OPEN})
+            return [chunk if told is None else chunk | {"prompt_logprobs": told}]
+        if part.echo is None and told is None:
+            return []
+        choice: JsonObject = {"index": index, "text": "" if part.echo is None else part.echo.text, **_OPEN}
+        choice["logprobs"] = part.logprobs(self._tokenizer, self._call.generation.spelling)
+        return [self._chunk(choice if told is None else choice | {"prompt_logprobs": told})]
 
     def _calls(self, index: int, reader: ToolCallReader, delta: Delta) -> list[JsonObject]:
         """What a delta adds to calls, and to the text between them."""
@@ -142,16 +172,17 @@ class Chunks:
         tokens, choice.waiting_tokens = choice.waiting_tokens, []
         entries, choice.waiting_logprobs = choice.waiting_logprobs, []
         wants_logprobs = self._call.generation.sampling.logprobs is not None
+        spelling = self._call.generation.spelling
         body: JsonObject = {"index": index}
         logprobs: JsonValue = None
         if self._is_chat:
             body["delta"] = {"content": text}
             if wants_logprobs:
-                logprobs = chat_logprobs(entries, self._tokenizer)
+                logprobs = chat_logprobs(entries, self._tokenizer, spelling)
         else:
             body["text"] = text
             if wants_logprobs:
-                logprobs = completion_logprobs(entries, self._tokenizer, choice.offsets.place(entries, text))
+                logprobs = completion_logprobs(entries, self._tokenizer, choice.offsets.place(entries, text), spelling)
         body["logprobs"] = logprobs
         body["finish_reason"] = None
         if self._call.generation.return_token_ids:

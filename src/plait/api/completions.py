@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel
 
-from plait.api.bodies import JsonObject, JsonValue, shown
-from plait.api.calls import Call, Endpoint, make_call
+from plait.api.bodies import JsonObject
+from plait.api.calls import Call, Endpoint, make_call, truncated
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
 from plait.api.fields import (
-    MAX_PROMPTS,
     Generation,
     OutputLimit,
     SharedFields,
@@ -23,22 +22,23 @@ from plait.api.fields import (
     output_limit,
 )
 from plait.api.model_text import ModelText
+from plait.api.prompts import Prompt, encoded_prompt, read_prompts
 from plait.api.refusals import refuse_unsupported
+from plait.api.scoring import Scoring, echo_of
 from plait.api.structured import grammar_of
 from plait.core.client import ModelInfo
 from plait.core.errors import RequestError
-from plait.core.sampling import SamplingParams
+from plait.core.sampling import SamplingParams, check_token_ids
 
 DEFAULT_MAX_TOKENS = 16
 """As in the OpenAI API, which is why so many first completions look cut off."""
-
-Prompt = str | tuple[int, ...]
 
 
 class CompletionFields(BaseModel):
     model_config = LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES
 
     max_tokens: Integer | None = None
+    echo: bool | None = None
     logprobs: Integer | None = None
     add_special_tokens: bool | None = None
 
@@ -58,10 +58,11 @@ def parse_completion(body: JsonObject, defaults: SamplingParams | None = None) -
     fields = checked(CompletionFields, body)
     refuse_unsupported(body)
     logprobs = None if fields.logprobs is None else num_alternatives(fields.logprobs, "logprobs")
+    scoring, limit = _scoring(fields, shared)
     return CompletionBody(
-        prompts=_prompts(body.get("prompt")),
+        prompts=read_prompts(body.get("prompt"), "prompt"),
         generation=replace(
-            generation(shared, _limit(fields), logprobs, defaults or SamplingParams()), grammar=grammar_of(body)
+            generation(shared, limit, logprobs, defaults or SamplingParams(), scoring), grammar=grammar_of(body)
         ),
         add_special_tokens=fields.add_special_tokens is not False,
     )
@@ -69,62 +70,29 @@ def parse_completion(body: JsonObject, defaults: SamplingParams | None = None) -
 
 def completion_call(body: CompletionBody, call_id: str, text: ModelText, model: ModelInfo) -> Call:
     """Encode the prompts; `RequestError` if one of them is empty or does not fit the model."""
-    encoded = []
+    encoded, echoes = [], []
+    asked = body.generation
     for path, prompt in body.prompts:
-        tokens = text.encode_text(prompt, body.add_special_tokens) if isinstance(prompt, str) else list(prompt)
-        if not tokens:
-            raise RequestError(
-                f"{path} is empty and this model adds no begin-of-text token; send at least one token", param=path
-            )
-        encoded.append((path, tokens))
-    constraint = text.constraint(body.generation.grammar)
-    return make_call(Endpoint.COMPLETIONS, call_id, body.generation, encoded, model, constraint)
+        tokens = encoded_prompt(path, prompt, text, body.add_special_tokens)
+        kept = truncated(tokens, asked, model)
+        encoded.append((path, kept))
+        if asked.scoring.echo:
+            check_token_ids(path, kept, model.vocab_size)  # they are spelled before the engine sees them
+            whole = prompt if len(kept) == len(tokens) else kept
+            echoes.append(echo_of(whole, kept, text.tokenizer, asked.sampling.skip_special_tokens))
+    constraint = text.constraint(asked.grammar)
+    call = make_call(Endpoint.COMPLETIONS, call_id, asked, encoded, model, constraint)
+    return replace(call, echoes=tuple(echoes))
 
 
-def _limit(fields: CompletionFields) -> OutputLimit:
-    if fields.max_tokens == 0:
+def _scoring(fields: CompletionFields, shared: SharedFields) -> tuple[Scoring, OutputLimit]:
+    if fields.max_tokens != 0:
+        limit = output_limit(fields.max_tokens, "max_tokens") or OutputLimit(DEFAULT_MAX_TOKENS, None)
+        return Scoring(echo=bool(fields.echo)), limit
+    if not fields.echo and shared.prompt_logprobs is None:
         raise RequestError(
-            "max_tokens is 0, which scores a prompt and needs echo; echo is not supported yet: ask for at least 1",
+            "max_tokens is 0, so the answer would be empty; ask for at least 1, or for the prompt itself with echo or "
+            "prompt_logprobs",
             param="max_tokens",
-            code="unsupported_parameter",
         )
-    return output_limit(fields.max_tokens, "max_tokens") or OutputLimit(DEFAULT_MAX_TOKENS, None)
-
-
-def _prompts(prompt: JsonValue) -> tuple[tuple[str, Prompt], ...]:
-    if isinstance(prompt, str):
-        return (("prompt", prompt),)
-    if not isinstance(prompt, list):
-        raise RequestError(
-            f"prompt is {shown(prompt)}; it must be text, token ids, or a list of either",
-            param="prompt",
-        )
-    if not prompt:
-        raise RequestError("prompt is empty; send at least one prompt", param="prompt")
-    if _is_int(prompt[0]):
-        return (("prompt", _token_ids(prompt, "prompt")),)
-    if len(prompt) > MAX_PROMPTS:
-        raise RequestError(f"prompt holds {len(prompt)} prompts; at most {MAX_PROMPTS} fit one body", param="prompt")
-    return tuple((f"prompt.{place}", _prompt(one, f"prompt.{place}")) for place, one in enumerate(prompt))
-
-
-def _prompt(prompt: JsonValue, path: str) -> Prompt:
-    if isinstance(prompt, str):
-        return prompt
-    if isinstance(prompt, list):
-        return _token_ids(prompt, path)
-    raise RequestError(f"{path} is {shown(prompt)}; it must be a string or a list of token ids", param=path)
-
-
-def _token_ids(values: list[JsonValue], path: str) -> tuple[int, ...]:
-    if not values:
-        raise RequestError(f"{path} is an empty list; send at least one token", param=path)
-    for place, value in enumerate(values):
-        if not _is_int(value):
-            raise RequestError(f"{path}.{place} is {shown(value)}; it must be a token id", param=f"{path}.{place}")
-    return tuple(value for value in values if isinstance(value, int))
-
-
-def _is_int(value: JsonValue) -> bool:
-    # JSON's true is no token, though Python's is an int.
-    return isinstance(value, int) and not isinstance(value, bool)
+    return Scoring(echo=bool(fields.echo), prompt_only=True), OutputLimit(1, "max_tokens")

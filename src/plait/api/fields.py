@@ -8,20 +8,20 @@ Invariant: null and absent mean the same for every field.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel
 
 from plait.api.bodies import shown
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer
+from plait.api.logprobs import Spelling
+from plait.api.scoring import NO_SCORING, Scoring
 from plait.core.errors import RequestError
 from plait.core.request import MAX_CHOICES, ServiceClass
 from plait.core.sampling import MAX_LOGPROBS, SamplingParams
 from plait.text.grammar import Grammar
-
-MAX_PROMPTS = 2048
-"""Prompts in one text completion body, as in the OpenAI API."""
 
 PRIORITY_LIMIT = 2**31
 
@@ -67,6 +67,23 @@ class SharedFields(BaseModel):
     cache_salt: str | None = None
     priority: Integer | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    prompt_logprobs: Integer | None = None
+    truncate_prompt_tokens: Integer | None = None
+    truncation_side: Literal["left", "right"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """How a prompt is cut that is too long. `count` None: to what the model holds besides the answer."""
+
+    count: int | None
+    keeps_end: bool
+
+    def cut(self, tokens: Sequence[int], most: int) -> Sequence[int]:
+        """`most`: what the model could hold of it."""
+        count = max(1, most) if self.count is None else self.count
+        return tokens[-count:] if self.keeps_end else tokens[:count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +107,9 @@ class Generation:
     return_token_ids: bool
     grammar: Grammar | None = None
     """The form that every answer must have."""
+    scoring: Scoring = NO_SCORING
+    spelling: Spelling = Spelling.TEXT
+    truncation: Truncation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +120,18 @@ class OutputLimit:
     field: str | None
 
 
-def generation(fields: SharedFields, limit: OutputLimit, logprobs: int | None, defaults: SamplingParams) -> Generation:
+def generation(
+    fields: SharedFields,
+    limit: OutputLimit,
+    logprobs: int | None,
+    defaults: SamplingParams,
+    scoring: Scoring = NO_SCORING,
+) -> Generation:
     """Translate what the body asked; `defaults` hold where it is silent. Token ids are checked later, against the
-    vocabulary.
+    vocabulary. `scoring` is what the body asks of its prompt besides `prompt_logprobs`.
     """
+    told = fields.prompt_logprobs
+    scoring = replace(scoring, told=None if told is None else num_alternatives(told, "prompt_logprobs"))
     n = _num_choices(fields)
     tier = fields.service_tier
     options = fields.stream_options or StreamOptions()
@@ -116,13 +144,16 @@ def generation(fields: SharedFields, limit: OutputLimit, logprobs: int | None, d
         include_usage=bool(options.include_usage),
         continuous_usage=bool(options.continuous_usage_stats),
         n=n,
-        sampling=_sampling(fields, limit, logprobs, defaults),
+        sampling=replace(_sampling(fields, limit, logprobs, defaults), prompt_logprobs=scoring.alternatives(logprobs)),
         explicit_max=limit.field,
         service_class=ServiceClass.BATCH if tier == "flex" else ServiceClass.ONLINE,
         service_tier=tier,
         tenant=fields.cache_salt or "",
         priority=priority,
         return_token_ids=bool(fields.return_token_ids),
+        scoring=scoring,
+        spelling=Spelling.ID if fields.return_tokens_as_token_ids else Spelling.TEXT,
+        truncation=truncation(fields.truncate_prompt_tokens, fields.truncation_side),
     )
 
 
@@ -142,6 +173,17 @@ def num_alternatives(wanted: int, field: str) -> int:
     if not 0 <= wanted <= MAX_LOGPROBS:
         raise RequestError(f"{field} is {shown(wanted)}; it must lie in [0, {MAX_LOGPROBS}]", param=field)
     return wanted
+
+
+def truncation(count: int | None, side: str | None) -> Truncation | None:
+    if count is None:
+        return None
+    if count < -1 or count == 0:
+        raise RequestError(
+            f"truncate_prompt_tokens is {shown(count)}; it must be at least 1, or -1 for as many as the model holds",
+            param="truncate_prompt_tokens",
+        )
+    return Truncation(None if count == -1 else count, side != "right")
 
 
 def _num_choices(fields: SharedFields) -> int:

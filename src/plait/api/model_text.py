@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from plait.api.bodies import JsonObject, JsonValue
+from plait.api.continuing import up_to_the_end_of
 from plait.core.constraint import ConstraintSource
 from plait.core.errors import RequestError
 from plait.text.chat import ChatTemplate
@@ -55,8 +56,16 @@ class ModelText:
         add_generation_prompt: bool,
         variables: Mapping[str, JsonValue],
         tools: Sequence[JsonObject] | None = None,
+        continues: bool = False,
     ) -> list[int]:
-        return encode_chat(
+        """`continues`: up to the end of the last message and no further."""
+        if "documents" in variables and self.template is not None and "documents" not in self.template.source:
+            raise RequestError(
+                "documents are sent, but this model's chat template reads none; put them into a message",
+                param="documents",
+                code="unsupported_parameter",
+            )
+        tokens = encode_chat(
             self.tokenizer,
             self.template,
             messages,
@@ -64,3 +73,4 @@ class ModelText:
             tools=tools,
             variables=variables,
         )
+        return up_to_the_end_of(messages[-1].get("content"), tokens, self.tokenizer) if continues else tokens

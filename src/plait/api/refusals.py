@@ -22,26 +22,18 @@ class Refusal:
     harmless: tuple[JsonValue, ...] = ()
 
 
-_NO_SCORING = "prompt tokens are not scored yet; leave it out"
 _NO_TOOLS = "it is the older form; use tools"
-_NO_TRUNCATION = "a prompt is never cut silently; shorten it yourself and leave this out"
 
 REFUSALS: tuple[Refusal, ...] = (
     Refusal("functions", _NO_TOOLS, ([],)),
     Refusal("function_call", "it is the older form; use tool_choice", ("none", "auto")),
-    Refusal("echo", "the prompt is not sent back yet; leave it out and join prompt and text yourself", (False,)),
     Refusal("suffix", "text is only added at the end; leave it out and put all of the text into prompt", ("",)),
-    Refusal("prompt_logprobs", _NO_SCORING),
     Refusal("stop_regex", "only fixed stop strings are supported; use stop"),
     Refusal("bad_words", "use logit_bias with -100 for the tokens that must not appear", ([],)),
     Refusal("use_beam_search", "only sampling is supported; leave it out", (False,)),
     Refusal("length_penalty", "it belongs to beam search, which is not supported; leave it out", (1, 1.0)),
-    Refusal("truncate_prompt_tokens", _NO_TRUNCATION),
     Refusal("chat_template", "the model's own chat template is used; leave it out"),
-    Refusal("documents", "put the documents into a message", ([],)),
-    Refusal("continue_final_message", "an answer always starts a new message; leave it out", (False,)),
     Refusal("spaces_between_special_tokens", "text is never padded with spaces; leave it out", (True,)),
-    Refusal("return_tokens_as_token_ids", "use return_token_ids", (False,)),
     Refusal("logits_processors", "they are not supported; leave them out", ([],)),
     Refusal("audio", "answers are text only; leave it out", ({},)),
     Refusal("web_search_options", "nothing is searched; leave it out and put what was found into a message"),

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import BaseModel
 
 from plait.api.bodies import JsonObject, JsonValue, shown
-from plait.api.calls import Call
+from plait.api.calls import Call, Endpoint
 from plait.api.chat import ChatBody, chat_call, parse_chat
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
 from plait.api.model_text import ModelText
@@ -70,9 +70,10 @@ class ResponseBody:
     def call(self, call_id: str, text: ModelText, model: ModelInfo) -> Call:
         """As a chat's, with faults in the words of this endpoint."""
         try:
-            return chat_call(self.chat, call_id, text, model)
+            call = chat_call(self.chat, call_id, text, model)
         except RequestError as error:
             raise _with_their_names(error, self.paths) from error
+        return replace(call, endpoint=Endpoint.RESPONSES, told=self.told)
 
 
 def parse_response(body: JsonObject) -> ResponseBody:
@@ -131,11 +132,24 @@ def _conversation(given: JsonValue) -> list[tuple[str, JsonObject]]:
     messages: list[tuple[str, JsonObject]] = []
     for place, item in enumerate(given):
         message = _message(item, f"input.{place}")
-        if message is not None:
-            messages.append((f"input.{place}", message))
+        if message is None or _joins(messages, message):
+            continue
+        messages.append((f"input.{place}", message))
     if not messages:
         raise RequestError("input holds no message; send at least one", param="input")
     return messages
+
+
+def _joins(messages: Sequence[tuple[str, JsonObject]], message: JsonObject) -> bool:
+    """Whether a call was added to the message before it: what a model said at once is one message of a chat."""
+    calls, last = message.get("tool_calls"), messages[-1][1] if messages else {}
+    if calls is None or last.get("role") != "assistant":
+        return False
+    before = last.get("tool_calls") or []
+    assert isinstance(before, list)
+    assert isinstance(calls, list)
+    last["tool_calls"] = [*before, *calls]
+    return True
 
 
 def _message(item: JsonValue, path: str) -> JsonObject | None:
@@ -153,7 +167,11 @@ def _message(item: JsonValue, path: str) -> JsonObject | None:
         }
         return {"role": "assistant", "content": None, "tool_calls": [call]}
     if kind == "function_call_output":
-        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
+        return {
+            "role": "tool",
+            "tool_call_id": item.get("call_id"),
+            "content": _content(item.get("output"), f"{path}.output"),
+        }
     if kind != "message":
         raise RequestError(
             f"{path}.type is {shown(kind)}; only messages and function calls are read here: leave it out",

@@ -9,18 +9,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from plait.api.calls import Call, Endpoint, check_model
-from plait.api.chat import chat_call, parse_chat
-from plait.api.completions import completion_call, parse_completion
-from plait.api.fields import Generation
+from plait.api.calls import Call, check_model
+from plait.api.endpoints import ID_PREFIXES, Body, call_of, model_of, parse_body, streams
 from plait.api.model_text import ModelText
 from plait.batch.lines import BatchLine
 from plait.batch.outcomes import line_key
 from plait.core.client import ModelInfo
 from plait.core.errors import RequestError
 from plait.core.request import Request, ServiceClass
-
-_ID_PREFIXES = {Endpoint.CHAT: "chatcmpl", Endpoint.COMPLETIONS: "cmpl"}
 
 
 class Preparer:
@@ -40,26 +36,19 @@ class Preparer:
 
     def check(self, line: BatchLine) -> None:
         """`RequestError` for what can be found out without encoding the prompt."""
-        parsed = parse_chat(line.body) if line.url is Endpoint.CHAT else parse_completion(line.body)
-        self._check(parsed.generation)
+        self._check(parse_body(line.url, line.body))
 
     def prepare(self, line: BatchLine) -> Call:
         """`RequestError` if the line cannot be served. Encodes text: not for an event loop."""
-        call_id = f"{_ID_PREFIXES[line.url]}-{self.key(line.number)}"
-        if line.url is Endpoint.CHAT:
-            chat = parse_chat(line.body)
-            self._check(chat.generation)
-            call = chat_call(chat, call_id, self._text, self._model)
-        else:
-            completion = parse_completion(line.body)
-            self._check(completion.generation)
-            call = completion_call(completion, call_id, self._text, self._model)
+        body = parse_body(line.url, line.body)
+        self._check(body)
+        call = call_of(body, f"{ID_PREFIXES[line.url]}-{self.key(line.number)}", self._text, self._model)
         requests = tuple(self._offline(request, line, place) for place, request in enumerate(call.requests))
         return replace(call, requests=requests)
 
-    def _check(self, generation: Generation) -> None:
-        check_model(generation.model, self._served)
-        if generation.stream:
+    def _check(self, body: Body) -> None:
+        check_model(model_of(body), self._served)
+        if streams(body):
             raise RequestError(
                 "stream is true; a batch answers each line in one piece: leave it out",
                 param="stream",

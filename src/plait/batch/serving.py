@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 
-from plait.api.answers import Answer
 from plait.api.calls import Call
+from plait.api.endpoints import AnyAnswer, answer_to
 from plait.api.errors import engine_failure
 from plait.batch.lines import BatchLine, LineFault
 from plait.batch.outcomes import LineOutcome, answered, never_run, refused
@@ -21,7 +21,7 @@ from plait.batch.progress import OpenLine, Tally
 from plait.batch.recorder import Recorder
 from plait.core.client import EngineClient
 from plait.core.errors import EngineStopped, RequestError
-from plait.core.request import Request
+from plait.core.request import Request, Task
 from plait.text.tokenizer import Tokenizer
 
 # The engine's answer to "not now": nothing about the line is wrong, so it must not be recorded as its outcome.
@@ -87,7 +87,7 @@ class LineServer:
 
     async def _answer(self, work: Prepared) -> LineOutcome:
         line, call = work.line, work.call
-        answer = Answer(call, self._tokenizer, self._unix_now())
+        answer = answer_to(call, self._tokenizer, self._unix_now())
         open_line = self._tally.opened(sum(self._limit(request) for request in call.requests))
         parts = [self._collect(answer, open_line, place, request) for place, request in enumerate(call.requests)]
         try:
@@ -104,7 +104,7 @@ class LineServer:
             return self._refused(line, engine_failure(answer.failure))
         return answered(self._preparer.key(line.number), line.number, line.custom_id, answer.body(), answer.usage())
 
-    async def _collect(self, answer: Answer, open_line: OpenLine, place: int, request: Request) -> None:
+    async def _collect(self, answer: AnyAnswer, open_line: OpenLine, place: int, request: Request) -> None:
         is_whole = False
         try:
             async for delta in self._client.submit(request):
@@ -117,6 +117,8 @@ class LineServer:
 
     def _limit(self, request: Request) -> int:
         """Output tokens that a request may have, all its choices together."""
+        if request.task is Task.EMBED:
+            return 0
         room = self._client.model.max_model_tokens - len(request.prompt)
         return request.n * (room if request.sampling.max_tokens is None else request.sampling.max_tokens)
 

@@ -1,38 +1,32 @@
 """Serve: `plait serve`, the OpenAI-compatible server on the local engine.
 
-Owns what stands between the command line and the server: keys, names, the start-up report, log lines. The server itself
-is `plait.server`.
+Owns the order of a start: what can be wrong about the command line first, then the port, then the model. Keys are read
+here; what the server consists of is put together in `serve_parts`.
 """
 
 from __future__ import annotations
 
-import json
-import logging
+import os
 import secrets
 import socket
-import sys
+import threading
 import time
-from dataclasses import asdict
-from datetime import UTC, datetime
-from importlib.metadata import version
+from contextlib import closing
 from pathlib import Path
 
-from plait.batch.service import BatchService, ServiceConfig
 from plait.batch.store import Store
-from plait.build import LocalEngine, load_model, start_engine
+from plait.cli.serve_logs import log_to_stderr
+from plait.cli.serve_parts import listed, opened_server
+from plait.cli.serve_plan import plan_of
 from plait.cli.streams import say, show_json
-from plait.cli.terminal import download_progress, start_report
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.config.serve_options import DEFAULT_STATE_DIR, ServeOptions
 from plait.core.errors import UsageError
-from plait.metrics.serving_figures import ServingFigures
-from plait.server.app import AppOptions, Work, batch_routes, make_app
+from plait.server.door import Door
 from plait.server.identity import Keys
-from plait.server.metrics_page import Figures, LoopDelay, MetricsPage
-from plait.server.openapi import DocsPage, OpenApi, description
-from plait.server.running import Listening, run
-from plait.server.serving import Limits, Serving
+from plait.server.layers import Layers
+from plait.server.running import Listening, Opened, StillLoading, run
 
 MAX_KEY_FILE_BYTES = 1 << 20
 
@@ -52,79 +46,49 @@ def run_serve(sources: OptionSources) -> int:
         options.shutdown_timeout,
     )
     if options.dry_run:
-        show_json(
-            {"engine": _plain(asdict(engine_options)), "server": _plain(asdict(options) | {"api_key": bool(keys)})}
-        )
+        show_json(plan_of(engine_options, options, has_keys=bool(keys)))
         return 0
     # Before a model is fetched and loaded: what cannot work should fail at once.
     bound = listening.bound()
     try:
-        store = Store.open(options.batch_dir or _default_batch_dir(listening, bound))
-        _log_to_stderr(options.log_format)
-        with download_progress(engine_options.model, quiet=False) as progress:
-            model = load_model(engine_options, progress, datetime.now)
-        figures = ServingFigures()
-        engine = start_engine(engine_options, model, figures, say)
-        try:
-            return _serve(options, engine_options, listening, engine, figures, keys, bound, store)
-        finally:
-            engine.close()
-            store.close()
+        log_to_stderr(options.log_format)
+        with closing(Store.open(options.batch_dir or _default_batch_dir(listening, bound))) as store:
+            _run(options, engine_options, listening, keys, bound, store)
     finally:
         bound.close()
         if options.uds is not None:
             options.uds.unlink(missing_ok=True)
+    return 0
 
 
-def _serve(
+def _run(
     options: ServeOptions,
     engine_options: EngineOptions,
     listening: Listening,
-    engine: LocalEngine,
-    figures: ServingFigures,
     keys: Keys,
     bound: socket.socket,
     store: Store,
-) -> int:
-    def unix_now() -> int:
-        return int(time.time())
+) -> None:
+    layers = Layers(keys, listed(options.allowed_origins), _new_id, time.monotonic)
+    door = Door(listed(options.served_model_name), int(time.time()))
+    say(f"loading   {engine_options.model}; {listening.url(bound)} answers 503 until then")
 
-    names = _listed(options.served_model_name) or (engine.model.name,)
-    limits = Limits(engine_options.max_num_seqs + options.max_num_queued_reqs, options.max_body_size)
-    serving = Serving(
-        client=engine.client,
-        text=engine.text,
-        names=names,
-        limits=limits,
-        unix_now=unix_now,
-        new_id=lambda: secrets.token_hex(12),
-        created=unix_now(),
-    )
-    delay = LoopDelay()
-    config = {
-        "block_size": str(engine_options.block_size),
-        "cache_dtype": engine_options.kv_cache_dtype,
-        "enable_prefix_caching": str(engine_options.enable_prefix_caching),
-        "num_tokens": str(engine.sizes.capacity_tokens),
-    }
-    page = MetricsPage(Figures(names[0], engine.client, figures, delay, engine.cache_fraction, config))
-    further: list[tuple[str, str, Work]] = [("GET", "/metrics", page)]
-    if options.enable_docs:
-        document = description(version("plait"), with_keys=bool(keys))
-        further += [("GET", "/openapi.json", OpenApi(document)), ("GET", "/docs", DocsPage(document))]
-    batches = BatchService(
-        ServiceConfig(names, seed=engine_options.seed), store, engine.client, engine.text, unix_now, time.monotonic
-    )
-    further += batch_routes(batches, options.max_file_size)
-    app = make_app(
-        serving,
-        AppOptions(keys, _listed(options.allowed_origins), version("plait"), time.monotonic, tuple(further)),
-    )
-    for line in start_report(engine):
-        say(line)
-    say(f"serving   {', '.join(names)} at {listening.url(bound)}/v1, {'with' if keys else 'without'} API keys")
-    run(app, serving, listening, bound, engine.close, say, beside=(delay.watch, batches.run))
-    return 0
+    where = f"at {listening.url(bound)}/v1, {'with' if keys else 'without'} API keys"
+
+    def load(nobody_waits: threading.Event) -> Opened:
+        return opened_server(options, engine_options, door, layers, store, where, nobody_waits)
+
+    try:
+        run(door, door.waiting_room(layers), load, listening, bound, say)
+    except StillLoading:
+        if options.uds is not None:
+            options.uds.unlink(missing_ok=True)
+        # A thread deep in a file or a library; at the interpreter's own end it would be met halfway.
+        os._exit(0)
+
+
+def _new_id() -> str:
+    return secrets.token_hex(12)
 
 
 def _default_batch_dir(listening: Listening, bound: socket.socket) -> Path:
@@ -134,7 +98,7 @@ def _default_batch_dir(listening: Listening, bound: socket.socket) -> Path:
 
 
 def _keys(options: ServeOptions) -> tuple[str, ...]:
-    keys = _listed(options.api_key)
+    keys = listed(options.api_key)
     path = options.api_key_file
     if path is None:
         return keys
@@ -154,46 +118,3 @@ def _keys_of_file(path: Path) -> tuple[str, ...]:
         # An empty file must not open the server to everyone.
         raise UsageError(f"--api-key-file {path} holds no keys, or more than {MAX_KEY_FILE_BYTES:,} bytes of them")
     return found
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
-
-
-def _plain(values: dict[str, object]) -> dict[str, object]:
-    return {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
-
-
-class _JsonLines(logging.Formatter):
-    """One object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        said = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            said["trace"] = self.formatException(record.exc_info)
-        return json.dumps(said)
-
-
-class _TextLines(logging.Formatter):
-    """For a person."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{key}={value}" for key, value in getattr(record, "fields", {}).items())
-        when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        text = f"{when} {record.levelname.lower()} {record.getMessage()} {fields}".rstrip()
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
-
-
-def _log_to_stderr(form: str) -> None:
-    lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(_JsonLines() if form == "json" else _TextLines())
-    for name, level in (("plait", logging.INFO), ("uvicorn", logging.WARNING)):
-        logger = logging.getLogger(name)
-        logger.setLevel(level)
-        logger.addHandler(lines)
-        logger.propagate = False

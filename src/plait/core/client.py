@@ -68,6 +68,8 @@ class ModelInfo:
     bit_exact: bool
     weights: str = ""
     """SHA-256 of the weights; empty where nobody knows it."""
+    embedding_dim: int = 0
+    """Numbers in an embedding; 0 where there are none to be had."""
 
 
 class EngineClient(Protocol):

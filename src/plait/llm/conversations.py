@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from plait.api.continuing import up_to_the_end_of
 from plait.api.model_text import ModelText
 from plait.core.errors import ModelError, RequestError
 from plait.llm.errors import InputError, input_error
@@ -85,20 +86,11 @@ def _prompt(conversation: object, text: ModelText, template: ChatTemplate | None
     if not tokens:
         raise InputError(f"{where} is rendered to nothing by the chat template; give another one")
     if how.continue_final_message:
-        tokens = _up_to_the_end_of_the_last(conversation, tokens, text, where)
+        last = conversation[-1] if isinstance(conversation, Sequence) else None
+        try:
+            tokens = up_to_the_end_of(
+                last.get("content") if isinstance(last, Mapping) else None, tokens, text.tokenizer
+            )
+        except RequestError as error:
+            raise input_error(error, where) from None
     return Prompt(text.tokenizer.decode(tokens, skip_special=False), tuple(tokens))
-
-
-def _up_to_the_end_of_the_last(conversation: object, tokens: list[int], text: ModelText, where: str) -> list[int]:
-    """The tokens without what the template wrote behind the last message."""
-    last = conversation[-1] if isinstance(conversation, Sequence) else None
-    content = last.get("content") if isinstance(last, Mapping) else None
-    if not isinstance(content, str) or not content.strip():
-        raise InputError(f"{where} does not end in a message of text, which continue_final_message needs")
-    rendered = text.tokenizer.decode(tokens, skip_special=False)
-    if text.encode_text(rendered, add_special=False) != tokens:
-        raise InputError(f"{where} spells control tokens in a message, so its end cannot be found; reword it")
-    place = rendered.rfind(content.strip())
-    if place < 0:
-        raise InputError(f"{where} is changed by the chat template, so its end cannot be found; give another template")
-    return text.encode_text(rendered[: place + len(content.strip())], add_special=False)

@@ -28,6 +28,17 @@ class Histogram:
     def count(self) -> int:
         return sum(self.counts)
 
+    def at_most(self, fraction: float) -> float | None:
+        """The least bound below or at which so large a part of the values lies; None: there is none, or no value."""
+        wanted, so_far = fraction * self.count, 0
+        if wanted == 0:
+            return None
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            so_far += count
+            if so_far >= wanted:
+                return bound
+        return None
+
     def cumulative(self) -> list[tuple[str, float]]:
         """(bound, values up to it), the last bound being +Inf, as Prometheus wants them."""
         sums, so_far = [], 0

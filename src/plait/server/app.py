@@ -1,21 +1,15 @@
-"""App: which path leads where, and what stands around all of them.
+"""App: which path leads where.
 
-Owns the table of routes and the order of the layers: request ids outside, then cross-origin rules, then keys. Decides
-nothing about a request.
-Invariant: no exception leaves a route but as an error reply; a route that does work is behind the keys.
+Owns the table of routes. Decides nothing about a request; what stands around all of them is in `layers`.
+Invariant: no exception leaves a route but as an error reply.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,30 +21,22 @@ from plait.core.errors import EngineStopped, RequestError
 from plait.server.batches import Batches
 from plait.server.files import Files
 from plait.server.generating import generate
-from plait.server.identity import Keys, RequestIds, RequireKey
 from plait.server.incoming import ClientGone
+from plait.server.layers import Layers, layered
 from plait.server.models import is_alive, is_well, list_models, load, one_model
-from plait.server.replies import Json, as_request_error, error_reply, framework_error
+from plait.server.replies import Json, as_request_error, error_reply
 from plait.server.responding import not_kept, respond
 from plait.server.serving import Serving
 from plait.server.tokens import detokenize, tokenize
 
 Work = Callable[[Serving, Request], Awaitable[Response]]
+RouteOf = tuple[str, str, Work]
+"""Method, path, work."""
 
 _LOG = logging.getLogger("plait.server")
 
 
-@dataclass(frozen=True, slots=True)
-class AppOptions:
-    keys: Keys
-    origins: tuple[str, ...]
-    version: str
-    now: Callable[[], float]
-    further: tuple[tuple[str, str, Work], ...] = ()
-    """More routes: method, path, work."""
-
-
-def batch_routes(batches: BatchService, max_file_bytes: int) -> tuple[tuple[str, str, Work], ...]:
+def batch_routes(batches: BatchService, max_file_bytes: int) -> tuple[RouteOf, ...]:
     files, jobs = Files(batches, max_file_bytes), Batches(batches)
     return (
         ("POST", "/v1/files", files.upload),
@@ -65,17 +51,20 @@ def batch_routes(batches: BatchService, max_file_bytes: int) -> tuple[tuple[str,
     )
 
 
-def make_app(serving: Serving, options: AppOptions) -> ASGIApp:
+def make_app(serving: Serving, layers: Layers, version: str, further: Sequence[RouteOf] = ()) -> ASGIApp:
     chat, completions = partial(_generate, Endpoint.CHAT), partial(_generate, Endpoint.COMPLETIONS)
+    embeddings = partial(_generate, Endpoint.EMBEDDINGS)
 
-    async def version(serving: Serving, request: Request) -> Response:
-        return Json({"version": options.version})
+    async def tell_version(serving: Serving, request: Request) -> Response:
+        return Json({"version": version})
 
-    table: list[tuple[str, str, Work]] = [
+    table: list[RouteOf] = [
         ("POST", "/v1/chat/completions", chat),
         ("POST", "/chat/completions", chat),
         ("POST", "/v1/completions", completions),
         ("POST", "/completions", completions),
+        ("POST", "/v1/embeddings", embeddings),
+        ("POST", "/embeddings", embeddings),
         ("POST", "/v1/responses", respond),
         ("GET", "/v1/responses/{id}", not_kept),
         ("DELETE", "/v1/responses/{id}", not_kept),
@@ -91,15 +80,11 @@ def make_app(serving: Serving, options: AppOptions) -> ASGIApp:
         ("GET", "/live", is_alive),
         ("GET", "/ping", is_alive),
         ("GET", "/load", load),
-        ("GET", "/version", version),
-        *options.further,
+        ("GET", "/version", tell_version),
+        *further,
     ]
     routes = [Route(path, _endpoint(serving, work), methods=[method]) for method, path, work in table]
-    layers = [Middleware(RequestIds, serving.new_id, options.now)]
-    if options.origins:
-        layers.append(_cross_origin(options.origins))
-    layers.append(Middleware(RequireKey, options.keys))
-    return Starlette(routes=routes, middleware=layers, exception_handlers={HTTPException: framework_error})
+    return layered(routes, layers)
 
 
 async def _generate(endpoint: Endpoint, serving: Serving, request: Request) -> Response:
@@ -119,15 +104,3 @@ def _endpoint(serving: Serving, work: Work) -> Callable[[Request], Awaitable[Res
             return error_reply(as_request_error(fault))
 
     return endpoint
-
-
-def _cross_origin(origins: Sequence[str]) -> Middleware:
-    return Middleware(
-        CORSMiddleware,
-        allow_origins=list(origins),
-        allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=["*"],
-        expose_headers=["x-request-id"],
-        # Keys travel in a header of their own, so no cookie is ever needed.
-        allow_credentials=False,
-    )

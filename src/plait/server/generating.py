@@ -1,4 +1,4 @@
-"""Generating: /v1/chat/completions and /v1/completions, in one piece or as a stream.
+"""Generating: chats, completions and embeddings, in one piece or as a stream.
 
 Owns the way of a body to the engine and of the deltas back. What a body means is the api room's business, what a stream
 looks like on the wire that of `events`.
@@ -15,12 +15,10 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from plait.api.answers import Answer
 from plait.api.bodies import JsonObject
 from plait.api.calls import Call, Endpoint, check_model
-from plait.api.chat import chat_call, parse_chat
 from plait.api.chunks import Chunks
-from plait.api.completions import completion_call, parse_completion
+from plait.api.endpoints import ID_PREFIXES, answer_to, call_of, model_of, parse_body
 from plait.api.errors import engine_failure, error_body
 from plait.core.client import Delta
 from plait.core.errors import RequestError
@@ -32,13 +30,11 @@ from plait.server.incoming import read_json, while_there
 from plait.server.replies import Json, as_request_error
 from plait.server.serving import Serving, unavailable
 
-_PREFIXES = {Endpoint.CHAT: "chatcmpl", Endpoint.COMPLETIONS: "cmpl"}
-
 
 async def generate(serving: Serving, endpoint: Endpoint, request: Request) -> Response:
     serving.check_open()
     body = await read_json(request, serving.limits.max_body_bytes)
-    call_id = f"{_PREFIXES[endpoint]}-{serving.new_id()}"
+    call_id = f"{ID_PREFIXES[endpoint]}-{serving.new_id()}"
     call = await serving.beside_loop(_prepare, serving, endpoint, call_id, body)
     call = for_tenant(call, tenant_of(request))
     if not call.generation.stream:
@@ -51,13 +47,9 @@ async def generate(serving: Serving, endpoint: Endpoint, request: Request) -> Re
 
 def _prepare(serving: Serving, endpoint: Endpoint, call_id: str, body: JsonObject) -> Call:
     """Check, render and encode; not for an event loop."""
-    if endpoint is Endpoint.CHAT:
-        chat = parse_chat(body)
-        check_model(chat.generation.model, serving.names)
-        return chat_call(chat, call_id, serving.text, serving.client.model)
-    completion = parse_completion(body)
-    check_model(completion.generation.model, serving.names)
-    return completion_call(completion, call_id, serving.text, serving.client.model)
+    parsed = parse_body(endpoint, body)
+    check_model(model_of(parsed), serving.names)
+    return call_of(parsed, call_id, serving.text, serving.client.model)
 
 
 def for_tenant(call: Call, tenant: str) -> Call:
@@ -68,7 +60,7 @@ def for_tenant(call: Call, tenant: str) -> Call:
 
 
 async def _whole(serving: Serving, call: Call) -> Response:
-    answer = Answer(call, serving.text.tokenizer, serving.unix_now())
+    answer = answer_to(call, serving.text.tokenizer, serving.unix_now())
     async with aclosing(deltas_of(serving, call)) as deltas:
         async for prompt, delta in deltas:
             answer.add(prompt, delta)

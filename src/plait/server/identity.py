@@ -1,7 +1,7 @@
 """Identity: who asks, and under which id.
 
-Owns the check of API keys and the request ids. Invariant: every route but those of health is behind the keys, whatever
-its path; keys are compared in constant time; a tenant's name tells nothing of its key.
+Owns the check of API keys and the request ids. Invariant: every route that does work or tells of it is behind the keys,
+whatever its path; keys are compared in constant time; a tenant's name tells nothing of its key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from plait.core.errors import RequestError
 from plait.server.replies import error_reply
 
-PUBLIC_PATHS = ("/health", "/ready", "/live", "/ping", "/v1/health/ready")
+PUBLIC_PATHS = ("/health", "/ready", "/live", "/ping", "/v1/health/ready", "/status")
+"""These say whether the server is well; the page of /status says nothing before it was given a key."""
+
 MAX_ID_CHARS = 128
 
 _LOG = logging.getLogger("plait.server")

@@ -13,9 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from plait.api.bodies import JsonObject, JsonValue
+from plait.api.calls import Endpoint
 from plait.api.chat import ChatFields
 from plait.api.completions import CompletionFields
+from plait.api.embeddings import EmbeddingFields
 from plait.api.fields import SharedFields
+from plait.api.prompts import MAX_PROMPTS
 from plait.api.responses import ResponseFields
 from plait.server.replies import Json
 from plait.server.serving import Serving
@@ -37,21 +40,70 @@ _MESSAGES: JsonObject = {
         "type": "object",
         "properties": {
             "role": {"enum": ["system", "developer", "user", "assistant"]},
-            "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_PART}, {"type": "null"}]},
+            "content": {
+                "anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _TEXT_PART}, {"type": "null"}]
+            },
             "name": {"type": "string"},
         },
         "required": ["role"],
     },
 }
 _TOKENS: JsonObject = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_TEXT: JsonObject = {"type": "string", "minLength": 1}
 _PROMPT: JsonObject = {
     "anyOf": [
-        {"type": "string"},
+        _TEXT,
         _TOKENS,
-        {"type": "array", "minItems": 1, "items": {"anyOf": [{"type": "string"}, _TOKENS]}},
+        {"type": "array", "minItems": 1, "maxItems": MAX_PROMPTS, "items": {"anyOf": [_TEXT, _TOKENS]}},
     ]
 }
-_INPUT: JsonObject = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "object"}}]}
+_ITEM: JsonObject = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "message"},
+                "role": {"enum": ["system", "developer", "user", "assistant"]},
+                "content": _TEXT,
+            },
+            "required": ["role", "content"],
+        },
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function_call_output"},
+                "call_id": {"type": "string"},
+                "output": {"type": "string"},
+            },
+            "required": ["type", "call_id", "output"],
+        },
+    ]
+}
+_INPUT: JsonObject = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _ITEM}]}
+_BATCH: JsonObject = {
+    "type": "object",
+    "properties": {
+        "input_file_id": {"type": "string"},
+        "endpoint": {"enum": list[JsonValue](Endpoint)},
+        "completion_window": {"const": "24h"},
+        "metadata": {"type": ["object", "null"], "additionalProperties": {"type": "string", "maxLength": 512}},
+    },
+    "required": ["input_file_id", "endpoint", "completion_window"],
+}
+_UPLOAD: JsonObject = {
+    "type": "object",
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "purpose": {"enum": ["batch", "user_data", "evals", "assistants", "fine-tune", "vision"]},
+    },
+    "required": ["file", "purpose"],
+}
+_ID: JsonObject = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+_PAGE: list[JsonValue] = [
+    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 100}},
+    {"name": "order", "in": "query", "schema": {"enum": ["asc", "desc"]}},
+    {"name": "after", "in": "query", "schema": {"type": "string"}},
+]
 _ERROR: JsonObject = {
     "type": "object",
     "properties": {
@@ -73,6 +125,7 @@ _FAULTS = {
     400: "A field is wrong; `param` names it.",
     401: "No valid API key was sent.",
     404: "There is no such model, or nothing at this path.",
+    405: "The path does not take this method.",
     413: "The body is too large.",
     415: "The body is said to be no JSON.",
     429: "More answers are under way than are taken on; `Retry-After` says when to come back.",
@@ -88,6 +141,10 @@ def description(version: str, *, with_keys: bool) -> JsonObject:
             "A continuation of one or several texts.",
             _body([SharedFields, CompletionFields], {"prompt": _PROMPT, "stop": _STOP}),
         ),
+        "/v1/embeddings": (
+            "A vector for each of one or several texts.",
+            _body([EmbeddingFields], {"input": _PROMPT}),
+        ),
         "/v1/responses": ("A response, stateless.", _body([ResponseFields], {"input": _INPUT})),
         "/tokenize": ("Tokens of a text or a conversation.", _body([TokenizeFields], {"messages": _MESSAGES}, ())),
         "/detokenize": ("Text of tokens.", _body([DetokenizeFields], {}, ("tokens",))),
@@ -99,6 +156,7 @@ def description(version: str, *, with_keys: bool) -> JsonObject:
         "/live": "Whether the process runs.",
         "/load": "How much is under way.",
         "/version": "Which version this is.",
+        "/status.json": "What the server does and how its memory is used; /status shows it.",
     }
     paths: JsonObject = {path: {"post": _post(text, schema)} for path, (text, schema) in posts.items()}
     paths |= {path: {"get": _get(text)} for path, text in gets.items()}
@@ -108,6 +166,7 @@ def description(version: str, *, with_keys: bool) -> JsonObject:
             "parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}],
         }
     }
+    paths |= _batch_paths()
     document: JsonObject = {
         "openapi": "3.1.0",
         "info": {"title": "Plait", "version": version, "description": "Language models behind the OpenAI API."},
@@ -165,6 +224,26 @@ def _inlined(value: JsonValue, definitions: Mapping[str, JsonValue]) -> JsonValu
     return {key: _inlined(one, definitions) for key, one in value.items() if key != "title"}
 
 
+def _batch_paths() -> JsonObject:
+    upload = _post("Upload a file.", _UPLOAD)
+    upload["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": _UPLOAD}}}
+    one: list[JsonValue] = [_ID]
+    return {
+        "/v1/files": {"get": _get("Files, newest first.") | {"parameters": _PAGE}, "post": upload},
+        "/v1/files/{id}": {
+            "get": _get("One file.") | {"parameters": one},
+            "delete": _get("Delete a file.") | {"parameters": one},
+        },
+        "/v1/files/{id}/content": {"get": _get("What a file holds.", "application/octet-stream") | {"parameters": one}},
+        "/v1/batches": {
+            "get": _get("Batches, newest first.") | {"parameters": _PAGE},
+            "post": _post("Run the lines of a file.", _BATCH),
+        },
+        "/v1/batches/{id}": {"get": _get("One batch.") | {"parameters": one}},
+        "/v1/batches/{id}/cancel": {"post": _get("Finish no further line.") | {"parameters": one}},
+    }
+
+
 def _post(text: str, schema: JsonObject) -> JsonObject:
     return {
         "summary": text,
@@ -179,12 +258,13 @@ def _post(text: str, schema: JsonObject) -> JsonObject:
     }
 
 
-def _get(text: str) -> JsonObject:
+def _get(text: str, kind: str = "application/json") -> JsonObject:
+    schema = _OBJECT if kind == "application/json" else {}
     return {
         "summary": text,
         "responses": {
-            "200": {"description": text, "content": {"application/json": {"schema": _OBJECT}}},
-            **_faults({status: _FAULTS[status] for status in (401, 404, 503)}),
+            "200": {"description": text, "content": {kind: {"schema": schema}}},
+            **_faults({status: _FAULTS[status] for status in (400, 401, 404, 405, 503)}),
         },
     }
 

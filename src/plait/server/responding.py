@@ -27,9 +27,9 @@ from plait.server.serving import Serving
 async def respond(serving: Serving, request: Request) -> Response:
     serving.check_open()
     body = await read_json(request, serving.limits.max_body_bytes)
-    call, told = await serving.beside_loop(_prepare, serving, f"resp_{serving.new_id()}", body)
+    call = await serving.beside_loop(_prepare, serving, f"resp_{serving.new_id()}", body)
     call = for_tenant(call, tenant_of(request))
-    events = ResponseEvents(call, told, serving.text.tokenizer, serving.unix_now())
+    events = ResponseEvents(call, serving.text.tokenizer, serving.unix_now())
     if not call.generation.stream:
         with serving.place(1):
             return await while_there(request.receive, _whole(serving, call, events))
@@ -47,10 +47,10 @@ async def not_kept(serving: Serving, request: Request) -> Response:
     )
 
 
-def _prepare(serving: Serving, call_id: str, body: JsonObject) -> tuple[Call, JsonObject]:
+def _prepare(serving: Serving, call_id: str, body: JsonObject) -> Call:
     asked = parse_response(body)
     check_model(asked.chat.generation.model, serving.names)
-    return asked.call(call_id, serving.text, serving.client.model), asked.told
+    return asked.call(call_id, serving.text, serving.client.model)
 
 
 async def _whole(serving: Serving, call: Call, events: ResponseEvents) -> Response:

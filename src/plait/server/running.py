@@ -1,7 +1,7 @@
 """Running: the server from its first listening moment to its last answer.
 
-Owns signals and the drain: one signal lets what is under way finish, up to a limit, and refuses what is new; a second
-one ends everything. Knows no route.
+Owns loading beside answering, signals and the drain: one signal lets what is under way finish, up to a limit, and
+refuses what is new; a second one ends everything. Knows no route.
 Invariant: when `run` returns, nothing listens and the engine is closed.
 """
 
@@ -11,7 +11,8 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from plait.core.errors import UsageError
+from plait.server.door import Door
 from plait.server.serving import Serving
 
 KEEP_ALIVE_S = 75
@@ -78,31 +80,136 @@ class _Server(uvicorn.Server):
         yield
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A server that can answer. `close` ends its engine; `beside`: what runs as long as the event loop does;
+    `greeting`: what is said when the door is open.
+    """
+
+    app: ASGIApp
+    serving: Serving
+    close: Callable[[], None]
+    greeting: str
+    beside: tuple[Callable[[], Coroutine[None, None, None]], ...] = ()
+
+
+Load = Callable[[threading.Event], Opened]
+"""Loads a model. When the event is set nobody waits for it any more, and it may raise what it likes."""
+
+
+class StillLoading(Exception):
+    """A signal came while the model was being loaded, in a thread that nothing but the end of the process ends."""
+
+
 def run(
-    app: ASGIApp,
-    serving: Serving,
+    door: Door,
+    waiting_room: ASGIApp,
+    load: Load,
     listening: Listening,
     bound: socket.socket,
-    close_engine: Callable[[], None],
     say: Callable[[str], None],
-    beside: Sequence[Callable[[], Coroutine[None, None, None]]] = (),
 ) -> None:
-    """Serve until a signal comes. `beside`: what runs as long as the event loop does."""
+    """Answer until a signal comes, through the door that opens when `load` has returned. What `load` raises is raised;
+    `StillLoading` where it goes on regardless.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(app, serving, listening, bound, close_engine, say, beside))
+        runner.run(_Running(door, listening, say).serve(waiting_room, load, bound))
 
 
-async def _serve(
-    app: ASGIApp,
-    serving: Serving,
-    listening: Listening,
-    bound: socket.socket,
-    close_engine: Callable[[], None],
-    say: Callable[[str], None],
-    beside: Sequence[Callable[[], Coroutine[None, None, None]]],
-) -> None:
-    server = _Server(
+class _Running:
+    """One server, from its start to its end."""
+
+    def __init__(self, door: Door, listening: Listening, say: Callable[[str], None]) -> None:
+        self._door = door
+        self._listening = listening
+        self._say = say
+        self._opened: Opened | None = None
+        self._companions: list[asyncio.Task[None]] = []
+        self._drain: asyncio.Task[None] | None = None
+        self._nobody_waits = threading.Event()
+
+    async def serve(self, waiting_room: ASGIApp, load: Load, bound: socket.socket) -> None:
+        server = _server(waiting_room, self._listening)
+        loop = asyncio.get_running_loop()
+        loaded = _in_a_thread(load, self._nobody_waits)
+        loaded.add_done_callback(lambda _: self._open(loaded, server))
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(one, self._stop, server)
+        try:
+            await server.serve([bound])
+        finally:
+            for one in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(one)
+            await self._end(loaded)
+        if self._opened is None and not self._nobody_waits.is_set():
+            loaded.result()
+
+    def _open(self, loaded: asyncio.Future[Opened], server: uvicorn.Server) -> None:
+        if loaded.cancelled() or loaded.exception() is not None or self._nobody_waits.is_set():
+            server.should_exit = True
+            return
+        self._opened = loaded.result()
+        self._companions += [asyncio.ensure_future(start()) for start in self._opened.beside]
+        self._door.open(self._opened.app)
+        self._say(self._opened.greeting)
+
+    def _stop(self, server: uvicorn.Server) -> None:
+        if self._opened is None:
+            self._say("stopping; the model was still being loaded")
+            self._nobody_waits.set()
+            server.should_exit = True
+        elif self._drain is not None:
+            self._say("stopping at once")
+            server.should_exit = server.force_exit = True
+            self._drain.cancel()
+        else:
+            drain = _drain(server, self._opened, self._listening.shutdown_timeout_s, self._say)
+            self._drain = asyncio.get_running_loop().create_task(drain)
+
+    async def _end(self, loaded: asyncio.Future[Opened]) -> None:
+        tasks = [*self._companions, *([] if self._drain is None else [self._drain])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._opened is None:
+            await asyncio.wait([loaded], timeout=CLOSE_S)
+            if not loaded.done():
+                raise StillLoading
+            if loaded.exception() is not None:
+                return
+            self._opened = loaded.result()
+        await asyncio.to_thread(self._opened.close)
+        self._opened.serving.close()
+
+
+def _in_a_thread(load: Load, nobody_waits: threading.Event) -> asyncio.Future[Opened]:
+    """The result of `load`, in a thread of its own: one of a pool is waited for at the end, however long it takes."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Opened] = loop.create_future()
+
+    def tell(made: Opened | None, trouble: BaseException | None) -> None:
+        if made is not None:
+            done.set_result(made)
+        elif trouble is not None:
+            done.set_exception(trouble)
+
+    def work() -> None:
+        made, trouble = None, None
+        try:
+            made = load(nobody_waits)
+        except BaseException as error:  # carried to whoever started the server
+            trouble = error
+        # The loop may have ended meanwhile, and with it whoever would have listened.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(tell, made, trouble)
+
+    threading.Thread(target=work, name="plait-loading", daemon=True).start()
+    return done
+
+
+def _server(app: ASGIApp, listening: Listening) -> uvicorn.Server:
+    return _Server(
         uvicorn.Config(
             app,
             root_path=listening.root_path,
@@ -118,39 +225,10 @@ async def _serve(
             ws="none",
         )
     )
-    loop = asyncio.get_running_loop()
-    draining: list[asyncio.Task[None]] = []
-    companions = [loop.create_task(start()) for start in beside]
-
-    def stop() -> None:
-        if draining:
-            say("stopping at once")
-            server.should_exit = server.force_exit = True
-            draining[0].cancel()
-            return
-        draining.append(loop.create_task(_drain(server, serving, listening.shutdown_timeout_s, close_engine, say)))
-
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, stop)
-    try:
-        await server.serve([bound])
-    finally:
-        for one in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(one)
-        for task in (*draining, *companions):
-            task.cancel()
-        await asyncio.gather(*draining, *companions, return_exceptions=True)
-        await asyncio.to_thread(close_engine)
-        serving.close()
 
 
-async def _drain(
-    server: uvicorn.Server,
-    serving: Serving,
-    limit_s: float,
-    close_engine: Callable[[], None],
-    say: Callable[[str], None],
-) -> None:
+async def _drain(server: uvicorn.Server, opened: Opened, limit_s: float, say: Callable[[str], None]) -> None:
+    serving = opened.serving
     serving.is_draining = True
     say(f"finishing {serving.num_open} answers, for {limit_s:g} s at most; once more stops at once")
     with suppress(TimeoutError):
@@ -158,7 +236,7 @@ async def _drain(
             while serving.num_open:
                 await asyncio.sleep(0.02)
     # Whoever is left is told that the server stopped before the answer was finished.
-    await asyncio.to_thread(close_engine)
+    await asyncio.to_thread(opened.close)
     server.should_exit = True
 
 

@@ -130,10 +130,10 @@ def test_max_tokens_must_be_a_positive_integer(value: JsonValue) -> None:
     assert fault_of(prompt="a", max_tokens=value).param == "max_tokens"
 
 
-def test_max_tokens_zero_is_refused_as_scoring() -> None:
+def test_max_tokens_zero_is_refused_where_nothing_would_be_answered() -> None:
     fault = fault_of(prompt="a", max_tokens=0)
     assert fault.param == "max_tokens"
-    assert "echo is not supported yet" in fault.message
+    assert "the answer would be empty" in fault.message
 
 
 def test_logprobs_are_a_number() -> None:

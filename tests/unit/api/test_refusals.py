@@ -42,7 +42,7 @@ def test_no_field_is_refused_twice() -> None:
 
 
 def test_zero_is_not_false() -> None:
-    assert fault_of({"echo": 0}).param == "echo"
+    assert fault_of({"use_beam_search": 0}).param == "use_beam_search"
 
 
 def test_only_the_text_modality_works() -> None:

@@ -68,7 +68,7 @@ def test_a_line_that_is_too_long_is_a_fault() -> None:
         ({"method": "GET"}, "invalid_method", "method"),
         ({"method": None}, "invalid_method", "method"),
         ({"url": "/v1/nope"}, "invalid_url", "url"),
-        ({"url": "/v1/embeddings"}, "invalid_url", "url"),
+        ({"url": "/v1/moderations"}, "invalid_url", "url"),
         ({"url": None}, "invalid_url", "url"),
         ({"url": ["/v1/completions"]}, "invalid_url", "url"),
         ({"body": None}, "invalid_body", "body"),

@@ -238,7 +238,7 @@ def test_the_template_may_be_another_and_have_variables(llm: LLM) -> None:
         ([], {}, "the conversation: messages is empty"),
         ([[{"role": "user", "content": "a"}], [{"role": "robot", "content": "a"}]], {}, "conversation 1: "),
         ([{"role": "user", "content": "a"}], {"continue_final_message": True}, "are both True"),
-        ([{"role": "user", "content": " "}], CONTINUED, "does not end in a message of text"),
+        ([{"role": "user", "content": " "}], CONTINUED, "the last message has no text"),
         ([{"role": "user", "content": "<|end|>"}], CONTINUED, "spells control tokens"),
         ([{"role": "user", "content": "a"}], {"chat_template": "{% if %}"}, "the chat template cannot be compiled"),
         ([{"role": "user", "content": "a"}], {"chat_template_kwargs": {"tools": 1}}, "'tools', which has an argument"),

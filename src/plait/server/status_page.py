@@ -1,0 +1,99 @@
+"""Status: what an operator looks at when the server is slow or silent.
+
+Owns the figures behind `/status` and the page that shows them. The page holds none itself, so it needs no key; it asks
+for one and sends it with every look at the figures. It needs nothing from elsewhere and no build.
+Invariant: what the page shows is written as text, never as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from plait.api.bodies import JsonObject, JsonValue
+from plait.metrics.histogram import Histogram
+from plait.metrics.serving_figures import ServingFigures
+from plait.server.metrics_page import LoopDelay
+from plait.server.replies import Json
+from plait.server.serving import Serving
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+
+
+class StatusFigures:
+    """GET /status.json. `memory` gives the KV memory by group; figures of a running step may be half told."""
+
+    def __init__(
+        self,
+        version: str,
+        figures: ServingFigures,
+        loop_delay: LoopDelay,
+        memory: Callable[[], JsonObject],
+        batches: Callable[[], JsonObject],
+        now: Callable[[], float],
+    ) -> None:
+        self._version = version
+        self._figures = figures
+        self._loop_delay = loop_delay
+        self._memory = memory
+        self._batches = batches
+        self._now = now
+        self._start_s = now()
+
+    async def __call__(self, serving: Serving, request: Request) -> Response:
+        figures, health = self._figures, serving.client.health()
+        names: list[JsonValue] = list(serving.names)
+        state = "draining" if serving.is_draining else "serving" if health.ok else "stopped"
+        return Json(
+            {
+                "version": self._version,
+                "models": names,
+                "state": state,
+                "reason": health.reason,
+                "uptime_s": round(self._now() - self._start_s, 1),
+                "requests": {
+                    "running": health.num_running,
+                    "waiting": health.num_waiting,
+                    "waiting_for": None if figures.waiting_for is None else str(figures.waiting_for),
+                    "open": serving.num_open,
+                    "max_open": serving.limits.max_open,
+                    "finished": {reason.value: count for reason, count in figures.finished.items()},
+                    "refused": dict(figures.refused),
+                    "preempted": figures.preemptions,
+                },
+                "tokens": {
+                    "prompt": figures.prompt_tokens,
+                    "cached": figures.cached_tokens,
+                    "generated": figures.generation_tokens,
+                },
+                "steps": {"count": figures.steps, "busy_s": round(figures.busy_s, 3)},
+                "latency_s": {
+                    "first_token": _spread(figures.first_token),
+                    "between_tokens": _spread(figures.between_tokens),
+                    "whole_answer": _spread(figures.end_to_end),
+                    "queue": _spread(figures.queue),
+                    "event_loop": _spread(self._loop_delay.delays),
+                },
+                "memory": self._memory(),
+                "batches": self._batches(),
+            }
+        )
+
+
+class StatusPage:
+    """GET /status."""
+
+    def __init__(self) -> None:
+        self._page = files("plait.server").joinpath("status.html").read_text("utf-8")
+
+    async def __call__(self, serving: Serving, request: Request) -> Response:
+        headers = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
+        return Response(self._page, media_type="text/html; charset=utf-8", headers=headers)
+
+
+def _spread(histogram: Histogram) -> JsonObject:
+    """Since the start. Percentiles are upper bounds of buckets; null: behind the last, or nothing came."""
+    return {"count": histogram.count, "p50": histogram.at_most(0.5), "p99": histogram.at_most(0.99)}
