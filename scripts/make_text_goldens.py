@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 import regex
 import transformers
@@ -240,19 +241,24 @@ def attack_lines(tokenizer: PreTrainedTokenizerFast) -> Iterator[dict[str, objec
         yield {"content": content, "ids": ids}
 
 
+class Today(datetime):
+    """What templates are told that the date is."""
+
+    @classmethod
+    def now(cls, tz: object = None) -> datetime:
+        return TODAY
+
+
 def lines(gguf: Path) -> Iterator[tuple[str, list[dict[str, object]]]]:
     metadata = read_metadata(gguf)
     tokenizer, plain = reference_tokenizer(metadata, "smollm"), PlainBpe(metadata)
 
-    class Today(datetime):
-        @classmethod
-        def now(cls, tz: object = None) -> datetime:
-            return TODAY
-
-    rendering.datetime = Today
     yield "tokens.jsonl", list(token_lines(tokenizer, plain))
     yield "cuts.jsonl", list(cut_lines(metadata))
-    yield "chats.jsonl", list(chat_lines(tokenizer))
+    # Whoever runs this within another program goes on with the real date.
+    with patch.object(rendering, "datetime", Today):
+        chats = list(chat_lines(tokenizer))
+    yield "chats.jsonl", chats
     yield "attacks.jsonl", list(attack_lines(tokenizer))
 
 

@@ -78,6 +78,8 @@ class Answer:
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    pooled: tuple[float, ...] | None = None
     finish_reason: FinishReason | None = None
     num_cached: int = 0
     error: str | None = None
@@ -171,6 +173,8 @@ class Serving:
         known = self.answers[request, answer.choice]
         known.tokens += answer.tokens
         known.logprobs += answer.logprobs
+        known.prompt_logprobs += answer.prompt_logprobs
+        known.pooled = answer.pooled
         known.finish_reason = answer.finish_reason
         known.num_cached = answer.num_cached
         known.error = answer.error

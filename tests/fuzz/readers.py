@@ -22,6 +22,11 @@ from tests.unit.api.byte_text import TEMPLATE
 from plait.core.errors import ModelError, PlaitError
 from plait.exec.native import presence
 from plait.exec.native.lowering import lower
+from plait.inspect.known import known_models
+from plait.inspect.layers import NumberType
+from plait.inspect.layouts import parse_layouts
+from plait.inspect.memory import MemoryQuestion, answer
+from plait.inspect.sources import find_facts
 from plait.model.config import config_from_gguf, config_from_hf
 from plait.model.families import build_program
 from plait.model.program import expected_weights
@@ -41,6 +46,13 @@ from plait.weights.table import WeightTable
 Files = Mapping[str, bytes]
 NOW: Final = datetime(2025, 1, 1, tzinfo=UTC)
 ROWS_AT_A_TIME: Final = 64
+DESCRIBED: Final[Tree] = {
+    "groups": [
+        {"name": "self", "kind": "full", "layers": 3, "bytes_per_token": 128},
+        {"kind": "window", "layers": 20, "window": 32, "bytes_per_token": 64},
+        {"name": "cross", "kind": "cross", "layers": 2, "bytes_per_token": 128},
+    ]
+}
 TEXTS: Final = (
     *(
         "hello world 123",
@@ -275,6 +287,23 @@ def _read_tokenizer(folder: Path) -> None:
     _render(chat_template_from_hf(folder, tokenizer.named_tokens, lambda: NOW))
 
 
+def _make_question(random: Random) -> Files:
+    """For `plait inspect memory`: the config.json of a known model, groups described by hand, or a GGUF file."""
+    kind = random.randrange(8)
+    if kind == 0:
+        return _make_metadata(random)
+    known = known_models()
+    config: object = DESCRIBED if kind == 1 else known[random.choice(sorted(known))].config
+    return {"config.json": changed_json(random, config)}  # type: ignore[arg-type]
+
+
+def _read_question(folder: Path) -> None:
+    (path,) = folder.iterdir()
+    model, layouts = find_facts(str(path)), parse_layouts("uniform,vllm,jenga,plait,max-page,static,buddy")
+    sizes = {(8192, 0): 2, (1000, 300): 1}
+    answer(MemoryQuestion(model, None, sizes, 1 << 30, NumberType.BF16, 16, 1, layouts, None)).json_object()
+
+
 READERS: Final[Mapping[str, Reader]] = {
     "gguf": Reader(_make_gguf, lambda folder: _read_model(read_gguf(folder / "model.gguf"), native=True)),
     "gguf-metadata": Reader(_make_metadata, lambda folder: _read_model(read_gguf(folder / "model.gguf"), native=True)),
@@ -283,4 +312,5 @@ READERS: Final[Mapping[str, Reader]] = {
     "config": Reader(_make_config, _read_config),
     "safetensors": Reader(_make_checkpoint, _read_checkpoint),
     "tokenizer": Reader(_make_tokenizer, _read_tokenizer),
+    "inspect": Reader(_make_question, _read_question),
 }

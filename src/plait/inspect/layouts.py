@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
@@ -24,6 +25,8 @@ MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
     | {"max-page": max_page, "static": static, "buddy": buddy}
 )
 MANUAL: Final = "manual"
+_SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/0{0,8}[1-9][0-9]{0,8})?")
+"""Without exponents: a number of a billion digits would be written out."""
 DEFAULT_LAYOUTS: Final = ("uniform", "vllm", "jenga", "plait")
 
 
@@ -53,11 +56,7 @@ def parse_layouts(text: str) -> tuple[str, ...]:
 def _check_shares(shares: str) -> None:
     for one in shares.split(":"):
         group, equals, share = one.partition("=")
-        try:
-            good = bool(group and equals) and Fraction(share) > 0
-        except (ValueError, ZeroDivisionError):
-            good = False
-        if not good:
+        if not (group and equals and _SHARE.fullmatch(share) and Fraction(share) > 0):
             raise ValueError(f"{one!r} is no share; write manual:GROUP=SHARE:GROUP=SHARE, e.g. manual:full=3:window=1")
 
 

@@ -265,7 +265,8 @@ class Lives:
             self._finish(seq, now)
             return SeqUpdate(seq.id, finish_reason=FinishReason.STOP, pooled=given.pooled)
         if seq.scores_prompt:
-            seq.num_scored = min(end + 1, len(seq.request.prompt))
+            # Somebody who was preempted computes once more what has been reported.
+            seq.num_scored = max(seq.num_scored, min(end + 1, len(seq.request.prompt)))
         if not given.tokens:
             return SeqUpdate(seq.id, prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else None
         update = take_tokens(seq, given, self._config.eos_token_ids)

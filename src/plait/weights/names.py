@@ -6,6 +6,7 @@ Invariant: a table that comes out holds exactly the expected names with exactly 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait.core.errors import ModelError
+from plait.model.limits import MAX_WIDTH
 from plait.weights.canonical import Named, NameMap, listed, weight_table
 from plait.weights.gguf import GgufFile
 from plait.weights.gguf_header import shown
@@ -92,6 +94,12 @@ def rope_factors(file: GgufFile) -> dict[str, list[float]] | None:
     Llama 3, short and long factors in Phi 3. None where the file has no such tensor.
     """
     found = {name: file.tensors[name] for name in _ROPE_FACTORS if name in file.tensors}
+    for name, one in found.items():
+        if (count := math.prod(one.shape)) > MAX_WIDTH:
+            raise ModelError(
+                f"{file.path}: tensor {name} holds {count:,} rope factors; no head has more than {MAX_WIDTH:,}, fetch "
+                "or convert the file again"
+            )
     factors = {name: [float(factor) for factor in one.format.dequantize(one.raw())] for name, one in found.items()}
     return factors or None
 

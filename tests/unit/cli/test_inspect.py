@@ -121,6 +121,8 @@ def test_json_is_one_line_with_its_schema(capsys: Capture) -> None:
         (("memory", "Qwen/Qwen3-8B", "--kv-layout", "vlm"), "'vlm' is no layout; known are uniform, vllm"),
         (("memory", "Qwen/Qwen3-8B", "--kv-layout", ","), "names of layouts are expected"),
         (("memory", "Qwen/Qwen3-8B", "--kv-layout", "manual:full=x"), "'full=x' is no share; write manual:GROUP=SHARE"),
+        (("memory", "Qwen/Qwen3-8B", "--kv-layout", "manual:full=1e99999999"), "'full=1e99999999' is no share"),
+        (("memory", "Qwen/Qwen3-8B", "--kv-layout", "manual:full=1/0"), "'full=1/0' is no share"),
         (("memory", "Qwen/Qwen3-8B", "--compare", "vllm,jenga"), "one layout is expected"),
         (("memory", "Qwen/Qwen3-8B", "--lengths", "many"), "'many' is no length"),
         (("memory", "Qwen/Qwen3-8B", "--memory", "much"), "a size such as 1GiB"),

@@ -11,11 +11,21 @@ from plait.core.events import Event, Preempted
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, Request, SeqState, Sequence
 from plait.core.sampling import SamplingParams
-from plait.core.step import Join, Leave, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
+from plait.core.step import Chunk, Join, Leave, OutputKind, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.open_step import OpenStep
 
 ONE, TWO = LaneId(0), LaneId(1)
+
+
+def _num_samples(chunk: Chunk) -> int:
+    return sum(output.num_rows for output in chunk.outputs if output.kind is OutputKind.SAMPLE)
+
+
+def scored(plan: StepPlan) -> list[int]:
+    """Prompt tokens whose log-probabilities a step of one chunk gives."""
+    (chunk,) = plan.chunks
+    return [token for output in chunk.outputs if output.kind is OutputKind.LOGPROBS for token in output.targets]
 
 
 class Play:
@@ -27,8 +37,9 @@ class Play:
         self.lives = Lives(LivesConfig(max_rows=max_rows, max_model_tokens=64), self.kv, self.events.append)
         self._num_admitted = 0
 
-    def admit(self, prompt: range, max_tokens: int = 4) -> Sequence:
-        request = Request(RequestId("r"), tuple(prompt), SamplingParams(max_tokens=max_tokens))
+    def admit(self, prompt: range, max_tokens: int = 4, prompt_logprobs: int | None = None) -> Sequence:
+        sampling = SamplingParams(max_tokens=max_tokens, prompt_logprobs=prompt_logprobs)
+        request = Request(RequestId("r"), tuple(prompt), sampling)
         seq = Sequence(SeqId(self._num_admitted), request, 0, 7, max_tokens, 0.0, list(prompt))
         self._num_admitted += 1
         self.lives.admit(seq)
@@ -50,7 +61,7 @@ class Play:
         """The step is collected; the reasons of its updates."""
         computed = status is SeqStatus.OK
         results = tuple(
-            SeqResult(c.seq, status, c.num_tokens * computed, (1000 + c.end,) * (c.num_outputs * computed))
+            SeqResult(c.seq, status, c.num_tokens * computed, (1000 + c.end,) * (_num_samples(c) * computed))
             for c in plan.chunks
         )
         result = StepResult(plan.step, plan.lane, StepStatus.COMPLETED, 0.0, 0.0, 1, results)
@@ -159,3 +170,19 @@ def test_steps_are_numbered_over_all_lanes_and_each_is_committed_once() -> None:
         play.end(plan)
     with pytest.raises(InvariantError, match="step 1 was collected but is not in flight"):
         play.end(plans[1])
+
+
+@pytest.mark.parametrize("budget", [1, 3, 5, 12])
+def test_what_was_scored_before_a_preemption_is_not_scored_again(budget: int) -> None:
+    """Whatever the steps are cut to while what was lost is computed once more."""
+    play = Play()
+    seq = play.admit(range(12), prompt_logprobs=0)
+    plan = play.step(seq, budget=7)
+    told = scored(plan)
+    play.end(plan)
+    play.lives.preempt(seq, 0.0)
+    while not seq.num_output:
+        plan = play.step(seq, budget=budget)
+        told += scored(plan)
+        play.end(plan)
+    assert told == list(range(1, 12))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from plait.core.errors import ModelError
+from plait.model.limits import MAX_WIDTH
 from plait.weights.gguf import GgufFile, read_gguf
 from plait.weights.names import GGUF_NAMES, half_split_order, load_gguf_weights, rope_factors
 from plait.weights.table import WeightTable
@@ -250,6 +251,14 @@ def test_rope_factors_are_never_dropped_in_silence(path: Path) -> None:
     assert "tensor rope_freqs.weight divides the rotary frequencies (long context)" in refused(file)
     assert rope_factors(file) == {"rope_freqs.weight": [1.0, 1.0, 4.5, 8.0]}
     assert list(load_gguf_weights(file, EXPECTED, rope_factors_used=True)) == list(EXPECTED)
+
+
+def test_rope_factors_without_end_are_refused_before_they_are_read(path: Path) -> None:
+    def add(_: gguf.GGUFWriter, tensors: dict[str, Floats]) -> None:
+        tensors["rope_freqs.weight"] = np.ones(MAX_WIDTH + 1, dtype=np.float32)
+
+    with pytest.raises(ModelError, match="rope_freqs.weight holds 1,048,577 rope factors; no head has more than"):
+        rope_factors(write_llama(path, add))
 
 
 def test_most_files_have_no_rope_factors(path: Path) -> None:
