@@ -134,8 +134,11 @@ def start_engine(
     model: LoadedModel,
     events: EventSink,
     report_fault: Callable[[str], None],
+    max_unread: int | None = None,
 ) -> LocalEngine:
-    """Put a loaded model behind a client and start its threads. `report_fault` also gets the words of a profile."""
+    """Put a loaded model behind a client and start its threads. `report_fault` also gets the words of a profile,
+    `max_unread` is the client's.
+    """
     if options.profile is not None:
         check_trace(options.profile)
     clock = RealClock()
@@ -150,6 +153,7 @@ def start_engine(
             model.name, vocab_size, sizes.max_model_tokens, info.fingerprint, info.bit_exact, model.weights.identity
         ),
         inbox,
+        max_unread,
     )
     parts = assemble(
         EngineConfig(vocab_size, sizes.max_model_tokens, options.seed),

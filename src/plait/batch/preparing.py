@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from plait.api.calls import Call, Endpoint, check_model
+from plait.api.calls import Call, Endpoint, check_model, for_tenant
 from plait.api.chat import chat_call, parse_chat
 from plait.api.completions import completion_call, parse_completion
 from plait.api.fields import Generation
@@ -24,16 +24,23 @@ _ID_PREFIXES = {Endpoint.CHAT: "chatcmpl", Endpoint.COMPLETIONS: "cmpl"}
 
 
 class Preparer:
-    """`seed` is where the seeds of lines without one come from."""
+    """`seed` is where the seeds of lines without one come from. `tenant`: for whom, as far as keys tell."""
 
     def __init__(
-        self, text: ModelText, model: ModelInfo, served_names: tuple[str, ...], input_sha256: str, seed: int
+        self,
+        text: ModelText,
+        model: ModelInfo,
+        served_names: tuple[str, ...],
+        input_sha256: str,
+        seed: int,
+        tenant: str = "",
     ) -> None:
         self._text = text
         self._model = model
         self._served = (model.name, *served_names)
         self._input_sha256 = input_sha256
         self._seed = seed
+        self._tenant = tenant
 
     def key(self, number: int) -> str:
         return line_key(self._input_sha256, number)
@@ -55,7 +62,7 @@ class Preparer:
             self._check(completion.generation)
             call = completion_call(completion, call_id, self._text, self._model)
         requests = tuple(self._offline(request, line, place) for place, request in enumerate(call.requests))
-        return replace(call, requests=requests)
+        return for_tenant(replace(call, requests=requests), self._tenant)
 
     def _check(self, generation: Generation) -> None:
         check_model(generation.model, self._served)

@@ -35,6 +35,8 @@ from plait.server.running import Listening, run
 from plait.server.serving import Limits, Serving
 
 MAX_KEY_FILE_BYTES = 1 << 20
+MAX_UNREAD = 8192
+"""Parts of one request's answers that may wait for a slow client."""
 
 
 def run_serve(sources: OptionSources) -> int:
@@ -64,7 +66,7 @@ def run_serve(sources: OptionSources) -> int:
         with download_progress(engine_options.model, quiet=False) as progress:
             model = load_model(engine_options, progress, datetime.now)
         figures = ServingFigures()
-        engine = start_engine(engine_options, model, figures, say)
+        engine = start_engine(engine_options, model, figures, say, MAX_UNREAD)
         try:
             return _serve(options, engine_options, listening, engine, figures, keys, bound, store)
         finally:
@@ -135,6 +137,9 @@ def _default_batch_dir(listening: Listening, bound: socket.socket) -> Path:
 
 def _keys(options: ServeOptions) -> tuple[str, ...]:
     keys = _listed(options.api_key)
+    if options.api_key is not None and not keys:
+        # As of an empty file: it was meant to close the server.
+        raise UsageError(f"--api-key {options.api_key!r} holds no key; give one, or leave it out for an open server")
     path = options.api_key_file
     if path is None:
         return keys
@@ -183,10 +188,16 @@ class _TextLines(logging.Formatter):
     """For a person."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{key}={value}" for key, value in getattr(record, "fields", {}).items())
+        fields = " ".join(f"{key}={_plain_word(value)}" for key, value in getattr(record, "fields", {}).items())
         when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         text = f"{when} {record.levelname.lower()} {record.getMessage()} {fields}".rstrip()
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+def _plain_word(value: object) -> str:
+    """Paths and ids are what clients make them: they must neither break the line nor look like another field."""
+    text = str(value)
+    return text if text.isprintable() and not set(text) & set(' "=') else json.dumps(text)
 
 
 def _log_to_stderr(form: str) -> None:

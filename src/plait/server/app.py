@@ -30,7 +30,7 @@ from plait.server.generating import generate
 from plait.server.identity import Keys, RequestIds, RequireKey
 from plait.server.incoming import ClientGone
 from plait.server.models import is_alive, is_well, list_models, load, one_model
-from plait.server.replies import Json, as_request_error, error_reply, framework_error
+from plait.server.replies import Json, as_request_error, error_reply, framework_error, own_fault
 from plait.server.responding import not_kept, respond
 from plait.server.serving import Serving
 from plait.server.tokens import detokenize, tokenize
@@ -99,7 +99,8 @@ def make_app(serving: Serving, options: AppOptions) -> ASGIApp:
     if options.origins:
         layers.append(_cross_origin(options.origins))
     layers.append(Middleware(RequireKey, options.keys))
-    return Starlette(routes=routes, middleware=layers, exception_handlers={HTTPException: framework_error})
+    handlers = {HTTPException: framework_error, Exception: own_fault}
+    return Starlette(routes=routes, middleware=layers, exception_handlers=handlers)
 
 
 async def _generate(endpoint: Endpoint, serving: Serving, request: Request) -> Response:

@@ -21,6 +21,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from plait.core.errors import UsageError
+from plait.server.protocol import limited_http, limits_of_process
 from plait.server.serving import Serving
 
 KEEP_ALIVE_S = 75
@@ -105,6 +106,7 @@ async def _serve(
     server = _Server(
         uvicorn.Config(
             app,
+            http=limited_http(limits_of_process()),
             root_path=listening.root_path,
             ssl_certfile=listening.certfile,
             ssl_keyfile=listening.keyfile,
