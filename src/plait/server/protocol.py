@@ -21,6 +21,8 @@ from plait.core.errors import RequestError
 
 KIB = 1024
 MAX_CONNECTIONS = 4096
+LINGER_S = 2.0
+"""So long one who was refused may go on talking before the connection ends."""
 _SPARE_DESCRIPTORS = 128
 """For files, the store, ledgers and the engine's own."""
 
@@ -66,10 +68,13 @@ class LimitedHttp(HttpToolsProtocol):
     """Runs until a head is whole."""
     _unread: asyncio.TimerHandle | None = None
     """Runs while the write buffer is full."""
+    _linger: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None
     """The request in front: `cycle` is the one that came last."""
     _head_bytes = 0
     _is_in_head = False
+    _is_deaf = False
+    """It was refused; what still comes is dropped."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -79,7 +84,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._patience = self.loop.call_later(self.LIMITS.head_s, self._lose_patience)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._patience, self._unread):
+        for timer in (self._patience, self._unread, self._linger):
             if timer is not None:
                 timer.cancel()
         self._unset_keepalive_if_required()
@@ -91,10 +96,12 @@ class LimitedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_deaf:
+            return
         super().data_received(data)
-        if self._is_in_head:
+        if self._is_in_head and not self._is_deaf:
             self._head_bytes += len(data)
-            if self._head_bytes > self.LIMITS.head_bytes and not self.transport.is_closing():
+            if self._head_bytes > self.LIMITS.head_bytes:
                 self._refuse_head()
 
     def on_message_begin(self) -> None:
@@ -154,12 +161,20 @@ class LimitedHttp(HttpToolsProtocol):
 
     def _refuse(self, status: int, message: str, code: str) -> None:
         """Answer without any route, and close. In the midst of another answer there is nothing to say."""
-        if self._answering is None or self._answering.response_complete:
-            kind = "service_unavailable" if status == 503 else "invalid_request_error"
-            body = orjson.dumps(error_body(RequestError(message, status=status, kind=kind, code=code)))
-            head = (
-                b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n"
-                b"x-should-retry: %s\r\n\r\n" % (len(body), b"true" if status == 503 else b"false")
-            )
-            self.transport.write(STATUS_LINE[status] + head + body)
-        self.transport.close()
+        self._is_deaf = True
+        if self._answering is not None and not self._answering.response_complete:
+            self.transport.close()
+            return
+        kind = "service_unavailable" if status == 503 else "invalid_request_error"
+        body = orjson.dumps(error_body(RequestError(message, status=status, kind=kind, code=code)))
+        head = (
+            b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n"
+            b"x-should-retry: %s\r\n\r\n" % (len(body), b"true" if status == 503 else b"false")
+        )
+        self.transport.write(STATUS_LINE[status] + head + body)
+        if self.transport.can_write_eof():
+            # Closing while more is on its way would reset the connection, and the answer would be lost with it.
+            self.transport.write_eof()
+            self._linger = self.loop.call_later(LINGER_S, self.transport.abort)
+        else:
+            self.transport.close()
