@@ -158,7 +158,9 @@ class BatchService:
                     # A store that cannot be used now is no end: without this loop every batch would stand still.
                     _LOG.error("batches wait", extra={"fields": {"reason": str(error)}})
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), min(SWEEP_S, self._config.rest_s))
+                    # Not `wait_for`, which loses a cancellation that comes together with what it waits for.
+                    async with asyncio.timeout(min(SWEEP_S, self._config.rest_s)):
+                        await self._wake.wait()
                 for task in [task for task in tasks if task.done()]:
                     del self._running[tasks.pop(task)]
         finally:
