@@ -137,8 +137,11 @@ def start_engine(
     model: LoadedModel,
     events: EventSink,
     report_fault: Callable[[str], None],
+    max_unread: int | None = None,
 ) -> LocalEngine:
-    """Put a loaded model behind a client and start its threads. `report_fault` also gets the words of a profile."""
+    """Put a loaded model behind a client and start its threads. `report_fault` also gets the words of a profile,
+    `max_unread` is the client's.
+    """
     if options.profile is not None:
         check_trace(options.profile)
     clock = RealClock()
@@ -159,6 +162,7 @@ def start_engine(
             model.config.hidden if has_pool(with_pool(model.program)) else 0,
         ),
         inbox,
+        max_unread,
     )
     parts = assemble(
         EngineConfig(vocab_size, sizes.max_model_tokens, options.seed),

@@ -55,6 +55,15 @@ class ServerProcess:
     def root(self) -> str:
         return self.url.removesuffix("/v1")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.root.removeprefix("http://").partition(":")
+        return host, int(port)
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

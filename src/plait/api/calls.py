@@ -118,6 +118,13 @@ def check_model(name: str | None, served: Sequence[str]) -> None:
         )
 
 
+def for_tenant(call: Call, tenant: str) -> Call:
+    """Nobody finds out what others asked by how fast a prompt is answered: keys share no prefixes. Empty: no keys."""
+    if not tenant:
+        return call
+    return replace(call, requests=tuple(replace(one, tenant=f"{tenant}/{one.tenant}") for one in call.requests))
+
+
 def _max_tokens(num_prompt: int, path: str, generation: Generation, model: ModelInfo) -> int | None:
     """The output limit of one prompt: an explicit one must fit the context, a default one is cut to what is left."""
     room = model.max_model_tokens - num_prompt

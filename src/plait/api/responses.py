@@ -240,10 +240,16 @@ _MESSAGE = re.compile(r"\bmessages(?:\.(\d+))?\b")
 def _with_their_names(error: RequestError, paths: Sequence[str]) -> RequestError:
     """The fault in the words of this endpoint."""
 
+    def place(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return "input"
+        # What the client wrote is quoted in messages, and may look like a path.
+        return paths[int(found[1])] if len(found[1]) < 9 and int(found[1]) < len(paths) else found[0]
+
     def translated(text: str) -> str:
         for ours, theirs in _THEIR_NAMES.items():
             text = text.replace(ours, theirs)
-        return _MESSAGE.sub(lambda found: "input" if found[1] is None else paths[int(found[1])], text)
+        return _MESSAGE.sub(place, text)
 
     param = None if error.param is None else translated(error.param)
     return RequestError(translated(error.message), param=param, code=error.code, status=error.status, kind=error.kind)

@@ -92,7 +92,7 @@ class OutputFiles:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(unpublished, self._config.output)
-            _sync_directory(self._config.output.parent)
+            sync_directory(self._config.output.parent)
             self.close()
             self._config.partial.unlink(missing_ok=True)
         return digest.hexdigest()
@@ -122,8 +122,8 @@ def is_published(output: Path, sha256: str) -> bool:
         return False
 
 
-def _sync_directory(path: Path) -> None:
-    # A rename is on the disk only when its directory is.
+def sync_directory(path: Path) -> None:
+    """A rename is on the disk only when its directory is."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

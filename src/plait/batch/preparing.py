@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from plait.api.calls import Call, check_model
+from plait.api.calls import Call, check_model, for_tenant
 from plait.api.endpoints import ID_PREFIXES, Body, call_of, model_of, parse_body, streams
 from plait.api.model_text import ModelText
 from plait.batch.lines import BatchLine
@@ -20,16 +20,23 @@ from plait.core.request import Request, ServiceClass
 
 
 class Preparer:
-    """`seed` is where the seeds of lines without one come from."""
+    """`seed` is where the seeds of lines without one come from. `tenant`: for whom, as far as keys tell."""
 
     def __init__(
-        self, text: ModelText, model: ModelInfo, served_names: tuple[str, ...], input_sha256: str, seed: int
+        self,
+        text: ModelText,
+        model: ModelInfo,
+        served_names: tuple[str, ...],
+        input_sha256: str,
+        seed: int,
+        tenant: str = "",
     ) -> None:
         self._text = text
         self._model = model
         self._served = (model.name, *served_names)
         self._input_sha256 = input_sha256
         self._seed = seed
+        self._tenant = tenant
 
     def key(self, number: int) -> str:
         return line_key(self._input_sha256, number)
@@ -44,7 +51,7 @@ class Preparer:
         self._check(body)
         call = call_of(body, f"{ID_PREFIXES[line.url]}-{self.key(line.number)}", self._text, self._model)
         requests = tuple(self._offline(request, line, place) for place, request in enumerate(call.requests))
-        return replace(call, requests=requests)
+        return for_tenant(replace(call, requests=requests), self._tenant)
 
     def _check(self, body: Body) -> None:
         check_model(model_of(body), self._served)

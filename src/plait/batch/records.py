@@ -40,7 +40,7 @@ _NEXT: Mapping[BatchState, tuple[BatchState, ...]] = {
         BatchState.EXPIRED,
     ),
     BatchState.FINALIZING: (BatchState.COMPLETED, BatchState.FAILED),
-    BatchState.CANCELLING: (BatchState.CANCELLED,),
+    BatchState.CANCELLING: (BatchState.CANCELLED, BatchState.FAILED),
 }
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 
 from plait.api.model_text import ModelText
@@ -27,6 +28,7 @@ from plait.batch.records import BatchFault, BatchRecord, BatchState, StoredFile
 from plait.batch.serving_job import JobParts, JobServing
 from plait.batch.source import Source, open_source
 from plait.batch.store import Store
+from plait.batch.trouble import may_pass
 from plait.batch.validating import faults_of
 from plait.core.client import EngineClient
 from plait.core.errors import EngineStopped, PlaitError, RequestError
@@ -44,11 +46,14 @@ _LOG = logging.getLogger("plait.batch")
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """`served_names`: names that lines may use for the model. `max_in_flight`: lines of a batch in the engine."""
+    """`served_names`: names that lines may use for the model. `max_in_flight`: lines of a batch in the engine.
+    `rest_s`: how long a batch waits that met trouble which may pass.
+    """
 
     served_names: tuple[str, ...]
     max_in_flight: int = 128
     seed: int = 0
+    rest_s: float = 30.0
 
 
 @dataclass(slots=True, eq=False)
@@ -86,15 +91,17 @@ class BatchService:
         self._unix_now = unix_now
         self._now = now
         self._running: dict[str, _Running] = {}
+        self._resting: dict[str, float] = {}
+        """Batch -> when it is tried again."""
         self._wake = asyncio.Event()
 
     @property
     def store(self) -> Store:
         return self._store
 
-    def create(self, record: BatchRecord) -> BatchRecord:
+    async def create(self, record: BatchRecord) -> BatchRecord:
         """Take on a batch; it begins as soon as one of those before it has ended."""
-        unfinished = len(self._store.unfinished_batches())
+        unfinished = await asyncio.to_thread(self._store.num_unfinished)
         if unfinished >= MAX_WAITING:
             raise RequestError(
                 f"{unfinished} batches are not finished and at most {MAX_WAITING} are taken on; try again later",
@@ -102,15 +109,16 @@ class BatchService:
                 kind="rate_limit_error",
                 code="queue_full",
             )
-        self._store.add_batch(record)
+        await asyncio.to_thread(self._store.add_batch, record)
         self._wake.set()
         return record
 
     def get(self, batch_id: str, tenant: str) -> BatchRecord:
         return self._as_it_stands(self._store.batch(batch_id, tenant))
 
-    def all_of(self, tenant: str) -> list[BatchRecord]:
-        return [self._as_it_stands(record) for record in self._store.batches(tenant)]
+    async def all_of(self, tenant: str) -> list[BatchRecord]:
+        records = await asyncio.to_thread(self._store.batches, tenant)
+        return [self._as_it_stands(record) for record in records]
 
     def cancel(self, batch_id: str, tenant: str) -> BatchRecord:
         """Finish no further line; what is finished stays. Again: nothing more happens."""
@@ -141,22 +149,33 @@ class BatchService:
         try:
             while True:
                 self._wake.clear()
-                self._sweep()
-                for record in self._store.unfinished_batches():
-                    if len(tasks) >= MAX_AT_ONCE:
-                        break
-                    if record.id not in self._running:
+                try:
+                    self._sweep()
+                    for record in self._due(MAX_AT_ONCE - len(tasks)):
                         self._running[record.id] = _Running(record)
                         tasks[asyncio.create_task(self._run_one(record.id))] = record.id
+                except PlaitError as error:
+                    # A store that cannot be used now is no end: without this loop every batch would stand still.
+                    _LOG.error("batches wait", extra={"fields": {"reason": str(error)}})
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), SWEEP_S)
+                    # Not `wait_for`, which loses a cancellation that comes together with what it waits for.
+                    async with asyncio.timeout(min(SWEEP_S, self._config.rest_s)):
+                        await self._wake.wait()
                 for task in [task for task in tasks if task.done()]:
                     del self._running[tasks.pop(task)]
-                    task.result()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _due(self, room: int) -> list[BatchRecord]:
+        """Batches that should begin or go on now, the oldest first."""
+        if room <= 0:
+            return []
+        now = self._now()
+        self._resting = {batch: until for batch, until in self._resting.items() if until > now}
+        unfinished = self._store.unfinished_batches()
+        return [one for one in unfinished if one.id not in self._running and one.id not in self._resting][:room]
 
     def _sweep(self) -> None:
         """Forget files whose time has come, and end batches whose time has."""
@@ -172,15 +191,36 @@ class BatchService:
         running = self._running[batch_id]
         try:
             await self._go(running)
-        except EngineStopped:
-            # The server is ending; the next one goes on.
-            return
+            if running.record.state.is_final and running.record.state is not BatchState.FAILED:
+                # Its files have everything; a failed one's ledger is kept for whoever wants to know why.
+                folder = self._store.batch_folder(batch_id)
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         except (PlaitError, OSError) as error:
-            _LOG.error("batch failed", extra={"fields": {"batch": batch_id, "reason": str(error)}})
-            fault = BatchFault("batch_failed", str(error))
-            self._move(running, BatchState.FAILED, faults=(fault,))
+            if isinstance(error, EngineStopped) or may_pass(error):
+                self._rest(batch_id, error)
+            else:
+                _LOG.error("batch failed", extra={"fields": {"batch": batch_id, "reason": str(error)}})
+                # Where the server keeps its files is no client's business.
+                reason = str(error).replace(f"{self._store.folder}/", "")
+                self._fail(running, BatchFault("batch_failed", reason))
+        except Exception:  # the outermost loop of a batch: one that goes wrong is no other's trouble
+            _LOG.exception("batch failed", extra={"fields": {"batch": batch_id}})
+            message = "something went wrong in the server; its log has the trace under this batch's id"
+            self._fail(running, BatchFault("internal_error", message))
         finally:
             self._wake.set()
+
+    def _rest(self, batch_id: str, trouble: Exception) -> None:
+        """Try again later: what is finished is in the ledger."""
+        self._resting[batch_id] = self._now() + self._config.rest_s
+        fields = {"batch": batch_id, "reason": str(trouble), "again_in_s": self._config.rest_s}
+        _LOG.warning("batch waits", extra={"fields": fields})
+
+    def _fail(self, running: _Running, fault: BatchFault) -> None:
+        try:
+            self._move(running, BatchState.FAILED, faults=(fault,))
+        except PlaitError as error:
+            self._rest(running.record.id, error)
 
     async def _go(self, running: _Running) -> None:
         record = running.record
@@ -188,16 +228,13 @@ class BatchService:
             running.ends_as = BatchState.CANCELLED
         elif record.expires_at <= self._unix_now():
             running.ends_as = BatchState.EXPIRED
-        stored = self._store.file(record.input_file_id, record.tenant, 0)
-        config = BatchConfig(
-            input=str(self._store.path(stored)),
-            output=self._store.batch_folder(record.id) / "output.jsonl",
-            max_in_flight=self._config.max_in_flight,
-            seed=self._config.seed,
-            served_names=self._config.served_names,
-        )
-        with open_source(config.input) as source:
-            preparer = Preparer(self._text, self._client.model, config.served_names, source.sha256, config.seed)
+        config = self._config_of(record)
+        # What opens, reads and writes whole files does so beside the loop.
+        with ExitStack() as opened:
+            source = await asyncio.to_thread(opened.enter_context, open_source(config.input))
+            model = self._client.model
+            names, seed = config.served_names, config.seed
+            preparer = Preparer(self._text, model, names, source.sha256, seed, tenant=record.tenant)
             if record.state is BatchState.VALIDATING and running.ends_as is None:
                 faults = await asyncio.to_thread(faults_of, source, preparer, record.endpoint)
                 if running.ends_as is None:
@@ -205,20 +242,42 @@ class BatchService:
                         self._move(running, BatchState.FAILED, faults=tuple(faults))
                         return
                     self._move(running, BatchState.IN_PROGRESS, num_total=source.num_lines)
-            with closing(Ledger.open(config.ledger)) as ledger, closing(OutputFiles(config)) as output:
-                model = self._client.model
-                terms = JobTerms(source.sha256, model.name, model.weights, model.fingerprint, config.seed)
-                job = ledger.begin_job("output", terms)
-                await self._serve(running, source, preparer, ledger, job, output)
-                await self._finish(running, source, preparer, ledger, job)
+            output = opened.enter_context(closing(OutputFiles(config)))
+            ledger = await asyncio.to_thread(Ledger.open, config.ledger)
+            opened.enter_context(closing(ledger))
+            terms = JobTerms(source.sha256, model.name, model.weights, model.fingerprint, config.seed)
+            job = await asyncio.to_thread(ledger.begin_job, "output", terms)
+            await self._serve(running, source, preparer, ledger, job, output)
+            await self._finish(running, source, preparer, ledger, job)
+
+    def _config_of(self, record: BatchRecord) -> BatchConfig:
+        """`RequestError` for an input that somebody took away behind our back."""
+        stored = self._store.file(record.input_file_id, record.tenant, 0)
+        if not self._store.path(stored).is_file():
+            raise RequestError(
+                f"the content of {stored.id} is no longer on the server's disk; upload it again",
+                param="input_file_id",
+                code="content_lost",
+            )
+        return BatchConfig(
+            input=str(self._store.path(stored)),
+            output=self._store.batch_folder(record.id) / "output.jsonl",
+            max_in_flight=self._config.max_in_flight,
+            seed=self._config.seed,
+            served_names=self._config.served_names,
+        )
 
     async def _serve(
         self, running: _Running, source: Source, preparer: Preparer, ledger: Ledger, job: Job, output: OutputFiles
     ) -> None:
-        if running.ends_as is not None or running.record.state is BatchState.FINALIZING:
+        if running.record.state is BatchState.FINALIZING:
             return
-        output.begin(ledger.outputs(job))
-        tally = Tally(source.num_lines, ledger.counts(job), self._now, lambda now: self._progressed(running, now))
+        await asyncio.to_thread(output.begin, ledger.outputs(job))
+        before = await asyncio.to_thread(ledger.counts, job)
+        if running.ends_as is not None:
+            return
+        tally = Tally(source.num_lines, before, self._now, lambda now: self._progressed(running, now))
+        self._progressed(running, tally.progress())
         running.serving = JobServing(
             JobParts(
                 client=self._client,
@@ -251,7 +310,8 @@ class BatchService:
         done = ledger.outputs(job, failed=False)
         made = await asyncio.to_thread(self._write_file, running.record, "output", done) if counts.done else None
         ends_as = running.ends_as
-        left = () if ends_as is None else _left(source, preparer, ledger.finished(job), ends_as)
+        finished = await asyncio.to_thread(ledger.finished, job)
+        left = () if ends_as is None else _left(source, preparer, finished, ends_as)
         errors = _chained(ledger.outputs(job, failed=True), left)
         wrong = await asyncio.to_thread(self._write_file, running.record, "error", errors)
         usage = counts.usage
@@ -302,6 +362,9 @@ class BatchService:
     def _move(self, running: _Running, state: BatchState, **fields: object) -> None:
         record = running.record
         now = self._unix_now()
+        if record.state is BatchState.CANCELLING and state is BatchState.EXPIRED:
+            # Somebody cancelled it in its last moment, and was told so.
+            state = BatchState.CANCELLED
         if state is BatchState.CANCELLED and record.state is not BatchState.CANCELLING:
             record = record.moved(BatchState.CANCELLING, now)
         self._keep(replace(record.moved(state, now), **fields))  # type: ignore[arg-type]

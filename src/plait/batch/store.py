@@ -8,6 +8,7 @@ own only; one process has the store open.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,7 @@ from pathlib import Path
 import orjson
 
 from plait.api.calls import Endpoint
+from plait.batch.output import sync_directory
 from plait.batch.records import BatchFault, BatchRecord, BatchState, StoredFile
 from plait.core.errors import PlaitError, RequestError
 
@@ -73,6 +75,7 @@ class Store:
         """The content lies whole at `incoming`; from now on the file exists."""
         with self._use():
             os.replace(self.incoming(file.id), self.path(file))
+            sync_directory(self.folder / "files")
             self._connection.execute(
                 "INSERT OR REPLACE INTO files VALUES "
                 "(?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(place), 0) + 1 FROM files))",
@@ -150,6 +153,11 @@ class Store:
         """The newest first."""
         return self._records("WHERE tenant = ? ORDER BY place DESC LIMIT ?", (tenant, MAX_LISTED))
 
+    def num_unfinished(self) -> int:
+        """Of everyone."""
+        with self._use():
+            return int(self._connection.execute("SELECT count(*) FROM batches WHERE NOT is_final").fetchone()[0])
+
     def unfinished_batches(self) -> list[BatchRecord]:
         """Everyone's, the oldest first."""
         return self._records("WHERE NOT is_final ORDER BY place", ())
@@ -165,12 +173,18 @@ class Store:
             yield
 
     def _remove_strays(self) -> None:
-        """Content of which nobody was told: its server was stopped before it was whole, or before its row was made."""
+        """Content of which nobody was told: its server was stopped before it was whole, or before its row was made.
+        And what a batch worked with whose server was stopped before it had cleared away.
+        """
         with self._use():
             known = {row[0] for row in self._connection.execute("SELECT id FROM files")}
             for path in (self.folder / "files").iterdir():
                 if path.name not in known:
                     path.unlink(missing_ok=True)
+            ended = self._connection.execute("SELECT id, record FROM batches WHERE is_final").fetchall()
+            for batch_id, raw in ended:
+                if self.batch_folder(batch_id).is_dir() and _record(raw).state is not BatchState.FAILED:
+                    shutil.rmtree(self.batch_folder(batch_id), ignore_errors=True)
 
 
 def not_found(what: str, name: str) -> RequestError:
@@ -191,11 +205,17 @@ def _bytes(record: BatchRecord) -> bytes:
 
 
 def _record(raw: bytes) -> BatchRecord:
-    fields = orjson.loads(raw)
-    fields["endpoint"] = Endpoint(fields["endpoint"])
-    fields["state"] = BatchState(fields["state"])
-    fields["faults"] = tuple(BatchFault(**fault) for fault in fields["faults"])
-    return BatchRecord(**fields)
+    try:
+        fields = orjson.loads(raw)
+        fields["endpoint"] = Endpoint(fields["endpoint"])
+        fields["state"] = BatchState(fields["state"])
+        fields["faults"] = tuple(BatchFault(**fault) for fault in fields["faults"])
+        return BatchRecord(**fields)
+    except (ValueError, TypeError, KeyError) as error:
+        raise PlaitError(
+            f"a batch in store.sqlite cannot be read ({error}); move the folder away, or choose another one with "
+            "--batch-dir"
+        ) from error
 
 
 def _prepare(connection: sqlite3.Connection, folder: Path) -> None:

@@ -99,6 +99,9 @@ def _default_batch_dir(listening: Listening, bound: socket.socket) -> Path:
 
 def _keys(options: ServeOptions) -> tuple[str, ...]:
     keys = listed(options.api_key)
+    if options.api_key is not None and not keys:
+        # As of an empty file: it was meant to close the server.
+        raise UsageError(f"--api-key {options.api_key!r} holds no key; give one, or leave it out for an open server")
     path = options.api_key_file
     if path is None:
         return keys

@@ -30,10 +30,16 @@ class _TextLines(logging.Formatter):
     """For a person."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{key}={value}" for key, value in getattr(record, "fields", {}).items())
+        fields = " ".join(f"{key}={_plain_word(value)}" for key, value in getattr(record, "fields", {}).items())
         when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         text = f"{when} {record.levelname.lower()} {record.getMessage()} {fields}".rstrip()
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+def _plain_word(value: object) -> str:
+    """Paths and ids are what clients make them: they must neither break the line nor look like another field."""
+    text = str(value)
+    return text if text.isprintable() and not set(text) & set(' "=') else json.dumps(text)
 
 
 def log_to_stderr(form: str) -> None:

@@ -32,6 +32,9 @@ from plait.server.running import Opened
 from plait.server.serving import Limits, Serving
 from plait.server.status_page import StatusFigures, StatusPage
 
+MAX_UNREAD = 8192
+"""Parts of one request's answers that may wait for a slow client."""
+
 
 def opened_server(
     options: ServeOptions,
@@ -47,7 +50,7 @@ def opened_server(
         model = load_model(engine_options, _unless(nobody_waits, progress), datetime.now)
     door.names = door.names or (model.name,)
     figures = ServingFigures()
-    engine = start_engine(engine_options, model, figures, say)
+    engine = start_engine(engine_options, model, figures, say, MAX_UNREAD)
     try:
         for line in start_report(engine):
             say(line)

@@ -37,8 +37,10 @@ class _OpenRequest:
 class AsyncClient:
     """One per engine and event loop; the loop is the one that runs at the first `submit`."""
 
-    def __init__(self, model: ModelInfo, inbox: Inbox) -> None:
+    def __init__(self, model: ModelInfo, inbox: Inbox, max_unread: int | None = None) -> None:
+        """`max_unread`: answers that one request may leave unread; at more it is aborted. None: as many as come."""
         self._model = model
+        self._max_unread = max_unread
         self._inbox = inbox
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: dict[RequestId, _OpenRequest] = {}
@@ -124,8 +126,25 @@ class AsyncClient:
             opened.left = opened.left - (answer.finish_reason is not None) if isinstance(answer, Delta) else 0
             if opened.left == 0:
                 del self._open[request]
-            if opened.is_heard:
+            if not opened.is_heard:
+                continue
+            if self._max_unread is not None and opened.queue.qsize() >= self._max_unread:
+                self._give_up(request, opened, self._max_unread)
+            else:
                 opened.queue.put_nowait(answer)
+
+    def _give_up(self, request: RequestId, opened: _OpenRequest, max_unread: int) -> None:
+        """Nobody takes what is made: stop making it, so that it does not fill the memory."""
+        opened.is_heard = False
+        opened.queue.put_nowait(
+            RequestError(
+                f"the answer was not read: {max_unread} parts of it wait, which is the limit; read it as it comes, or "
+                "ask for less",
+                status=408,
+                code="reader_too_slow",
+            )
+        )
+        self._inbox.put(Abort(request))
 
     def _fail_all(self, reason: str) -> None:
         for opened in self._open.values():

@@ -81,10 +81,10 @@ class Batches:
             metadata=fields.metadata,
             model=serving.names[0],
         )
-        return Json(self._batches.create(record).body())
+        return Json((await self._batches.create(record)).body())
 
     async def list(self, serving: Serving, request: Request) -> Response:
-        records = self._batches.all_of(tenant_of(request))
+        records = await self._batches.all_of(tenant_of(request))
         return Json(page_of(request, [record.body() for record in records], MOST_LISTED))
 
     async def get(self, serving: Serving, request: Request) -> Response:

@@ -9,6 +9,7 @@ well ends in exactly one [DONE].
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack, aclosing
 
@@ -17,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from plait.api.bodies import JsonObject
 from plait.api.errors import error_body
-from plait.core.errors import RequestError
+from plait.core.errors import EngineStopped, RequestError
 from plait.server.incoming import ClientGone, while_there
 from plait.server.replies import as_request_error, error_reply, one_line
 
@@ -27,6 +28,7 @@ PING_S = 15.0
 FIRST_OBJECT_S = 2.0
 """So long the status waits for the first object: what is refused is refused by then."""
 
+_LOG = logging.getLogger("plait.server")
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -60,16 +62,16 @@ class EventStream(Response):
             try:
                 await asyncio.wait((first,), timeout=FIRST_OBJECT_S)
                 if first.done() and (trouble := first.exception()) is not None:
-                    await error_reply(as_request_error(trouble))(scope, receive, send)
+                    await error_reply(_told(trouble, scope))(scope, receive, send)
                     return
                 await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *self._extra()]})
-                await self._tell_all(first, objects, _Line(send, self._names_events))
+                await self._tell_all(first, objects, _Line(send, self._names_events), scope)
             finally:
                 first.cancel()
                 await asyncio.gather(first, return_exceptions=True)
 
     async def _tell_all(
-        self, first: asyncio.Future[JsonObject | None], rest: AsyncIterator[JsonObject], line: _Line
+        self, first: asyncio.Future[JsonObject | None], rest: AsyncIterator[JsonObject], line: _Line, scope: Scope
     ) -> None:
         pinging = asyncio.ensure_future(line.ping_while_idle())
         try:
@@ -80,9 +82,8 @@ class EventStream(Response):
                     return await line.end(b"")
                 said = await anext(rest, None)
             await line.end(b"" if self._names_events else b"data: [DONE]\n\n")
-        except RequestError as error:
-            # Nothing but comments was sent so far, but the status was.
-            await line.tell(error_body(error))
+        except Exception as trouble:  # the outermost loop of a stream: its status was sent, so it is told here
+            await line.tell(error_body(_told(trouble, scope)))
             await line.end(b"")
         finally:
             pinging.cancel()
@@ -91,6 +92,14 @@ class EventStream(Response):
     def _extra(self) -> list[tuple[bytes, bytes]]:
         """Headers that were set on the response before it was sent; those of an empty body do not hold for a stream."""
         return [(name, value) for name, value in self.raw_headers if name not in (b"content-length", b"content-type")]
+
+
+def _told(trouble: BaseException, scope: Scope) -> RequestError:
+    """What a client is told; what is our own fault goes to the log whole."""
+    if not isinstance(trouble, RequestError | EngineStopped):
+        name = scope.get("state", {}).get("request_id", "")
+        _LOG.error("request failed", exc_info=trouble, extra={"fields": {"request_id": name}})
+    return as_request_error(trouble)
 
 
 class _Line:
@@ -103,8 +112,10 @@ class _Line:
 
     async def tell(self, said: JsonObject) -> None:
         self._is_idle = False
+        kind = said.get("type", "error") if self._names_events else None
+        name = f"event: {kind}\n".encode() if kind is not None else b""
         await self._send(
-            {"type": "http.response.body", "body": b"data: " + one_line(said) + b"\n\n", "more_body": True}
+            {"type": "http.response.body", "body": name + b"data: " + one_line(said) + b"\n\n", "more_body": True}
         )
 
     async def end(self, last: bytes) -> None:

@@ -7,6 +7,7 @@ Invariant: however large a file is, memory holds a piece of it; an upload that e
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -21,15 +22,17 @@ from starlette.responses import FileResponse, Response
 from plait.api.bodies import shown
 from plait.batch.records import StoredFile
 from plait.batch.service import BatchService
-from plait.core.errors import RequestError
+from plait.core.errors import PlaitError, RequestError
 from plait.server.identity import tenant_of
-from plait.server.incoming import ClientGone
+from plait.server.incoming import next_piece
 from plait.server.paging import page_of
 from plait.server.replies import Json
 from plait.server.serving import Serving
 
 MAX_FIELD_BYTES = 4096
+MAX_FIELDS = 32
 MOST_LISTED = 10_000
+_LOG = logging.getLogger("plait.server")
 _PURPOSES = ("batch", "user_data", "evals", "assistants", "fine-tune", "vision")
 _DAY_S = 86_400
 _MAX_LIFE_S = 30 * _DAY_S
@@ -64,10 +67,13 @@ class Files:
                 out.flush()
                 await asyncio.to_thread(os.fsync, out.fileno())
             stored = self._stored(file_id, tenant_of(request), form, serving.unix_now())
-            self._store.add_file(stored)
-        except OSError as error:
+            await asyncio.to_thread(self._store.add_file, stored)
+        except RequestError:
+            raise
+        except (OSError, PlaitError) as error:
+            _LOG.error("file not kept", extra={"fields": {"reason": str(error)}})
             raise RequestError(
-                f"the file could not be kept: {error.strerror or error}",
+                "the file could not be kept: the server's disk is full or failing; its log says more",
                 status=507,
                 kind="internal_error",
                 code="no_room",
@@ -77,7 +83,8 @@ class Files:
         return Json(stored.body())
 
     async def list(self, serving: Serving, request: Request) -> Response:
-        files = self._store.files(tenant_of(request), request.query_params.get("purpose"), serving.unix_now())
+        purpose = request.query_params.get("purpose")
+        files = await asyncio.to_thread(self._store.files, tenant_of(request), purpose, serving.unix_now())
         return Json(page_of(request, [file.body() for file in files], MOST_LISTED))
 
     async def get(self, serving: Serving, request: Request) -> Response:
@@ -85,6 +92,14 @@ class Files:
 
     async def content(self, serving: Serving, request: Request) -> Response:
         file = self._file(serving, request)
+        if not self._store.path(file).is_file():
+            _LOG.error("file is gone", extra={"fields": {"file": file.id}})
+            raise RequestError(
+                f"the content of {file.id} is no longer on the server's disk; upload it again",
+                param="id",
+                code="content_lost",
+                status=410,
+            )
         return FileResponse(self._store.path(file), media_type="application/octet-stream")
 
     async def delete(self, serving: Serving, request: Request) -> Response:
@@ -178,6 +193,8 @@ class _Form:
         _, options = parse_options_header(self._disposition)
         self._name = options.get(b"name", b"").decode("utf-8", "replace")
         self._is_file = self._name == "file"
+        if len(self.fields) >= MAX_FIELDS:
+            raise RequestError(f"the form has more than {MAX_FIELDS} fields; file and purpose are enough")
         if self._is_file:
             if self.filename is not None:
                 raise RequestError("the field file is there twice; upload one file at a time", param="file")
@@ -219,13 +236,10 @@ async def _pieces(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
         raise too_large(max_bytes - _SPARE_BYTES)
     num_bytes = 0
     while True:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        piece = message.get("body", b"")
+        piece, is_last = await next_piece(request)
         num_bytes += len(piece)
         if num_bytes > max_bytes:
             raise too_large(max_bytes - _SPARE_BYTES)
         yield piece
-        if not message.get("more_body", False):
+        if is_last:
             return

@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing
-from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from plait.api.bodies import JsonObject
-from plait.api.calls import Call, Endpoint, check_model
+from plait.api.calls import Call, Endpoint, check_model, for_tenant
 from plait.api.chunks import Chunks
 from plait.api.endpoints import ID_PREFIXES, answer_to, call_of, model_of, parse_body
 from plait.api.errors import engine_failure, error_body
 from plait.core.client import Delta
-from plait.core.errors import RequestError
+from plait.core.errors import EngineStopped, RequestError
 from plait.core.request import FinishReason
 from plait.core.request import Request as EngineRequest
 from plait.server.events import EventStream
@@ -35,7 +34,8 @@ async def generate(serving: Serving, endpoint: Endpoint, request: Request) -> Re
     serving.check_open()
     body = await read_json(request, serving.limits.max_body_bytes)
     call_id = f"{ID_PREFIXES[endpoint]}-{serving.new_id()}"
-    call = await serving.beside_loop(_prepare, serving, endpoint, call_id, body)
+    with serving.preparing():
+        call = await serving.beside_loop(_prepare, serving, endpoint, call_id, body)
     call = for_tenant(call, tenant_of(request))
     if not call.generation.stream:
         with serving.place(call.num_choices):
@@ -50,13 +50,6 @@ def _prepare(serving: Serving, endpoint: Endpoint, call_id: str, body: JsonObjec
     parsed = parse_body(endpoint, body)
     check_model(model_of(parsed), serving.names)
     return call_of(parsed, call_id, serving.text, serving.client.model)
-
-
-def for_tenant(call: Call, tenant: str) -> Call:
-    """Nobody finds out what others asked by how fast a prompt is answered: keys share no prefixes."""
-    if not tenant:
-        return call
-    return replace(call, requests=tuple(replace(one, tenant=f"{tenant}/{one.tenant}") for one in call.requests))
 
 
 async def _whole(serving: Serving, call: Call) -> Response:
@@ -81,7 +74,7 @@ async def _chunks(serving: Serving, call: Call) -> AsyncGenerator[JsonObject, No
                     yield chunk
         for chunk in chunks.end():
             yield chunk
-    except RequestError as error:
+    except (RequestError, EngineStopped) as error:
         if not begun:
             raise
         yield error_body(as_request_error(error))
@@ -102,20 +95,23 @@ async def deltas_of(serving: Serving, call: Call) -> AsyncGenerator[tuple[int, D
             async for delta in answers:
                 yield 0, delta
         return
-    queue: asyncio.Queue[tuple[int, Delta] | None] = asyncio.Queue()
+    # Short, so that what nobody reads waits where it is counted.
+    queue: asyncio.Queue[tuple[int, Delta] | None] = asyncio.Queue(maxsize=len(call.requests))
 
     async def follow(place: int, request: EngineRequest) -> None:
         async with aclosing(serving.client.submit(request)) as answers:
             async for delta in answers:
-                queue.put_nowait((place, delta))
+                await queue.put((place, delta))
 
     async def follow_all() -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 for place, request in enumerate(call.requests):
                     group.create_task(follow(place, request))
-        finally:
-            queue.put_nowait(None)
+        except BaseExceptionGroup:
+            await queue.put(None)
+            raise
+        await queue.put(None)
 
     everyone = asyncio.ensure_future(follow_all())
     try:

@@ -35,8 +35,10 @@ class Keys:
         return bool(self._digests)
 
     def tenant(self, given: str) -> str | None:
-        """A name for whoever has this key, or None for a key that opens nothing. Looks at every key, found or not."""
-        digest = hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
+        """A name for whoever has this key, or None for a key that opens nothing. Looks at every key, found or not.
+        `given` is as headers are read: one character a byte.
+        """
+        digest = hashlib.sha256(given.encode("latin-1", "replace")).digest()
         found = [known for known in self._digests if hmac.compare_digest(known, digest)]
         return hashlib.sha256(b"tenant " + found[0]).hexdigest()[:16] if found else None
 

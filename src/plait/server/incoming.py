@@ -18,6 +18,9 @@ from plait.core.errors import RequestError
 
 T = TypeVar("T")
 
+PIECE_S = 60.0
+"""So long the next piece of a body may take."""
+
 
 class ClientGone(Exception):
     """Nobody reads the answer any more."""
@@ -31,16 +34,27 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     num_bytes = 0
     while True:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        piece = message.get("body", b"")
+        piece, is_last = await next_piece(request)
         num_bytes += len(piece)
         if num_bytes > max_bytes:
             raise _too_large(num_bytes, max_bytes)
         pieces.append(piece)
-        if not message.get("more_body", False):
+        if is_last:
             return b"".join(pieces)
+
+
+async def next_piece(request: Request, patience_s: float = PIECE_S) -> tuple[bytes, bool]:
+    """What has come of the body, and whether it is the end; `ClientGone`, or `RequestError` for one who stalls."""
+    try:
+        async with asyncio.timeout(patience_s):
+            message = await request.receive()
+    except TimeoutError:
+        raise RequestError(
+            f"no more of the body came for {patience_s:g} s; send the request again", status=408, code="request_timeout"
+        ) from None
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    return message.get("body", b""), not message.get("more_body", False)
 
 
 async def read_json(request: Request, max_bytes: int) -> JsonObject:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from plait.server.identity import Keys, RequestIds, RequireKey
-from plait.server.replies import framework_error
+from plait.server.replies import framework_error, own_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ def layered(routes: Sequence[Route], layers: Layers) -> ASGIApp:
     if layers.origins:
         stack.append(_cross_origin(layers.origins))
     stack.append(Middleware(RequireKey, layers.keys))
-    return Starlette(routes=list(routes), middleware=stack, exception_handlers={HTTPException: framework_error})
+    handlers = {HTTPException: framework_error, Exception: own_fault}
+    return Starlette(routes=list(routes), middleware=stack, exception_handlers=handlers)
 
 
 def _cross_origin(origins: Sequence[str]) -> Middleware:

@@ -72,6 +72,11 @@ def framework_error(request: Request, trouble: Exception) -> Response:
     return reply
 
 
+def own_fault(request: Request, trouble: Exception) -> Response:
+    """What a reply met while it was sent. The framework logs its trace."""
+    return error_reply(as_request_error(trouble))
+
+
 def _code(status: int) -> str | None:
     return {404: "not_found", 405: "method_not_allowed"}.get(status)
 

@@ -12,22 +12,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from plait.api.bodies import JsonObject
-from plait.api.calls import Call, check_model
+from plait.api.calls import Call, check_model, for_tenant
 from plait.api.response_events import ResponseEvents
 from plait.api.responses import parse_response
-from plait.core.errors import RequestError
+from plait.core.errors import EngineStopped, RequestError
 from plait.server.events import EventStream
-from plait.server.generating import check_end, deltas_of, for_tenant
+from plait.server.generating import check_end, deltas_of
 from plait.server.identity import tenant_of
 from plait.server.incoming import read_json, while_there
-from plait.server.replies import Json
+from plait.server.replies import Json, as_request_error
 from plait.server.serving import Serving
 
 
 async def respond(serving: Serving, request: Request) -> Response:
     serving.check_open()
     body = await read_json(request, serving.limits.max_body_bytes)
-    call = await serving.beside_loop(_prepare, serving, f"resp_{serving.new_id()}", body)
+    with serving.preparing():
+        call = await serving.beside_loop(_prepare, serving, f"resp_{serving.new_id()}", body)
     call = for_tenant(call, tenant_of(request))
     events = ResponseEvents(call, serving.text.tokenizer, serving.unix_now())
     if not call.generation.stream:
@@ -73,8 +74,8 @@ async def _stream(serving: Serving, call: Call, events: ResponseEvents) -> Async
                         yield event
                 for event in events.add(delta):
                     yield event
-    except RequestError as error:
+    except (RequestError, EngineStopped) as error:
         if not begun:
             raise
-        for event in events.failed(error):
+        for event in events.failed(as_request_error(error)):
             yield event

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp
 
 from plait.core.errors import UsageError
 from plait.server.door import Door
+from plait.server.protocol import limited_http, limits_of_process
 from plait.server.serving import Serving
 
 KEEP_ALIVE_S = 75
@@ -212,6 +213,7 @@ def _server(app: ASGIApp, listening: Listening) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(
             app,
+            http=limited_http(limits_of_process()),
             root_path=listening.root_path,
             ssl_certfile=listening.certfile,
             ssl_keyfile=listening.keyfile,

@@ -46,6 +46,8 @@ class Serving:
     new_id: Callable[[], str]
     created: int = 0
     num_open: int = 0
+    num_preparing: int = 0
+    """Requests that are being checked and encoded, before anybody knows how many choices they have."""
     is_draining: bool = False
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="plait-text")
@@ -62,18 +64,33 @@ class Serving:
         """
         self.check_open()
         if self.num_open and self.num_open + num_choices > self.limits.max_open:
-            raise RequestError(
-                f"{self.num_open} answers are under way or waiting and {num_choices} more were asked for, but at most "
-                f"{self.limits.max_open} are taken on; try again later",
-                status=429,
-                kind="rate_limit_error",
-                code="queue_full",
-            )
+            raise self._full(self.num_open, num_choices)
         self.num_open += num_choices
         try:
             yield
         finally:
             self.num_open -= num_choices
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """One more request to be checked and encoded, or `RequestError`: these are bounded like what is under way."""
+        under_way = self.num_open + self.num_preparing
+        if under_way >= max(1, self.limits.max_open):
+            raise self._full(under_way, 1)
+        self.num_preparing += 1
+        try:
+            yield
+        finally:
+            self.num_preparing -= 1
+
+    def _full(self, under_way: int, num_choices: int) -> RequestError:
+        return RequestError(
+            f"{under_way} answers are under way or waiting and {num_choices} more were asked for, but at most "
+            f"{self.limits.max_open} are taken on; try again later",
+            status=429,
+            kind="rate_limit_error",
+            code="queue_full",
+        )
 
     def check_open(self) -> None:
         """`RequestError` 503 while the server takes no more work."""

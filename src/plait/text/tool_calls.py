@@ -66,6 +66,7 @@ ToolEvent = Text | CallBegun | Arguments
 
 _HEAD = re.compile(r'\{\s*"(?:name|function)"\s*:\s*"([^"\\]{1,256})"\s*,\s*"(?:arguments|parameters)"\s*:\s*')
 _MAX_HEAD_CHARS = 1024
+_MAX_MARK_CHARS = 32
 _TAG = "<|python_tag|>"
 _ARGUMENTS = "[ARGS]"
 _BLANK = " \t\r\n"
@@ -95,6 +96,10 @@ class ToolCallReader:
         self._closing = "</tool_call>" if form is ToolFormat.HERMES else ""
         self._held: list[str] = []
         """What may yet turn out to be text."""
+        self._seen = ""
+        """Of it, what a mark could be: no blanks, and not more than a mark has."""
+        self._has_spoken = False
+        """Whether text came behind the last call."""
         self._prefix = ""
         """What stood between the opening and the object that is being read."""
         self._out: list[str] = []
@@ -128,10 +133,11 @@ class ToolCallReader:
     def finish(self) -> list[ToolEvent]:
         """The answer has ended: what is held was no call, but blanks behind one are nothing to say."""
         held = "".join(self._held)
-        self._held.clear()
-        if self._at in (_At.BEFORE, _At.NAME, _At.OBJECT) and not self._num_begun:
+        self._drop()
+        is_opened = self._form is ToolFormat.HERMES or not self._num_begun
+        if self._at in (_At.BEFORE, _At.NAME, _At.OBJECT) and is_opened:
             held = self._opening + (self._prefix if self._at is _At.OBJECT else "") + held
-        if not (self._num_begun and not held.strip()) and self._at not in (_At.TAIL, _At.BEHIND):
+        if (self._has_spoken or not self._num_begun or held.strip()) and self._at not in (_At.TAIL, _At.BEHIND):
             self._flush()
             self._out.append(held)
             self._at = _At.PLAIN
@@ -149,61 +155,70 @@ class ToolCallReader:
             inside = self._at is _At.ARGUMENTS
             self._events.append(Arguments(self._num_begun - 1, text) if inside else Text(text))
 
+    def _hold(self, char: str) -> None:
+        self._held.append(char)
+        if char not in _BLANK and len(self._seen) < _MAX_MARK_CHARS:
+            self._seen += char
+
+    def _drop(self) -> None:
+        """What was held is neither text nor needed any more."""
+        self._held.clear()
+        self._seen = ""
+
     def _give_back(self, text: str) -> None:
         """It was text after all."""
-        self._out.append(text)
-        self._held.clear()
+        self._drop()
+        if text:
+            self._out.append(text)
+            self._has_spoken = True
 
     def _in_text(self, char: str) -> None:
         """`held`: blanks behind a call, then the beginning of the opening."""
-        blank = "".join(self._held).lstrip(_BLANK) if self._held else ""
-        if char == self._opening[len(blank)]:
-            self._held.append(char)
-            if len(blank) + 1 == len(self._opening):
-                self._held.clear()
+        if char == self._opening[len(self._seen)]:
+            self._hold(char)
+            if len(self._seen) == len(self._opening):
+                self._drop()
                 self._flush()
                 self._at = _At.BEFORE
-            return
-        if not blank and char in _BLANK and self._num_begun and not self._out:
-            self._held.append(char)
-            return
-        if char == self._opening[0]:
+        elif not self._seen and char in _BLANK and self._num_begun and not self._has_spoken:
+            self._hold(char)
+        elif char == self._opening[0]:
             self._give_back("".join(self._held))
-            self._held.append(char)
-            return
-        self._give_back("".join(self._held) + char)
+            self._hold(char)
+        else:
+            self._give_back("".join(self._held) + char)
 
     def _at_start(self, char: str) -> None:
         """`held`: blanks, and the beginning of the tag."""
-        seen = "".join(self._held).strip(_BLANK)
+        seen = self._seen
         if char in _BLANK and seen in ("", _TAG):
-            self._held.append(char)
+            self._hold(char)
         elif char == ";" and self._num_begun and not seen:
-            self._held.clear()
+            self._drop()
         elif char == "{" and seen in ("", _TAG):
             self._begin_object(char)
         elif len(seen) < len(_TAG) and char == _TAG[len(seen)]:
-            self._held.append(char)
+            self._hold(char)
         else:
             self._give_back("".join(self._held) + char)
             self._at = _At.PLAIN
 
     def _before(self, char: str) -> None:
         """`held`: what stood behind the opening so far. Mistral may open again behind a call."""
-        again = "".join(self._held).strip(_BLANK) + char
+        again = self._seen + char
         if self._num_begun and self._opening.startswith(again):
-            self._held.append(char)
+            self._hold(char)
             if again == self._opening:
-                self._held.clear()
+                self._drop()
         elif char == "{":
             self._begin_object(char)
         elif char in _BLANK or (self._form is ToolFormat.MISTRAL and char in "[,"):
-            self._held.append(char)
+            self._hold(char)
         elif self._form is ToolFormat.MISTRAL and char == "]" and self._num_begun:
-            self._held.clear()
+            self._drop()
             self._at = _At.TEXT
         elif self._form is ToolFormat.MISTRAL and (char.isalnum() or char == "_"):
-            self._held.append(char)
+            self._hold(char)
             self._at = _At.NAME
         else:
             self._leave(char)
@@ -257,19 +272,18 @@ class ToolCallReader:
 
     def _behind(self, char: str) -> None:
         """Hermes: `held` is blanks and the beginning of the closing mark."""
-        seen = "".join(self._held).strip(_BLANK)
-        if not seen and char in _BLANK:
-            self._held.append(char)
-        elif char == self._closing[len(seen)]:
-            self._held.append(char)
-            if len(seen) + 1 == len(self._closing):
-                self._held.clear()
+        if not self._seen and char in _BLANK:
+            self._hold(char)
+        elif char == self._closing[len(self._seen)]:
+            self._hold(char)
+            if len(self._seen) == len(self._closing):
+                self._drop()
                 self._at = _At.TEXT
         else:
             # A model that forgot to close goes on with the next call or with text.
             self._at = _At.TEXT
             held = "".join(self._held)
-            self._held.clear()
+            self._drop()
             for one in held + char:
                 self._in_text(one)
 
@@ -280,14 +294,15 @@ class ToolCallReader:
 
     def _begin_object(self, char: str) -> None:
         self._prefix = "".join(self._held)
-        self._held.clear()
+        self._drop()
         self._depth, self._in_string, self._is_escaped = 0, False, False
         self._at = _At.OBJECT
         self._in_object(char)
 
     def _begin_arguments(self, name: str, char: str, depth: int) -> None:
-        self._held.clear()
+        self._drop()
         self._flush()
+        self._has_spoken = False
         self._events.append(CallBegun(self._num_begun, name))
         self._num_begun += 1
         self._at, self._outer = _At.ARGUMENTS, depth
@@ -298,13 +313,14 @@ class ToolCallReader:
 
     def _whole_object(self, text: str) -> None:
         """An object whose head was no call's: perhaps its keys came in another order."""
-        self._held.clear()
+        self._drop()
         call = _call_in(text)
         if call is None:
             self._give_back(self._opening + self._prefix + text)
             self._at = _At.TEXT if self._form is ToolFormat.HERMES else _At.PLAIN
             return
         self._flush()
+        self._has_spoken = False
         self._events.append(CallBegun(self._num_begun, *call))
         self._num_begun += 1
         self.num_calls += 1

@@ -1,0 +1,286 @@
+"""Batches through trouble: a full disk, a lost input, a damaged ledger, expiry, a clock that goes back, a dead engine."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.api.byte_text import byte_text
+from tests.unit.batch.jobs import chat_line, good_lines
+from tests.unit.batch.scripted_client import ScriptedClient, words_of
+
+from plait.api.bodies import JsonObject
+from plait.api.calls import Endpoint
+from plait.batch.ledger import Ledger
+from plait.batch.records import BatchRecord, BatchState, StoredFile
+from plait.batch.service import BatchService, ServiceConfig
+from plait.batch.store import Store
+from plait.core.errors import PlaitError
+from plait.core.request import Request
+
+PATIENCE_S = 20.0
+NOW = 1_700_000_000
+
+
+class World:
+    """A service on a folder, with a clock that tests turn."""
+
+    def __init__(self, folder: Path, client: ScriptedClient | None = None) -> None:
+        self.unix_now = NOW
+        self.client = client or ScriptedClient()
+        self.store = Store.open(folder)
+        self.service = BatchService(
+            ServiceConfig(("byte-model",), rest_s=0.05),
+            self.store,
+            self.client,
+            byte_text(),
+            lambda: self.unix_now,
+            lambda: asyncio.get_running_loop().time(),
+        )
+
+    def file(self, lines: Sequence[JsonObject], name: str = "file-in", tenant: str = "") -> StoredFile:
+        made = StoredFile(name, tenant, "in.jsonl", "batch", 0, self.unix_now)
+        return self.store.write_file(made, [json.dumps(line) for line in lines])
+
+    async def batch(self, file: StoredFile, name: str = "batch_1", window_s: int = 3600) -> str:
+        record = BatchRecord(name, file.tenant, file.id, Endpoint.CHAT, "24h", self.unix_now, self.unix_now + window_s)
+        return (await self.service.create(record)).id
+
+    async def ended(self, batch_id: str = "batch_1", tenant: str = "") -> BatchRecord:
+        while not (record := self.service.get(batch_id, tenant)).state.is_final:
+            await asyncio.sleep(0.005)
+        return record
+
+    def lines(self, file_id: str | None, tenant: str = "") -> list[JsonObject]:
+        assert file_id is not None
+        path = self.store.path(self.store.file(file_id, tenant, self.unix_now))
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def live(world: World, work: Callable[[], Awaitable[None]]) -> None:
+    """Run `work` while the service runs."""
+
+    async def both() -> None:
+        running = asyncio.create_task(world.service.run())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await work()
+            assert not running.done()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    try:
+        asyncio.run(both())
+    finally:
+        world.store.close()
+
+
+def test_a_full_disk_is_waited_out_and_nothing_runs_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    is_full = True
+    write = Store.write_file
+
+    def write_if_there_is_room(store: Store, file: StoredFile, lines: Sequence[str]) -> StoredFile:
+        if is_full and file.purpose == "batch_output":
+            raise PlaitError("no room") from OSError(errno.ENOSPC, "No space left on device")
+        return write(store, file, lines)
+
+    async def work() -> None:
+        nonlocal is_full
+        await world.batch(world.file(good_lines(5)))
+        while len(world.client.submitted) < 5:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.2)
+        assert world.service.get("batch_1", "").state is BatchState.FINALIZING
+        is_full = False
+        record = await world.ended()
+        assert record.state is BatchState.COMPLETED
+        assert len(world.lines(record.output_file_id)) == 5
+        assert len(world.client.submitted) == 5
+
+    monkeypatch.setattr(Store, "write_file", write_if_there_is_room)
+    live(world, work)
+
+
+def test_an_input_that_somebody_took_away_fails_its_batch_and_no_other(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def work() -> None:
+        lost, there = world.file(good_lines(2), "file-lost"), world.file(good_lines(2), "file-there")
+        world.store.path(lost).unlink()
+        await world.batch(lost, "batch_lost")
+        await world.batch(there, "batch_there")
+        failed = await world.ended("batch_lost")
+        assert failed.state is BatchState.FAILED
+        assert "no longer on the server's disk" in failed.faults[0].message
+        assert str(tmp_path) not in failed.faults[0].message
+        assert (await world.ended("batch_there")).state is BatchState.COMPLETED
+
+    live(world, work)
+
+
+def test_a_damaged_ledger_fails_its_batch_in_words_and_is_kept(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def work() -> None:
+        file = world.file(good_lines(2))
+        folder = world.store.batch_folder("batch_1")
+        folder.mkdir()
+        (folder / "output.jsonl.ledger").write_bytes(b"no database at all" * 100)
+        await world.batch(file)
+        failed = await world.ended()
+        assert failed.state is BatchState.FAILED
+        assert "ledger" in failed.faults[0].message
+        assert str(tmp_path) not in failed.faults[0].message
+        assert (folder / "output.jsonl.ledger").exists()
+        assert not world.client.submitted
+
+    live(world, work)
+
+
+def test_a_fault_of_our_own_ends_one_batch_and_the_next_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    counts = Ledger.counts
+    calls = 0
+
+    def counts_or_not(ledger: Ledger, job: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ZeroDivisionError("a fault")
+        return counts(ledger, job)  # type: ignore[arg-type]
+
+    async def work() -> None:
+        await world.batch(world.file(good_lines(2)), "batch_1")
+        failed = await world.ended("batch_1")
+        assert (failed.state, failed.faults[0].code) == (BatchState.FAILED, "internal_error")
+        await world.batch(world.file(good_lines(2), "file-2"), "batch_2")
+        assert (await world.ended("batch_2")).state is BatchState.COMPLETED
+
+    monkeypatch.setattr(Ledger, "counts", counts_or_not)
+    live(world, work)
+
+
+def test_what_was_finished_when_its_time_was_over_is_kept(tmp_path: Path) -> None:
+    never: list[asyncio.Future[None]] = []
+
+    def stall(request: Request) -> asyncio.Future[None] | None:
+        if "0003" not in words_of(request):
+            return None
+        never.append(asyncio.get_running_loop().create_future())
+        return never[-1]
+
+    world = World(tmp_path, ScriptedClient(pause=stall))
+
+    async def work() -> None:
+        await world.batch(world.file(good_lines(4)), window_s=1)
+        record = await world.ended()
+        assert record.state is BatchState.EXPIRED
+        assert [line["custom_id"] for line in world.lines(record.output_file_id)] == ["id-1", "id-2", "id-4"]
+        (left,) = world.lines(record.error_file_id)
+        assert (left["custom_id"], left["error"]["code"]) == ("id-3", "batch_expired")  # type: ignore[index, call-overload]
+
+    live(world, work)
+
+
+def test_a_cancel_in_the_last_moment_of_a_batch_that_expires_is_kept_to(tmp_path: Path) -> None:
+    world = World(tmp_path, ScriptedClient(pause=lambda request: asyncio.get_running_loop().create_future()))
+
+    async def work() -> None:
+        await world.batch(world.file(good_lines(2)))
+        while not world.client.submitted:
+            await asyncio.sleep(0.005)
+        running = world.service._running["batch_1"]
+        running.stop(BatchState.EXPIRED)
+        assert world.service.cancel("batch_1", "").state is BatchState.CANCELLING
+        assert (await world.ended()).state is BatchState.CANCELLED
+
+    live(world, work)
+
+
+def test_a_clock_that_goes_back_ends_nothing_early_and_loses_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.client.on_submit = lambda request: setattr(world, "unix_now", NOW - 86_400)
+
+    async def work() -> None:
+        await world.batch(world.file(good_lines(3)))
+        record = await world.ended()
+        assert record.state is BatchState.COMPLETED
+        assert len(world.lines(record.output_file_id)) == 3
+        assert [one.id for one in await world.service.all_of("")] == ["batch_1"]
+
+    live(world, work)
+
+
+def test_an_engine_that_stopped_is_asked_again_later_and_not_all_the_time(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def work() -> None:
+        await world.batch(world.file([chat_line("a", "stopped")]))
+        await asyncio.sleep(0.4)
+        assert 2 <= len(world.client.submitted) <= 10
+        assert world.service.get("batch_1", "").state is BatchState.IN_PROGRESS
+
+    live(world, work)
+
+
+def test_batches_of_different_keys_share_no_prefixes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def work() -> None:
+        for tenant in ("one", "two"):
+            await world.batch(world.file(good_lines(1), f"file-{tenant}", tenant), f"batch_{tenant}")
+            await world.ended(f"batch_{tenant}", tenant)
+        assert [request.tenant for request in world.client.submitted] == ["one/", "two/"]
+
+    live(world, work)
+
+
+def test_what_a_finished_batch_worked_with_is_cleared_away_also_after_a_kill(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def work() -> None:
+        await world.batch(world.file(good_lines(1)))
+        await world.ended()
+        while world.store.batch_folder("batch_1").exists():
+            await asyncio.sleep(0.005)
+        world.store.batch_folder("batch_1").mkdir()
+        unfinished = replace(world.service.get("batch_1", ""), id="batch_2", state=BatchState.IN_PROGRESS)
+        world.store.add_batch(unfinished)
+
+    live(world, work)
+    Store.open(tmp_path).close()
+    assert not (tmp_path / "batches" / "batch_1").exists()
+    assert (tmp_path / "batches" / "batch_2").exists()
+
+
+def test_a_store_with_a_damaged_row_says_so_and_other_calls_go_on(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def work() -> None:
+        await world.batch(world.file(good_lines(1)))
+        await world.ended()
+        world.store._connection.execute("UPDATE batches SET record = x'7b7d'")
+        with pytest.raises(PlaitError, match="cannot be read"):
+            world.service.get("batch_1", "")
+        world.store._connection.execute("UPDATE batches SET is_final = 0")
+        await asyncio.sleep(0.2)
+        assert world.store.file("file-in", "", NOW).id == "file-in"
+
+    live(world, work)
+
+
+def test_a_store_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    raw = b"this was never a database" * 100
+    (tmp_path / "store.sqlite").write_bytes(raw)
+    with pytest.raises(PlaitError, match="choose another folder with --batch-dir"):
+        Store.open(tmp_path)
+    assert (tmp_path / "store.sqlite").read_bytes() == raw
