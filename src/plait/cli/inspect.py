@@ -29,7 +29,7 @@ TOKENS_PER_BLOCK = 32
 """Plait's own, unless asked for another."""
 USER_TOKENS = 4096
 UNQUANTIZED_BYTES = 2
-SPEED = "not claimed: no bandwidth of this machine is on record; plait bench limits measures it"
+SPEED = "not claimed from a configuration; plait doctor MODEL measures what this machine reaches"
 
 
 @dataclass(frozen=True, slots=True)
