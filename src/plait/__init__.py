@@ -5,8 +5,7 @@ The Python API is here by name and loaded when a name is first used, so that `im
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # what type checkers take for true; `typing` itself takes long to import
 if TYPE_CHECKING:
     from plait.core.errors import ModelError, PlaitError, RequestError, UsageError
     from plait.llm.async_llm import AsyncEngineArgs, AsyncLLM, EngineArgs

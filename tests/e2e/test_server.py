@@ -376,7 +376,7 @@ def test_a_port_in_use_is_said_before_the_model_is_loaded(tiny: Path, server: Se
     port = server.root.rpartition(":")[2]
     done = subprocess.run([*PLAIT, "serve", str(tiny), "--port", port], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another" in done.stderr
     assert "model " not in done.stderr
 
 

@@ -8,6 +8,7 @@ Invariant: when `run` returns, nothing listens and the engine is closed.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -59,7 +60,8 @@ class Listening:
             made.setblocking(False)
             return made
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
+            number = getattr(error, "errno", None) or 0  # of names that nobody knows it is below 0
+            reason = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)
             raise UsageError(
                 f"cannot listen on {where}: {reason}; choose another with --host, --port or --uds"
             ) from None
@@ -232,7 +234,10 @@ def _server(app: ASGIApp, listening: Listening) -> uvicorn.Server:
 async def _drain(server: uvicorn.Server, opened: Opened, limit_s: float, say: Callable[[str], None]) -> None:
     serving = opened.serving
     serving.is_draining = True
-    say(f"finishing {serving.num_open} answers, for {limit_s:g} s at most; once more stops at once")
+    if serving.num_open:
+        say(f"finishing {serving.num_open} answers, for {limit_s:g} s at most; once more stops at once")
+    else:
+        say("stopping: no answer is under way")
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             while serving.num_open:

@@ -161,7 +161,7 @@ def cache_trouble(place: ModelPlace) -> Iterator[None]:
             raise ModelError(no_space(place.entry, place.folder)) from error
         raise ModelError(
             f"{error.filename or place.folder}: the model cache cannot be used ({error.strerror or error});"
-            " choose another cache directory or give the path of a .gguf file"
+            " name another folder with --cache-dir or PLAIT_CACHE_DIR, or give the path of a .gguf file"
         ) from error
 
 

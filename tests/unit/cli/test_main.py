@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 
 import pytest
 
@@ -178,6 +178,31 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(module: str) -> Non
                 break
         rest = [line for line in process.stderr if not line.startswith("import time:")]
     assert (process.returncode, rest) == (130, ["plait: interrupted\n"])
+
+
+START = "import sys; from plait.cli.start import start; sys.exit(start())"
+
+
+@pytest.mark.parametrize("module", ["plait.cli.streams", "plait.core.errors", "plait.cli.main"])
+def test_an_interrupt_before_there_is_a_command_ends_the_process_by_the_signal(module: str) -> None:
+    command = [sys.executable, "-X", "importtime", "-c", START, "verify", "--model", "/nowhere.gguf"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.split("|")[-1].strip() == module:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = [line for line in process.stderr if not line.startswith("import time:")]
+    assert process.returncode in (-signal.SIGINT, 130)  # 130: it came so late that the command was there already
+    assert rest in ([], ["plait: interrupted\n"])
+
+
+def test_the_command_begins_with_start_and_start_leaves_signals_to_main() -> None:
+    (entry,) = [entry for entry in entry_points(group="console_scripts") if entry.name == "plait"]
+    assert entry.value == "plait.cli.start:start"
+    script = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); " + START
+    done = subprocess.run([sys.executable, "-c", script, "sevre"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.startswith("plait: 'sevre' is not a command")) == (2, True)
 
 
 LATE = """

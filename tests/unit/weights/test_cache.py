@@ -166,5 +166,5 @@ def test_an_unusable_cache_is_one_line_with_a_way_out(place: ModelPlace, error: 
         raise error
     assert str(caught.value) == (
         f"/models: the model cache cannot be used ({error.strerror});"
-        " choose another cache directory or give the path of a .gguf file"
+        " name another folder with --cache-dir or PLAIT_CACHE_DIR, or give the path of a .gguf file"
     )

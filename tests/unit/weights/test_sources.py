@@ -202,7 +202,7 @@ def test_a_name_of_the_catalogue_comes_before_one_of_ollama(tmp_path: Path) -> N
 def test_a_cache_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.touch()
-    with pytest.raises(ModelError, match=r"file/models.*: the model cache cannot be used \(Not a directory\); choose"):
+    with pytest.raises(ModelError, match=r"file/models.*: the model cache cannot be used \(Not a directory\); name"):
         resolve("tiny", in_the_way / "models")
 
 

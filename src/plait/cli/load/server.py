@@ -130,7 +130,7 @@ class Server:
             raise PlaitError(f"{self.address.shown}/models does not answer within 30 s; is the server up?") from None
         except _TROUBLE as error:
             raise PlaitError(f"{self.address.shown} does not answer ({_told(error)}); is the server up?") from None
-        raise PlaitError(f"{self.address.shown}/models lists no model (status {status}); name one")
+        raise PlaitError(f"{self.address.shown}/models lists no model (status {status}); is that its address?")
 
     def _body(self, ask: Ask) -> bytes:
         body: dict[str, object] = {"model": self.model, "temperature": 0, "stream": True}
