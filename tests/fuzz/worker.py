@@ -91,6 +91,14 @@ def judged(reader: Reader, folder: Path, num_bytes: int) -> tuple[str, str]:
     return "read", ""
 
 
+def _watched(reader: Reader, folder: Path, num_bytes: int) -> tuple[str, str]:
+    """As `judged`; what was said aloud counts too."""
+    outcome, what = judged(reader, folder, num_bytes)
+    if outcome != "fault" and (aloud := _said_aloud()):
+        return "fault", f"on the standard error: {aloud}"
+    return outcome, what
+
+
 def _said_aloud() -> str:
     """The first line that somebody wrote to the standard error, which is a file; forgotten at once."""
     os.lseek(2, 0, os.SEEK_SET)
@@ -117,16 +125,14 @@ def main(arguments: list[str]) -> None:
         given = Path(arguments[2])
         for path in given.iterdir():
             shutil.copy(path, folder / path.name)
-        _report(0, *judged(reader, folder, sum(path.stat().st_size for path in given.iterdir())), 0.0)
+        _report(0, *_watched(reader, folder, sum(path.stat().st_size for path in given.iterdir())), 0.0)
         return
     seed, first, end = map(int, arguments[2:5])
     for number in range(first, end):
         num_bytes = put(input_of(name, seed, number), folder)
         _say(begins=number)
         start = time.process_time()
-        outcome, what = judged(reader, folder, num_bytes)
-        if outcome != "fault" and (aloud := _said_aloud()):
-            outcome, what = "fault", f"on the standard error: {aloud}"
+        outcome, what = _watched(reader, folder, num_bytes)
         _report(number, outcome, what, time.process_time() - start)
         if number % 64 == 0:
             gc.collect()

@@ -23,6 +23,7 @@ from plait.llm.outputs import EmbeddingRequestOutput, RequestOutput
 from plait.llm.prompts import PromptType, read_prompt
 from plait.llm.requests import embedding_request, generation, with_form
 from plait.llm.sampling_params import RequestOutputKind, SamplingParams
+from plait.llm.service import close_from_anywhere
 from plait.llm.tokenizer import LLMTokenizer
 
 
@@ -47,7 +48,7 @@ class AsyncLLM:
 
     def __init__(self, model: str | Path = "smollm2", **options: OptionValue) -> None:
         self._engine = load_engine(model, options)
-        self._finalizer = weakref.finalize(self, self._engine.close)
+        self._finalizer = weakref.finalize(self, close_from_anywhere, self._engine.close)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod

@@ -26,7 +26,7 @@ from plait.llm.progress import Progress, UseTqdm
 from plait.llm.prompts import Prompt, PromptType, read_prompts
 from plait.llm.requests import embedding_request, generation, params_of, priorities_of, with_form
 from plait.llm.sampling_params import SamplingParams
-from plait.llm.service import Service
+from plait.llm.service import Service, close_from_anywhere
 from plait.llm.serving import serve_all
 from plait.llm.tokenizer import LLMTokenizer
 
@@ -45,7 +45,7 @@ class LLM:
     def __init__(self, model: str | Path = "smollm2", **options: OptionValue) -> None:
         self._service = Service(load_engine(model, options))
         # Whoever does not close: when this object goes, or the interpreter.
-        self._finalizer = weakref.finalize(self, self._service.close)
+        self._finalizer = weakref.finalize(self, close_from_anywhere, self._service.close)
         self._numbers = itertools.count()
 
     def __enter__(self) -> LLM:

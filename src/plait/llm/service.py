@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import TypeVar
 
@@ -18,6 +18,8 @@ from plait.core.errors import EngineStopped
 T = TypeVar("T")
 
 _CLOSED = "this LLM was closed; make another one"
+_OUR_THREADS = "plait-"
+"""How the names of all of them begin."""
 
 
 class Service:
@@ -65,3 +67,13 @@ async def _cancel_all() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def close_from_anywhere(close: Callable[[], None]) -> None:
+    """For finalizers, which run in whatever thread a collection happens in: in one of ours, which `close` waits for,
+    nobody may wait.
+    """
+    if threading.current_thread().name.startswith(_OUR_THREADS):
+        threading.Thread(target=close, name=f"{_OUR_THREADS}closing").start()
+    else:
+        close()

@@ -78,11 +78,11 @@ def guarded(model: Json, ids: Mapping[str, int], control: Iterable[str], path: P
     if isinstance(unknown, str):
         changed["unk_token"] = hidden.get(unknown, unknown)
     if model["type"] == "BPE":
-        changed["merges"] = _merges_around(hidden, _pairs(model, path))
+        changed["merges"] = _merges_around(hidden, _pairs(model, ids, path))
     return changed
 
 
-def _pairs(model: Json, path: Path) -> list[list[str]]:
+def _pairs(model: Json, ids: Mapping[str, int], path: Path) -> list[list[str]]:
     """The merges, in the older form of files too: one string with a space between the parts."""
     merges = model.get("merges")
     if not isinstance(merges, list):
@@ -92,6 +92,12 @@ def _pairs(model: Json, path: Path) -> list[list[str]]:
         raise ModelError(f"{path}: model.merges is not a list of pairs; get the file again")
     if pairs and set(map(type, chain.from_iterable(pairs))) != {str}:
         raise ModelError(f"{path}: model.merges holds something other than texts; get the file again")
+    # The library's room for what a merge makes is as long as the longest token; it panics where that is not enough.
+    lost = next((made for made in map("".join, pairs) if made not in ids), None)
+    if lost is not None:
+        raise ModelError(
+            f"{path}: model.merges makes {repr(lost)[:40]}, which is not in model.vocab; get the file again"
+        )
     return pairs
 
 

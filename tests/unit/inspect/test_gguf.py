@@ -146,7 +146,7 @@ def test_sizes_of_all_tensor_types_are_those_of_the_gguf_package(tmp_path: Path)
     from plait.weights.gguf_outline import _TYPES
 
     assert {number: (block, size) for number, (_, block, size) in _TYPES.items()} == {
-        int(kind): sizes for kind, sizes in GGML_QUANT_SIZES.items() if int(kind) in _TYPES
+        int(kind): sizes for kind, sizes in GGML_QUANT_SIZES.items() if kind.name not in ("Q8_1", "Q8_K")
     }
 
 

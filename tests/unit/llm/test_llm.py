@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -350,6 +351,26 @@ def test_a_forgotten_model_is_closed_too(tiny: Path) -> None:
     llm = LLM(tiny, kv_cache_memory="4MiB")
     del llm
     gc.collect()
+    assert threads() == before
+
+
+def test_a_model_that_one_of_its_own_threads_finds_forgotten_is_closed(tiny: Path) -> None:
+    """A collection happens in whatever thread makes objects."""
+    before = threads()
+    llm = LLM(tiny, kv_cache_memory="4MiB")
+    loop, started = llm._service._loop, threads()
+    knot: list[object] = [llm]
+    knot.append(knot)
+    gc.disable()
+    try:
+        del llm, knot
+        assert threads() == started
+        loop.call_soon_threadsafe(gc.collect)
+        ends_s = time.monotonic() + 20
+        while threads() != before and time.monotonic() < ends_s:
+            time.sleep(0.01)
+    finally:
+        gc.enable()
     assert threads() == before
 
 

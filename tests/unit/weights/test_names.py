@@ -257,7 +257,7 @@ def test_rope_factors_without_end_are_refused_before_they_are_read(path: Path) -
     def add(_: gguf.GGUFWriter, tensors: dict[str, Floats]) -> None:
         tensors["rope_freqs.weight"] = np.ones(MAX_WIDTH + 1, dtype=np.float32)
 
-    with pytest.raises(ModelError, match=r"rope_freqs.weight holds 1,048,577 rope factors; no head has more than"):
+    with pytest.raises(ModelError, match=r"rope_freqs\.weight holds 1,048,577 rope factors; no head has more than"):
         rope_factors(write_llama(path, add))
 
 
