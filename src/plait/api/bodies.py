@@ -18,6 +18,8 @@ JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, J
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 _SHOWN_CHARS = 60
+_OTHER_BREAKS = "\u0085\u2028\u2029"
+"""Allowed in JSON's strings as they are, but many readers of lines end one at them, Python's `splitlines` too."""
 _KINDS = {
     "str": "a string",
     "list": "a list",
@@ -49,7 +51,11 @@ def json_bytes(value: object) -> bytes:
 
 def write_line(value: JsonObject) -> str:
     """`value` as JSON without a line break, non-ASCII text kept as it is."""
-    return orjson.dumps(value).decode()
+    text = orjson.dumps(value).decode()
+    if not text.isascii():
+        for char in _OTHER_BREAKS:
+            text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
 
 
 def shown(value: object) -> str:

@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -51,6 +52,7 @@ class Listening:
 
     def bound(self) -> socket.socket:
         """A socket that clients can connect to from now on; `UsageError` where there can be none."""
+        self._check_certificate()
         where = str(self.uds) if self.uds is not None else f"{self.host}:{self.port}"
         try:
             if self.uds is not None:
@@ -64,6 +66,19 @@ class Listening:
             reason = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)
             raise UsageError(
                 f"cannot listen on {where}: {reason}; choose another with --host, --port or --uds"
+            ) from None
+
+    def _check_certificate(self) -> None:
+        """`UsageError` for a pair that cannot be used. Nobody is there to type a password."""
+        if self.certfile is None or self.keyfile is None:
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certfile, self.keyfile, password=lambda: "")
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"--ssl-certfile {self.certfile} with --ssl-keyfile {self.keyfile} cannot be used: "
+                f"{error.strerror or error if isinstance(error, OSError) else error}; give a certificate and its key "
+                "in PEM, the key without a password"
             ) from None
 
     def url(self, bound: socket.socket) -> str:

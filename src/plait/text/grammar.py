@@ -8,6 +8,7 @@ what cannot be compiled is a `RequestError`; a sequence that follows its masks t
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,10 @@ MAX_CHARS = 64 * 1024
 MAX_DEPTH = 64
 MAX_CHOICES = 4096
 MAX_CACHED = 64
+MAX_REPEATS = 4096
+"""In one `{n}` of an expression: the work of every step grows with it, and the engine waits for that."""
+
+_REPEATS = re.compile(r"\{(?:\d*,)?\s*(\d+)")
 
 # Spaces as models write them, and no others: a small model that may write blank lines never ends.
 _JSON_FORM: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -70,21 +75,28 @@ class CompiledGrammar:
 class _Following:
     """A `Constraint`. `end`: the mask that allows the end alone."""
 
-    __slots__ = ("_end", "_matcher")
+    __slots__ = ("_allowed", "_end", "_matcher")
 
     def __init__(self, matcher: LLMatcher, end: bytes) -> None:
         self._matcher = matcher
         self._end = end
+        self._allowed = b""
+        """What the last mask said."""
 
     def mask(self) -> bytes:
         mask = self._matcher.compute_bitmask()
         if self._matcher.is_error():
             # A place in the grammar that takes more work than the limit: the answer ends here, unfinished.
             return self._end
-        return mask[: len(self._end)].ljust(len(self._end), b"\0")
+        self._allowed = mask[: len(self._end)].ljust(len(self._end), b"\0")
+        return self._allowed
 
     def accept(self, token: int) -> None:
-        if not self._matcher.is_error() and not self._matcher.consume_token(token):
+        if self._matcher.is_error() or self._matcher.consume_token(token):
+            return
+        # The matcher fails alike at a wrong token, which is our fault, and at a limit behind a right one: the next
+        # mask ends the answer then.
+        if not self._allowed or not self._allowed[token // 8] >> token % 8 & 1:
             raise InvariantError(f"token {token} was sampled although the grammar forbids it")
 
     @property
@@ -169,10 +181,12 @@ def _source(grammar: Grammar) -> str:
             _check_depth(grammar, schema, 0)
             return LLMatcher.grammar_from_json_schema(grammar.text, overrides=_JSON_FORM)
         case GrammarKind.REGEX:
+            _check_repeats(grammar, grammar.text)
             return LLMatcher.grammar_from_regex(grammar.text)
         case GrammarKind.CHOICE:
             return LLMatcher.grammar_from_lark(f"start: {' | '.join(_choices(grammar))}")
         case GrammarKind.GRAMMAR:
+            _check_repeats(grammar, grammar.text)
             return LLMatcher.grammar_from_lark(_lark(grammar))
 
 
@@ -208,11 +222,21 @@ def _check_depth(grammar: Grammar, value: object, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise _refused(grammar, f"it is more than {MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
+        pattern = value.get("pattern")
+        if isinstance(pattern, str):
+            _check_repeats(grammar, pattern)
         for inner in value.values():
             _check_depth(grammar, inner, depth + 1)
     elif isinstance(value, list):
         for inner in value:
             _check_depth(grammar, inner, depth + 1)
+
+
+def _check_repeats(grammar: Grammar, expression: str) -> None:
+    for found in _REPEATS.finditer(expression):
+        # Judged by its length first: Python reads no number of thousands of digits.
+        if len(found[1].lstrip("0")) > 9 or int(found[1]) > MAX_REPEATS:
+            raise _refused(grammar, f"something is repeated {found[1][:12]} times; at most {MAX_REPEATS:,} are taken")
 
 
 def _refused(grammar: Grammar, reason: str) -> RequestError:

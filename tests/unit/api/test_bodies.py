@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from plait.api.bodies import read_object, shown, write_line
+from plait.api.bodies import JsonObject, read_object, shown, write_line
 from plait.core.errors import RequestError
 
 
@@ -42,7 +42,7 @@ def test_anything_else_is_refused_in_one_line(raw: bytes) -> None:
 
 
 def test_a_written_object_is_one_line_and_keeps_letters() -> None:
-    assert write_line({"text": "a\nü\u2028"}) == '{"text":"a\\nü\u2028"}'
+    assert write_line({"text": "a\nü\u2028"}) == '{"text":"a\\nü\\u2028"}'
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,11 @@ def test_a_value_that_is_not_json_is_named_by_its_kind_only() -> None:
     assert shown("\ud800") == "a string"
     assert shown({1: object()}) == "an object"
     assert shown(math.nan) == "null (a number)"
+
+
+def test_a_line_is_one_for_every_reader_of_lines() -> None:
+    value: JsonObject = {"text": "a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\r\né"}
+    written = write_line(value)
+    assert len(written.splitlines()) == 1
+    assert "é" in written
+    assert read_object(written.encode()) == value

@@ -1,4 +1,4 @@
-"""Batches through trouble: a full disk, a lost input, a damaged ledger, expiry, time that goes back, a dead engine."""
+"""Batches through trouble: full disks, lost inputs, damaged ledgers, expiry, clocks that go back, dead engines."""
 
 from __future__ import annotations
 

@@ -348,3 +348,29 @@ def test_a_tick_wakes_the_loop_once_however_many_deltas_it_made(monkeypatch: pyt
         return counts
 
     assert within_patience(count(AsyncClient(MODEL, Inbox()))) == [0, 1, 1]
+
+
+def test_a_request_whose_answer_nobody_reads_is_aborted_and_what_waits_is_bounded() -> None:
+    async def listen_late() -> None:
+        inbox = Inbox()
+        client = AsyncClient(MODEL, inbox, max_unread=3)
+        answers = client.submit(ask("r", max_tokens=40))
+        first = asyncio.create_task(anext(answers))
+        await asyncio.sleep(0)
+        for number in range(10):
+            client.put(RequestId("r"), Delta(0, str(number), (number,)))
+            client.flush()
+            await asyncio.sleep(0)
+        assert (await first).text == "0"
+        assert [(await anext(answers)).text for _ in range(2)] == ["1", "2"]
+        with pytest.raises(RequestError, match="was not read: 3 parts") as caught:
+            # The reader took one while the others came, so that a fourth found room.
+            _ = [delta async for delta in answers]
+        assert caught.value.code == "reader_too_slow"
+        assert any(isinstance(message, Abort) for message in inbox.drain())
+        client.put(RequestId("r"), Delta(0, "", (), finish_reason=FinishReason.ABORT))
+        client.flush()
+        await asyncio.sleep(0)
+        assert not client._open
+
+    within_patience(listen_late())

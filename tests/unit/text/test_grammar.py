@@ -118,3 +118,29 @@ def test_a_costly_grammar_is_refused_or_followed_in_bounded_work(text: str) -> N
 def test_what_was_compiled_lately_is_remembered() -> None:
     grammar = Grammar(GrammarKind.REGEX, "remembered", "p")
     assert COMPILER.compile(grammar) is COMPILER.compile(grammar)
+
+
+def test_a_form_that_becomes_too_much_work_ends_its_answer_and_nothing_else() -> None:
+    wide = {f"k{number}": {"type": "string", "pattern": "^(a|b){1,50}$"} for number in range(100)}
+    names = [{f"{name}{part}": one for name, one in wide.items()} for part in range(8)]
+    parts = [{"type": "object", "properties": one} for one in names]
+    state = COMPILER.compile(Grammar(GrammarKind.JSON_SCHEMA, json.dumps({"allOf": parts}), "p")).begin()
+    state.mask()
+    state.accept(ord("{"))
+    allowed = int.from_bytes(state.mask(), "little")
+    assert allowed == sum(1 << token for token in TEXT.tokenizer.eos_ids)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (GrammarKind.REGEX, "a{99999}"),
+        (GrammarKind.REGEX, "a{1,99999}"),
+        (GrammarKind.REGEX, "a{" + "9" * 5000 + "}"),
+        (GrammarKind.GRAMMAR, "start: /a{99999}/"),
+        (GrammarKind.JSON_SCHEMA, '{"type": "string", "pattern": "a{99999}"}'),
+    ],
+)
+def test_vast_repetitions_are_refused_because_every_step_would_pay_for_them(kind: GrammarKind, text: str) -> None:
+    with pytest.raises(RequestError, match=r"repeated 9+ times; at most 4,096"):
+        COMPILER.compile(Grammar(kind, text, "p"))

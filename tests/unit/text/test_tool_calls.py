@@ -93,6 +93,27 @@ def test_calls_are_found_whole_and_char_by_char(
     assert read(form, list(answer)) == (text, calls, complete)
 
 
+CALL = {
+    H: '<tool_call>{"name": "f", "arguments": {}}</tool_call>',
+    L: '{"name": "f", "parameters": {}}',
+    M: '[TOOL_CALLS][{"name": "f", "arguments": {}}]',
+}
+
+
+@pytest.mark.parametrize("form", ToolFormat)
+def test_behind_a_call_too_the_cut_changes_nothing(form: ToolFormat) -> None:
+    words = [CALL[form], "<tool_call>", "[TOOL_CALLS]", "<tool", "[", "{", " ", "\n", "text", ";", ","]
+    for seed in range(1000):
+        random = Random(seed)
+        answer = CALL[form] + "".join(random.choices(words, k=random.randint(1, 8)))
+        assert read(form, list(answer)) == read(form, [answer])
+    assert read(form, [*CALL[form], "\n", " "]) == ("", read(form, [CALL[form]])[1], 1)
+
+
+def test_what_was_opened_behind_a_call_and_cut_is_told() -> None:
+    assert read(H, [CALL[H] + "<tool_call>{"])[0] == "<tool_call>{"
+
+
 @pytest.mark.parametrize("form", ToolFormat)
 def test_how_the_text_is_cut_changes_nothing_and_no_text_is_lost(form: ToolFormat) -> None:
     marks = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>", '{"name": "f", ']
@@ -107,13 +128,14 @@ def test_how_the_text_is_cut_changes_nothing_and_no_text_is_lost(form: ToolForma
 
 
 @pytest.mark.parametrize(
-    "piece", ['[f(a="', "<tool_call>", '{"name":', '<tool_call>{"name": "f", "arguments": {', "[TOOL_CALLS]"]
+    "piece", ['[f(a="', "<tool_call>", '{"name":', '<tool_call>{"name": "f", "arguments": {', "[TOOL_CALLS]", " ", "[,"]
 )
 @pytest.mark.parametrize("form", ToolFormat)
 def test_long_nonsense_is_read_in_one_pass(form: ToolFormat, piece: str) -> None:
     answer = piece * (200_000 // len(piece))
-    text, _, _ = read(form, [answer])
-    assert len(text) <= len(answer) + 20
+    for before in ("", CALL[form]):
+        text, _, _ = read(form, [before + answer])
+        assert len(text) <= len(answer) + 20
 
 
 def test_arguments_come_while_they_are_written() -> None:

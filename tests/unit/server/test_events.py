@@ -1,0 +1,69 @@
+"""Streams: trouble behind the first object is told on the wire, whatever it is, and never as a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack
+
+import pytest
+from starlette.types import Message
+
+from plait.api.bodies import JsonObject
+from plait.core.errors import EngineStopped
+from plait.server.events import EventStream
+
+
+async def objects(trouble: Exception, num_before: int) -> AsyncGenerator[JsonObject, None]:
+    for number in range(num_before):
+        yield {"type": "t", "number": number}
+    raise trouble
+
+
+def streamed(trouble: Exception, num_before: int, *, names_events: bool = False) -> tuple[int, str, bool]:
+    """Status, text, and whether the room was given back."""
+    sent: list[Message] = []
+    given_back: list[bool] = []
+    room = ExitStack()
+    room.callback(given_back.append, True)
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    stream = EventStream(objects(trouble, num_before), room, names_events=names_events)
+    asyncio.run(stream({"type": "http"}, receive, send))
+    text = b"".join(message.get("body", b"") for message in sent).decode()
+    assert not sent[-1].get("more_body", False)
+    return sent[0]["status"], text, given_back == [True]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status", "code"),
+    [
+        (EngineStopped("the engine stopped"), 503, "engine_stopped"),
+        (ZeroDivisionError("secret"), 500, "internal_error"),
+    ],
+)
+def test_any_trouble_is_an_error_object_before_the_first_object_and_behind_it(
+    trouble: Exception, status: int, code: str
+) -> None:
+    found, text, is_back = streamed(trouble, 0)
+    assert (found, json.loads(text)["error"]["code"], is_back) == (status, code, True)
+    found, text, is_back = streamed(trouble, 2)
+    events = text.removesuffix("\n\n").split("\n\n")
+    assert (found, len(events), is_back) == (200, 3, True)
+    assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == code
+    assert "secret" not in text
+    assert "[DONE]" not in text
+
+
+def test_events_with_names_say_them() -> None:
+    _, text, _ = streamed(EngineStopped("it stopped"), 1, names_events=True)
+    first, last = text.removesuffix("\n\n").split("\n\n")
+    assert first == 'event: t\ndata: {"type":"t","number":0}'
+    assert last.startswith("event: error\ndata: {")
