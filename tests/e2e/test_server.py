@@ -260,6 +260,26 @@ def test_models_are_listed_and_others_are_not_found(server: ServerProcess, sdk: 
     assert wrong.headers["allow"] == "POST"
 
 
+def test_a_refused_method_is_told_of_all_that_a_path_takes(server: ServerProcess) -> None:
+    with server.client() as client:
+        for path, methods in (
+            ("/v1/files", "GET, HEAD, POST"),
+            ("/v1/batches", "GET, HEAD, POST"),
+            ("/health", "GET, HEAD"),
+        ):
+            reply = client.request("PATCH", path)
+            assert reply.status_code == 405
+            assert sorted(reply.headers["allow"].split(", ")) == methods.split(", ")
+            assert reply.json()["error"]["code"] == "method_not_allowed"
+
+
+def test_a_whole_number_may_be_written_with_a_point(server: ServerProcess) -> None:
+    assert completion(server, max_tokens=7.0, seed=5.0, logit_bias={"5": 1.0})["usage"]["completion_tokens"] == 7  # type: ignore[index,call-overload]
+    assert completion(server, prompt=[65.0, 66], max_tokens=3)["usage"]["prompt_tokens"] == 2  # type: ignore[index,call-overload]
+    assert refusal(server, "/v1/completions", {"prompt": "a", "max_tokens": 7.5})["param"] == "max_tokens"
+    assert refusal(server, "/v1/completions", {"prompt": [65.5, 66]})["param"] == "prompt.0"
+
+
 def test_tokens_go_there_and_back(server: ServerProcess) -> None:
     with server.client() as client:
         made = client.post("/tokenize", json={"prompt": "two  words é", "return_token_strs": True}).json()

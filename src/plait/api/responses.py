@@ -52,7 +52,7 @@ class ResponseFields(BaseModel):
     parallel_tool_calls: bool | None = None
     truncation: Literal["auto", "disabled"] | None = None
     previous_response_id: str | None = None
-    service_tier: str | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
     reasoning: ReasoningFields | None = None
@@ -167,6 +167,10 @@ def _message(item: JsonValue, path: str) -> JsonObject | None:
         }
         return {"role": "assistant", "content": None, "tool_calls": [call]}
     if kind == "function_call_output":
+        if not isinstance(item.get("call_id"), str):
+            raise RequestError(
+                f"{path}.call_id is {shown(item.get('call_id'))}; it must be that of the call", param=f"{path}.call_id"
+            )
         return {
             "role": "tool",
             "tool_call_id": item.get("call_id"),

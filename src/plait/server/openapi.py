@@ -45,7 +45,7 @@ _MESSAGES: JsonObject = {
             },
             "name": {"type": "string"},
         },
-        "required": ["role"],
+        "required": ["role", "content"],
     },
 }
 _TOKENS: JsonObject = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
@@ -100,7 +100,6 @@ _UPLOAD: JsonObject = {
 }
 _ID: JsonObject = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 _PAGE: list[JsonValue] = [
-    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 100}},
     {"name": "order", "in": "query", "schema": {"enum": ["asc", "desc"]}},
     {"name": "after", "in": "query", "schema": {"type": "string"}},
 ]
@@ -229,19 +228,24 @@ def _batch_paths() -> JsonObject:
     upload["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": _UPLOAD}}}
     one: list[JsonValue] = [_ID]
     return {
-        "/v1/files": {"get": _get("Files, newest first.") | {"parameters": _PAGE}, "post": upload},
+        "/v1/files": {"get": _get("Files, newest first.") | {"parameters": _page_of(10_000)}, "post": upload},
         "/v1/files/{id}": {
             "get": _get("One file.") | {"parameters": one},
             "delete": _get("Delete a file.") | {"parameters": one},
         },
         "/v1/files/{id}/content": {"get": _get("What a file holds.", "application/octet-stream") | {"parameters": one}},
         "/v1/batches": {
-            "get": _get("Batches, newest first.") | {"parameters": _PAGE},
+            "get": _get("Batches, newest first.") | {"parameters": _page_of(100)},
             "post": _post("Run the lines of a file.", _BATCH),
         },
         "/v1/batches/{id}": {"get": _get("One batch.") | {"parameters": one}},
         "/v1/batches/{id}/cancel": {"post": _get("Finish no further line.") | {"parameters": one}},
     }
+
+
+def _page_of(most: int) -> list[JsonValue]:
+    limit: JsonObject = {"type": "integer", "minimum": 1, "maximum": most}
+    return [{"name": "limit", "in": "query", "schema": limit}, *_PAGE]
 
 
 def _post(text: str, schema: JsonObject) -> JsonObject:

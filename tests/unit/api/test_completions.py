@@ -99,7 +99,7 @@ def test_a_list_without_anything_is_refused_whatever_the_model(prompt: JsonValue
         ([1, "a"], "prompt.1"),
         (["a", 1], "prompt.1"),
         ([["a"]], "prompt.0.0"),
-        ([[1.0]], "prompt.0.0"),
+        ([[1.5]], "prompt.0.0"),
         ([1.5], "prompt.0"),
         ([None], "prompt.0"),
         ([-1], "prompt"),
