@@ -333,6 +333,30 @@ def test_with_keys_nothing_but_health_is_open(tiny: Path, tmp_path: Path) -> Non
         assert cached == [False, True, False, False]
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/responses"])
+def test_nobody_learns_what_another_key_asked_from_the_prefix_cache(tiny: Path, path: str) -> None:
+    text = "x" * 100
+    bodies: dict[str, JsonObject] = {
+        "/v1/completions": {"prompt": text, "max_tokens": 1},
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": text}], "max_tokens": 1},
+        "/v1/embeddings": {"input": text},
+        "/v1/responses": {"input": text, "max_output_tokens": 1},
+    }
+    with serving(tiny, "--api-key", "one,two") as server, server.client() as client:
+
+        def cached(key: str, salt: str | None = None) -> int:
+            body = {**bodies[path], "cache_salt": salt}
+            usage = client.post(path, json=body, headers={"authorization": f"Bearer {key}"}).json()["usage"]
+            details = usage.get("prompt_tokens_details") or usage["input_tokens_details"]
+            return int(details["cached_tokens"])
+
+        assert cached("one") == 0
+        assert cached("one") > 0
+        assert cached("two") == 0, "another key's prompt was found"
+        if path != "/v1/responses":
+            assert cached("one", "salt") == 0
+
+
 def test_an_empty_key_file_does_not_open_the_server(tiny: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("\n# none\n")

@@ -21,7 +21,7 @@ from plait.core.errors import RequestError
 from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.core.sampling import check_token_ids
-from plait.text.tool_calls import ToolFormat
+from plait.text.tool_calls import ToolCallReader, ToolFormat
 
 
 class Endpoint(StrEnum):
@@ -45,6 +45,7 @@ class Call:
     requests: tuple[Request, ...]
     tool_format: ToolFormat | None = None
     """How calls of functions are written, where there are functions to call."""
+    only_first_call: bool = False
     vectors: VectorForm | None = None
     """How vectors are told, where they are what was asked for."""
     told: JsonObject | None = None
@@ -55,6 +56,12 @@ class Call:
     @property
     def num_choices(self) -> int:
         return len(self.requests) * self.generation.n
+
+    def tool_reader(self) -> ToolCallReader | None:
+        """What finds the calls in one choice's text; None: there are none in it."""
+        if self.tool_format is None:
+            return None
+        return ToolCallReader(self.tool_format, only_first=self.only_first_call)
 
     def prompt_parts(self) -> list[PromptPart]:
         """What is to be said of each prompt, still empty."""

@@ -47,6 +47,8 @@ class Serving:
     created: int = 0
     num_open: int = 0
     is_draining: bool = False
+    strict_fields: bool = False
+    """Whether a field that nobody knows is refused."""
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="plait-text")
     )
