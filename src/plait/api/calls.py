@@ -130,8 +130,9 @@ def _max_tokens(num_prompt: int, path: str, generation: Generation, model: Model
     room = model.max_model_tokens - num_prompt
     if room < 1:
         raise RequestError(
-            f"{path} has {num_prompt} tokens but the model holds {model.max_model_tokens}, output included; "
-            f"shorten it to {model.max_model_tokens - 1} tokens or less",
+            # In the words that clients look for, to take another model or to shorten a conversation.
+            f"{path} has {num_prompt} tokens but this model's maximum context length is {model.max_model_tokens} "
+            f"tokens, output included; shorten it to {model.max_model_tokens - 1} tokens or less",
             param=path,
             code="context_length_exceeded",
         )
@@ -142,8 +143,9 @@ def _max_tokens(num_prompt: int, path: str, generation: Generation, model: Model
     if field is None:
         return room
     raise RequestError(
-        f"{path} has {num_prompt} tokens and {field} asks for {wanted}, together {num_prompt + wanted}, but the model "
-        f"holds {model.max_model_tokens}; lower {field} to {room} or shorten the prompt",
+        f"{path} has {num_prompt} tokens and {field} asks for {wanted}, together {num_prompt + wanted}, but this "
+        f"model's maximum context length is {model.max_model_tokens} tokens; lower {field} to {room} or shorten the "
+        "prompt",
         param=field,
         code="context_length_exceeded",
     )

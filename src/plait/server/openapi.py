@@ -17,9 +17,11 @@ from plait.api.calls import Endpoint
 from plait.api.chat import ChatFields
 from plait.api.completions import CompletionFields
 from plait.api.embeddings import EmbeddingFields
-from plait.api.fields import SharedFields
+from plait.api.fields import PRIORITY_LIMIT, SharedFields
 from plait.api.prompts import MAX_PROMPTS
 from plait.api.responses import ResponseFields
+from plait.core.request import MAX_CHOICES
+from plait.core.sampling import MAX_LOGPROBS
 from plait.server.replies import Json
 from plait.server.serving import Serving
 from plait.server.tokens import DetokenizeFields, TokenizeFields
@@ -40,9 +42,7 @@ _MESSAGES: JsonObject = {
         "type": "object",
         "properties": {
             "role": {"enum": ["system", "developer", "user", "assistant"]},
-            "content": {
-                "anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _TEXT_PART}, {"type": "null"}]
-            },
+            "content": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _TEXT_PART}]},
             "name": {"type": "string"},
         },
         "required": ["role", "content"],
@@ -64,7 +64,7 @@ _ITEM: JsonObject = {
             "properties": {
                 "type": {"const": "message"},
                 "role": {"enum": ["system", "developer", "user", "assistant"]},
-                "content": _TEXT,
+                "content": {"type": "string"},
             },
             "required": ["role", "content"],
         },
@@ -120,6 +120,28 @@ _ERROR: JsonObject = {
     "required": ["error"],
 }
 _OBJECT: JsonObject = {"type": "object"}
+_PENALTY: JsonObject = {"minimum": -2, "maximum": 2}
+_COUNT: JsonObject = {"minimum": 0, "maximum": MAX_LOGPROBS}
+# Ranges are core's to check, so the field models do not say them.
+_RANGES: Mapping[str, JsonObject] = {
+    "temperature": {"minimum": 0, "maximum": 2},
+    "top_p": {"exclusiveMinimum": 0, "maximum": 1},
+    "min_p": {"minimum": 0, "maximum": 1},
+    "top_k": {"minimum": -1},
+    "frequency_penalty": _PENALTY,
+    "presence_penalty": _PENALTY,
+    "repetition_penalty": {"exclusiveMinimum": 0, "maximum": 1e6},
+    "seed": {"minimum": -(2**63), "maximum": 2**63 - 1},
+    "priority": {"minimum": -PRIORITY_LIMIT, "maximum": PRIORITY_LIMIT - 1},
+    "n": {"minimum": 1, "maximum": MAX_CHOICES},
+    "logprobs": _COUNT,
+    "top_logprobs": _COUNT,
+    "prompt_logprobs": _COUNT,
+    "min_tokens": {"minimum": 0},
+    "max_completion_tokens": {"minimum": 1},
+    "max_output_tokens": {"minimum": 1},
+    "dimensions": {"minimum": 1},
+}
 _FAULTS = {
     400: "A field is wrong; `param` names it.",
     401: "No valid API key was sent.",
@@ -205,10 +227,20 @@ def _body(
         schema = model.model_json_schema()
         definitions = schema.get("$defs", {})
         for name, field in schema.get("properties", {}).items():
-            properties[name] = _inlined(field, definitions)
+            properties[name] = _ranged(_inlined(field, definitions), _RANGES.get(name))
     properties |= further
     wanted = [name for name in further if name not in ("stop",)] if required is None else list(required)
     return {"type": "object", "properties": properties, "required": list[JsonValue](wanted)}
+
+
+def _ranged(field: JsonValue, limits: JsonObject | None) -> JsonValue:
+    """The schema of an optional number, with the range that it must lie in."""
+    kinds = field.get("anyOf") if isinstance(field, dict) else None
+    if limits is None or not isinstance(field, dict) or not isinstance(kinds, list):
+        return field
+    numbers = ("integer", "number")
+    ranged = [{**kind, **limits} if isinstance(kind, dict) and kind.get("type") in numbers else kind for kind in kinds]
+    return {**field, "anyOf": ranged}
 
 
 def _inlined(value: JsonValue, definitions: Mapping[str, JsonValue]) -> JsonValue:

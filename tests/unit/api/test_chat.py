@@ -303,7 +303,7 @@ def test_an_explicit_limit_beyond_the_context_is_refused_with_the_way_out() -> N
     fault = fault_of(max_completion_tokens=60)
     assert (fault.code, fault.param) == ("context_length_exceeded", "max_completion_tokens")
     assert fault.message == (
-        "messages has 5 tokens and max_completion_tokens asks for 60, together 65, but the model holds 64; "
+        "messages has 5 tokens and max_completion_tokens asks for 60, together 65, but this model's maximum context length is 64 tokens; "
         "lower max_completion_tokens to 59 or shorten the prompt"
     )
     assert request(max_completion_tokens=59).sampling.max_tokens == 59
