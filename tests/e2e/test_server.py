@@ -277,6 +277,9 @@ def test_a_whole_number_may_be_written_with_a_point(server: ServerProcess) -> No
     assert completion(server, max_tokens=7.0, seed=5.0, logit_bias={"5": 1.0})["usage"]["completion_tokens"] == 7  # type: ignore[index,call-overload]
     assert completion(server, prompt=[65.0, 66], max_tokens=3)["usage"]["prompt_tokens"] == 2  # type: ignore[index,call-overload]
     assert refusal(server, "/v1/completions", {"prompt": "a", "max_tokens": 7.5})["param"] == "max_tokens"
+    below = b'{"prompt": "a", "seed": -9223372036854775809}'
+    with server.client() as client:
+        assert client.post("/v1/completions", content=below).json()["error"]["param"] == "seed"
     assert refusal(server, "/v1/completions", {"prompt": [65.5, 66]})["param"] == "prompt.0"
 
 

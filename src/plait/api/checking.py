@@ -32,9 +32,16 @@ _WANTED = {
 _BOUNDS = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}
 
 
+EXACT_BELOW = 2.0**53
+
+
 def whole(value: object) -> object:
-    """JSON has one kind of number: 8.0 is 8, and some clients write all of theirs like that."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """JSON has one kind of number: 8.0 is 8, and some clients write all of theirs like that. What is too large to be
+    exact stays what it is.
+    """
+    if not isinstance(value, float) or not value.is_integer() or abs(value) >= EXACT_BELOW:
+        return value
+    return int(value)
 
 
 Integer = Annotated[int, BeforeValidator(whole), Field(ge=-(2**63), le=2**64 - 1)]

@@ -43,7 +43,7 @@ _MESSAGES: JsonObject = {
         "properties": {
             "role": {"enum": ["system", "developer", "user", "assistant"]},
             "content": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _TEXT_PART}]},
-            "name": {"type": "string"},
+            "name": {"type": ["string", "null"]},
         },
         "required": ["role", "content"],
     },

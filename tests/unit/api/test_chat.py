@@ -296,14 +296,15 @@ def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers() -> None:
     fault = fault_of(messages=[{"role": "user", "content": "x" * 61}])
     assert (fault.code, fault.param) == ("context_length_exceeded", "messages")
     assert "64 tokens" in fault.message
-    assert "holds 64" in fault.message
+    assert "length is 64" in fault.message
 
 
 def test_an_explicit_limit_beyond_the_context_is_refused_with_the_way_out() -> None:
     fault = fault_of(max_completion_tokens=60)
     assert (fault.code, fault.param) == ("context_length_exceeded", "max_completion_tokens")
     assert fault.message == (
-        "messages has 5 tokens and max_completion_tokens asks for 60, together 65, but this model's maximum context length is 64 tokens; "
+        "messages has 5 tokens and max_completion_tokens asks for 60, together 65, but this model's maximum "
+        "context length is 64 tokens; "
         "lower max_completion_tokens to 59 or shorten the prompt"
     )
     assert request(max_completion_tokens=59).sampling.max_tokens == 59

@@ -146,9 +146,9 @@ def test_logprobs_are_a_number() -> None:
 
 def test_a_small_context_refuses_a_prompt_with_the_number_it_holds() -> None:
     fault = fault_of(prompt="x" * 64)
-    assert (
-        fault.message
-        == "prompt has 64 tokens but this model's maximum context length is 64 tokens, output included; shorten it to 63 tokens or less"
+    assert fault.message == (
+        "prompt has 64 tokens but this model's maximum context length is 64 tokens, output included; "
+        "shorten it to 63 tokens or less"
     )
 
 
