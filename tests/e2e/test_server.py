@@ -260,6 +260,29 @@ def test_models_are_listed_and_others_are_not_found(server: ServerProcess, sdk: 
     assert wrong.headers["allow"] == "POST"
 
 
+def test_a_refused_method_is_told_of_all_that_a_path_takes(server: ServerProcess) -> None:
+    with server.client() as client:
+        for path, methods in (
+            ("/v1/files", "GET, HEAD, POST"),
+            ("/v1/batches", "GET, HEAD, POST"),
+            ("/health", "GET, HEAD"),
+        ):
+            reply = client.request("PATCH", path)
+            assert reply.status_code == 405
+            assert sorted(reply.headers["allow"].split(", ")) == methods.split(", ")
+            assert reply.json()["error"]["code"] == "method_not_allowed"
+
+
+def test_a_whole_number_may_be_written_with_a_point(server: ServerProcess) -> None:
+    assert completion(server, max_tokens=7.0, seed=5.0, logit_bias={"5": 1.0})["usage"]["completion_tokens"] == 7  # type: ignore[index,call-overload]
+    assert completion(server, prompt=[65.0, 66], max_tokens=3)["usage"]["prompt_tokens"] == 2  # type: ignore[index,call-overload]
+    assert refusal(server, "/v1/completions", {"prompt": "a", "max_tokens": 7.5})["param"] == "max_tokens"
+    below = b'{"prompt": "a", "seed": -9223372036854775809}'
+    with server.client() as client:
+        assert client.post("/v1/completions", content=below).json()["error"]["param"] == "seed"
+    assert refusal(server, "/v1/completions", {"prompt": [65.5, 66]})["param"] == "prompt.0"
+
+
 def test_tokens_go_there_and_back(server: ServerProcess) -> None:
     with server.client() as client:
         made = client.post("/tokenize", json={"prompt": "two  words é", "return_token_strs": True}).json()
@@ -311,6 +334,30 @@ def test_with_keys_nothing_but_health_is_open(tiny: Path, tmp_path: Path) -> Non
                 told = client.post("/v1/completions", json={"prompt": prompt, "max_tokens": 1}).json()
             cached.append(told["usage"]["prompt_tokens_details"]["cached_tokens"] > 0)
         assert cached == [False, True, False, False]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/responses"])
+def test_nobody_learns_what_another_key_asked_from_the_prefix_cache(tiny: Path, path: str) -> None:
+    text = "x" * 100
+    bodies: dict[str, JsonObject] = {
+        "/v1/completions": {"prompt": text, "max_tokens": 1},
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": text}], "max_tokens": 1},
+        "/v1/embeddings": {"input": text},
+        "/v1/responses": {"input": text, "max_output_tokens": 1},
+    }
+    with serving(tiny, "--api-key", "one,two") as server, server.client() as client:
+
+        def cached(key: str, salt: str | None = None) -> int:
+            body = {**bodies[path], "cache_salt": salt}
+            usage = client.post(path, json=body, headers={"authorization": f"Bearer {key}"}).json()["usage"]
+            details = usage.get("prompt_tokens_details") or usage["input_tokens_details"]
+            return int(details["cached_tokens"])
+
+        assert cached("one") == 0
+        assert cached("one") > 0
+        assert cached("two") == 0, "another key's prompt was found"
+        if path != "/v1/responses":
+            assert cached("one", "salt") == 0
 
 
 def test_an_empty_key_file_does_not_open_the_server(tiny: Path, tmp_path: Path) -> None:

@@ -153,3 +153,14 @@ def test_a_dry_run_of_what_cannot_work_fails_as_a_start_does(tmp_path: Path) -> 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert "--max-model-len is 100000" in done.stderr
+
+
+def test_a_strict_server_refuses_fields_that_it_does_not_know(tmp_path: Path) -> None:
+    tiny = write_tiny_model(tmp_path / "tiny.gguf")
+    asked = {"prompt": "a", "max_tokens": 1, "user": "me", "temprature": 0}
+    with serving(tiny, "--strict-fields") as server, server.client() as client:
+        reply = client.post("/v1/completions", json=asked)
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "temprature")
+        del asked["temprature"]
+        assert client.post("/v1/completions", json=asked).status_code == 200
+        assert client.post("/v1/responses", json={"input": "a", "max_output_tokens": 1, "x": 1}).status_code == 400

@@ -18,7 +18,7 @@ from plait.core.errors import InvariantError
 from plait.core.request import FinishReason
 from plait.core.step import TokenLogprob
 from plait.text.tokenizer import Tokenizer
-from plait.text.tool_calls import Arguments, CallBegun, Text, ToolCallReader
+from plait.text.tool_calls import Arguments, CallBegun, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +136,9 @@ class Answer:
 
     def _message(self, index: int, text: str) -> tuple[JsonObject, int]:
         """A chat's message, and how many calls it makes."""
-        form = self._call.tool_format
-        if form is None:
+        reader = self._call.tool_reader()
+        if reader is None:
             return {"role": "assistant", "content": text, "refusal": None}, 0
-        reader = ToolCallReader(form)
         said, calls = [], dict[int, tuple[str, list[str]]]()
         for event in [*reader.push(text), *reader.finish()]:
             match event:

@@ -21,7 +21,7 @@ from plait.core.errors import RequestError
 from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.core.sampling import check_token_ids
-from plait.text.tool_calls import ToolFormat
+from plait.text.tool_calls import ToolCallReader, ToolFormat
 
 
 class Endpoint(StrEnum):
@@ -45,6 +45,7 @@ class Call:
     requests: tuple[Request, ...]
     tool_format: ToolFormat | None = None
     """How calls of functions are written, where there are functions to call."""
+    only_first_call: bool = False
     vectors: VectorForm | None = None
     """How vectors are told, where they are what was asked for."""
     told: JsonObject | None = None
@@ -55,6 +56,12 @@ class Call:
     @property
     def num_choices(self) -> int:
         return len(self.requests) * self.generation.n
+
+    def tool_reader(self) -> ToolCallReader | None:
+        """What finds the calls in one choice's text; None: there are none in it."""
+        if self.tool_format is None:
+            return None
+        return ToolCallReader(self.tool_format, only_first=self.only_first_call)
 
     def prompt_parts(self) -> list[PromptPart]:
         """What is to be said of each prompt, still empty."""
@@ -130,8 +137,9 @@ def _max_tokens(num_prompt: int, path: str, generation: Generation, model: Model
     room = model.max_model_tokens - num_prompt
     if room < 1:
         raise RequestError(
-            f"{path} has {num_prompt} tokens but the model holds {model.max_model_tokens}, output included; "
-            f"shorten it to {model.max_model_tokens - 1} tokens or less",
+            # In the words that clients look for, to take another model or to shorten a conversation.
+            f"{path} has {num_prompt} tokens but this model's maximum context length is {model.max_model_tokens} "
+            f"tokens, output included; shorten it to {model.max_model_tokens - 1} tokens or less",
             param=path,
             code="context_length_exceeded",
         )
@@ -142,8 +150,9 @@ def _max_tokens(num_prompt: int, path: str, generation: Generation, model: Model
     if field is None:
         return room
     raise RequestError(
-        f"{path} has {num_prompt} tokens and {field} asks for {wanted}, together {num_prompt + wanted}, but the model "
-        f"holds {model.max_model_tokens}; lower {field} to {room} or shorten the prompt",
+        f"{path} has {num_prompt} tokens and {field} asks for {wanted}, together {num_prompt + wanted}, but this "
+        f"model's maximum context length is {model.max_model_tokens} tokens; lower {field} to {room} or shorten the "
+        "prompt",
         param=field,
         code="context_length_exceeded",
     )

@@ -44,6 +44,7 @@ class ChatFields(BaseModel):
     continue_final_message: bool | None = None
     documents: list[dict[str, object]] | None = None
     echo: bool | None = None
+    parallel_tool_calls: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class ChatBody:
     """The answer goes on with the last message."""
     variables: Mapping[str, JsonValue]
     tools: Tools | None = None
+    only_first_call: bool = False
 
 
 def parse_chat(body: JsonObject, defaults: SamplingParams | None = None) -> ChatBody:
@@ -96,6 +98,7 @@ def parse_chat(body: JsonObject, defaults: SamplingParams | None = None) -> Chat
         continues=continues,
         variables=_variables(body, fields.reasoning_effort),
         tools=tools,
+        only_first_call=fields.parallel_tool_calls is False,
     )
 
 
@@ -118,7 +121,7 @@ def chat_call(body: ChatBody, call_id: str, text: ModelText, model: ModelInfo) -
     # The marks around calls are control tokens of some models.
     seen = replace(asked, sampling=replace(asked.sampling, skip_special_tokens=False))
     call = make_call(Endpoint.CHAT, call_id, seen, [("messages", tokens)], model, constraint)
-    return replace(call, tool_format=form)
+    return replace(call, tool_format=form, only_first_call=body.only_first_call)
 
 
 def _tool_format(text: ModelText) -> ToolFormat:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from plait.api.bodies import JsonObject, shown
 from plait.core.errors import InvariantError, RequestError
 
-# Unknown fields are ignored because SDKs add new ones every month; "8" is not 8 and 1.5 is not 1.
+# Unknown fields are ignored because SDKs add new ones every month; "8" is not 8 and 1.5 is not 1, but 8.0 is 8.
 LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 _WANTED = {
@@ -31,7 +31,20 @@ _WANTED = {
 }
 _BOUNDS = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}
 
-Integer = Annotated[int, Field(ge=-(2**63), le=2**64 - 1)]
+
+EXACT_BELOW = 2.0**53
+
+
+def whole(value: object) -> object:
+    """JSON has one kind of number: 8.0 is 8, and some clients write all of theirs like that. What is too large to be
+    exact stays what it is.
+    """
+    if not isinstance(value, float) or not value.is_integer() or abs(value) >= EXACT_BELOW:
+        return value
+    return int(value)
+
+
+Integer = Annotated[int, BeforeValidator(whole), Field(ge=-(2**63), le=2**64 - 1)]
 """Integers as JSON libraries carry them. Each field has limits of its own; these keep numbers of thousands of
 digits, which Python refuses to print, out of their messages.
 """

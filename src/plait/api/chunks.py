@@ -51,12 +51,11 @@ class Chunks:
             "system_fingerprint": call.fingerprint,
         }
         skip_special = call.generation.sampling.skip_special_tokens
-        form = call.tool_format
         self._parts = call.prompt_parts()
         self._choices = [
             _Choice(
                 CompletionOffsets(tokenizer, skip_special, start=part.num_chars),
-                tools=None if form is None else ToolCallReader(form),
+                tools=call.tool_reader(),
             )
             for part in self._parts
             for _ in range(call.generation.n)

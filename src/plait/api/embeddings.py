@@ -92,8 +92,8 @@ def embedding_call(body: EmbeddingBody, call_id: str, text: ModelText, model: Mo
         check_token_ids(path, tokens, model.vocab_size)
         if len(tokens) > model.max_model_tokens:
             raise RequestError(
-                f"{path} has {len(tokens)} tokens but the model holds {model.max_model_tokens}; shorten it, or let it "
-                "be cut with truncate_prompt_tokens",
+                f"{path} has {len(tokens)} tokens but this model's maximum context length is {model.max_model_tokens} "
+                "tokens; shorten it, or let it be cut with truncate_prompt_tokens",
                 param=path,
                 code="context_length_exceeded",
             )

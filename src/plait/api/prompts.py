@@ -7,6 +7,7 @@ tokens.
 from __future__ import annotations
 
 from plait.api.bodies import JsonValue, shown
+from plait.api.checking import whole
 from plait.api.model_text import ModelText
 from plait.core.errors import RequestError
 
@@ -27,7 +28,7 @@ def read_prompts(prompt: JsonValue, field: str) -> tuple[tuple[str, Prompt], ...
         )
     if not prompt:
         raise RequestError(f"{field} is empty; send at least one prompt", param=field)
-    if _is_int(prompt[0]):
+    if _is_int(whole(prompt[0])):
         return ((field, _token_ids(prompt, field)),)
     if len(prompt) > MAX_PROMPTS:
         raise RequestError(f"{field} holds {len(prompt)} prompts; at most {MAX_PROMPTS} fit one body", param=field)
@@ -42,7 +43,8 @@ def _prompt(prompt: JsonValue, path: str) -> Prompt:
     raise RequestError(f"{path} is {shown(prompt)}; it must be a string or a list of token ids", param=path)
 
 
-def _token_ids(values: list[JsonValue], path: str) -> tuple[int, ...]:
+def _token_ids(given: list[JsonValue], path: str) -> tuple[int, ...]:
+    values = [whole(value) for value in given]
     if not values:
         raise RequestError(f"{path} is an empty list; send at least one token", param=path)
     for place, value in enumerate(values):
@@ -51,7 +53,7 @@ def _token_ids(values: list[JsonValue], path: str) -> tuple[int, ...]:
     return tuple(value for value in values if isinstance(value, int))
 
 
-def _is_int(value: JsonValue) -> bool:
+def _is_int(value: object) -> bool:
     # JSON's true is no token, though Python's is an int.
     return isinstance(value, int) and not isinstance(value, bool)
 

@@ -20,7 +20,7 @@ from plait.core.errors import RequestError
 from plait.core.request import FinishReason
 from plait.core.step import TokenLogprob
 from plait.text.tokenizer import Tokenizer
-from plait.text.tool_calls import Arguments, CallBegun, Text, ToolCallReader
+from plait.text.tool_calls import Arguments, CallBegun, Text
 
 
 class ResponseEvents:
@@ -30,7 +30,7 @@ class ResponseEvents:
         self._call = call
         self._tokenizer = tokenizer
         self._created = created
-        self._reader = None if call.tool_format is None else ToolCallReader(call.tool_format)
+        self._reader = call.tool_reader()
         self._number = 0
         self._items: list[MessageItem | CallItem] = []
         self._waiting: list[TokenLogprob] = []

@@ -24,7 +24,7 @@ from plait.core.errors import RequestError
 
 _FOREIGN_PARTS = ("input_image", "input_file", "input_audio")
 _TEXT_PARTS = ("input_text", "output_text", "text", "refusal")
-_KEPT = {
+KEPT = {
     "background": "nothing runs after the connection has ended; leave it out",
     "conversation": "conversations are not kept; send the items in input",
     "prompt": "prompts are not kept; send the text in input",
@@ -52,7 +52,7 @@ class ResponseFields(BaseModel):
     parallel_tool_calls: bool | None = None
     truncation: Literal["auto", "disabled"] | None = None
     previous_response_id: str | None = None
-    service_tier: str | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
     reasoning: ReasoningFields | None = None
@@ -94,6 +94,7 @@ def parse_response(body: JsonObject) -> ResponseBody:
         ("service_tier", "service_tier"),
         ("seed", "seed"),
         ("tool_choice", "tool_choice"),
+        ("parallel_tool_calls", "parallel_tool_calls"),
         ("chat_template_kwargs", "chat_template_kwargs"),
     ):
         if body.get(theirs) is not None:
@@ -118,7 +119,7 @@ def _refuse_memory(body: JsonObject, fields: ResponseFields) -> None:
             code="not_found",
             status=404,
         )
-    for field, reason in _KEPT.items():
+    for field, reason in KEPT.items():
         if body.get(field):
             raise RequestError(f"{field} is {shown(body[field])}; {reason}", param=field, code="unsupported_parameter")
 
@@ -167,6 +168,10 @@ def _message(item: JsonValue, path: str) -> JsonObject | None:
         }
         return {"role": "assistant", "content": None, "tool_calls": [call]}
     if kind == "function_call_output":
+        if not isinstance(item.get("call_id"), str):
+            raise RequestError(
+                f"{path}.call_id is {shown(item.get('call_id'))}; it must be that of the call", param=f"{path}.call_id"
+            )
         return {
             "role": "tool",
             "tool_call_id": item.get("call_id"),

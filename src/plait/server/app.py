@@ -7,7 +7,7 @@ Invariant: no exception leaves a route but as an error reply.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from starlette.requests import Request
@@ -83,7 +83,11 @@ def make_app(serving: Serving, layers: Layers, version: str, further: Sequence[R
         ("GET", "/version", tell_version),
         *further,
     ]
-    routes = [Route(path, _endpoint(serving, work), methods=[method]) for method, path, work in table]
+    by_path: dict[str, dict[str, Work]] = {}
+    for method, path, work in table:
+        by_path.setdefault(path, {})[method] = work
+    # One route for each path, so that whoever is refused learns of all its methods.
+    routes = [Route(path, _endpoint(serving, works), methods=list(works)) for path, works in by_path.items()]
     return layered(routes, layers)
 
 
@@ -91,10 +95,10 @@ async def _generate(endpoint: Endpoint, serving: Serving, request: Request) -> R
     return await generate(serving, endpoint, request)
 
 
-def _endpoint(serving: Serving, work: Work) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(serving: Serving, works: Mapping[str, Work]) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
-            return await work(serving, request)
+            return await works["GET" if request.method == "HEAD" else request.method](serving, request)
         except (RequestError, EngineStopped) as error:
             return error_reply(as_request_error(error))
         except ClientGone:

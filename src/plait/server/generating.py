@@ -19,6 +19,7 @@ from plait.api.calls import Call, Endpoint, check_model, for_tenant
 from plait.api.chunks import Chunks
 from plait.api.endpoints import ID_PREFIXES, answer_to, call_of, model_of, parse_body
 from plait.api.errors import engine_failure, error_body
+from plait.api.known import refuse_unknown
 from plait.core.client import Delta
 from plait.core.errors import EngineStopped, RequestError
 from plait.core.request import FinishReason
@@ -47,6 +48,8 @@ async def generate(serving: Serving, endpoint: Endpoint, request: Request) -> Re
 
 def _prepare(serving: Serving, endpoint: Endpoint, call_id: str, body: JsonObject) -> Call:
     """Check, render and encode; not for an event loop."""
+    if serving.strict_fields:
+        refuse_unknown(endpoint, body)
     parsed = parse_body(endpoint, body)
     check_model(model_of(parsed), serving.names)
     return call_of(parsed, call_id, serving.text, serving.client.model)

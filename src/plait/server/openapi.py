@@ -17,9 +17,11 @@ from plait.api.calls import Endpoint
 from plait.api.chat import ChatFields
 from plait.api.completions import CompletionFields
 from plait.api.embeddings import EmbeddingFields
-from plait.api.fields import SharedFields
+from plait.api.fields import PRIORITY_LIMIT, SharedFields
 from plait.api.prompts import MAX_PROMPTS
 from plait.api.responses import ResponseFields
+from plait.core.request import MAX_CHOICES
+from plait.core.sampling import MAX_LOGPROBS
 from plait.server.replies import Json
 from plait.server.serving import Serving
 from plait.server.tokens import DetokenizeFields, TokenizeFields
@@ -40,12 +42,10 @@ _MESSAGES: JsonObject = {
         "type": "object",
         "properties": {
             "role": {"enum": ["system", "developer", "user", "assistant"]},
-            "content": {
-                "anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _TEXT_PART}, {"type": "null"}]
-            },
-            "name": {"type": "string"},
+            "content": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _TEXT_PART}]},
+            "name": {"type": ["string", "null"]},
         },
-        "required": ["role"],
+        "required": ["role", "content"],
     },
 }
 _TOKENS: JsonObject = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
@@ -64,7 +64,7 @@ _ITEM: JsonObject = {
             "properties": {
                 "type": {"const": "message"},
                 "role": {"enum": ["system", "developer", "user", "assistant"]},
-                "content": _TEXT,
+                "content": {"type": "string"},
             },
             "required": ["role", "content"],
         },
@@ -100,7 +100,6 @@ _UPLOAD: JsonObject = {
 }
 _ID: JsonObject = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 _PAGE: list[JsonValue] = [
-    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 100}},
     {"name": "order", "in": "query", "schema": {"enum": ["asc", "desc"]}},
     {"name": "after", "in": "query", "schema": {"type": "string"}},
 ]
@@ -121,6 +120,28 @@ _ERROR: JsonObject = {
     "required": ["error"],
 }
 _OBJECT: JsonObject = {"type": "object"}
+_PENALTY: JsonObject = {"minimum": -2, "maximum": 2}
+_COUNT: JsonObject = {"minimum": 0, "maximum": MAX_LOGPROBS}
+# Ranges are core's to check, so the field models do not say them.
+_RANGES: Mapping[str, JsonObject] = {
+    "temperature": {"minimum": 0, "maximum": 2},
+    "top_p": {"exclusiveMinimum": 0, "maximum": 1},
+    "min_p": {"minimum": 0, "maximum": 1},
+    "top_k": {"minimum": -1},
+    "frequency_penalty": _PENALTY,
+    "presence_penalty": _PENALTY,
+    "repetition_penalty": {"exclusiveMinimum": 0, "maximum": 1e6},
+    "seed": {"minimum": -(2**63), "maximum": 2**63 - 1},
+    "priority": {"minimum": -PRIORITY_LIMIT, "maximum": PRIORITY_LIMIT - 1},
+    "n": {"minimum": 1, "maximum": MAX_CHOICES},
+    "logprobs": _COUNT,
+    "top_logprobs": _COUNT,
+    "prompt_logprobs": _COUNT,
+    "min_tokens": {"minimum": 0},
+    "max_completion_tokens": {"minimum": 1},
+    "max_output_tokens": {"minimum": 1},
+    "dimensions": {"minimum": 1},
+}
 _FAULTS = {
     400: "A field is wrong; `param` names it.",
     401: "No valid API key was sent.",
@@ -206,10 +227,20 @@ def _body(
         schema = model.model_json_schema()
         definitions = schema.get("$defs", {})
         for name, field in schema.get("properties", {}).items():
-            properties[name] = _inlined(field, definitions)
+            properties[name] = _ranged(_inlined(field, definitions), _RANGES.get(name))
     properties |= further
     wanted = [name for name in further if name not in ("stop",)] if required is None else list(required)
     return {"type": "object", "properties": properties, "required": list[JsonValue](wanted)}
+
+
+def _ranged(field: JsonValue, limits: JsonObject | None) -> JsonValue:
+    """The schema of an optional number, with the range that it must lie in."""
+    kinds = field.get("anyOf") if isinstance(field, dict) else None
+    if limits is None or not isinstance(field, dict) or not isinstance(kinds, list):
+        return field
+    numbers = ("integer", "number")
+    ranged = [{**kind, **limits} if isinstance(kind, dict) and kind.get("type") in numbers else kind for kind in kinds]
+    return {**field, "anyOf": ranged}
 
 
 def _inlined(value: JsonValue, definitions: Mapping[str, JsonValue]) -> JsonValue:
@@ -229,19 +260,24 @@ def _batch_paths() -> JsonObject:
     upload["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": _UPLOAD}}}
     one: list[JsonValue] = [_ID]
     return {
-        "/v1/files": {"get": _get("Files, newest first.") | {"parameters": _PAGE}, "post": upload},
+        "/v1/files": {"get": _get("Files, newest first.") | {"parameters": _page_of(10_000)}, "post": upload},
         "/v1/files/{id}": {
             "get": _get("One file.") | {"parameters": one},
             "delete": _get("Delete a file.") | {"parameters": one},
         },
         "/v1/files/{id}/content": {"get": _get("What a file holds.", "application/octet-stream") | {"parameters": one}},
         "/v1/batches": {
-            "get": _get("Batches, newest first.") | {"parameters": _PAGE},
+            "get": _get("Batches, newest first.") | {"parameters": _page_of(100)},
             "post": _post("Run the lines of a file.", _BATCH),
         },
         "/v1/batches/{id}": {"get": _get("One batch.") | {"parameters": one}},
         "/v1/batches/{id}/cancel": {"post": _get("Finish no further line.") | {"parameters": one}},
     }
+
+
+def _page_of(most: int) -> list[JsonValue]:
+    limit: JsonObject = {"type": "integer", "minimum": 1, "maximum": most}
+    return [{"name": "limit", "in": "query", "schema": limit}, *_PAGE]
 
 
 def _post(text: str, schema: JsonObject) -> JsonObject:

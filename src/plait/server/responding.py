@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from plait.api.bodies import JsonObject
-from plait.api.calls import Call, check_model, for_tenant
+from plait.api.calls import Call, Endpoint, check_model, for_tenant
+from plait.api.known import refuse_unknown
 from plait.api.response_events import ResponseEvents
 from plait.api.responses import parse_response
 from plait.core.errors import EngineStopped, RequestError
@@ -49,6 +50,8 @@ async def not_kept(serving: Serving, request: Request) -> Response:
 
 
 def _prepare(serving: Serving, call_id: str, body: JsonObject) -> Call:
+    if serving.strict_fields:
+        refuse_unknown(Endpoint.RESPONSES, body)
     asked = parse_response(body)
     check_model(asked.chat.generation.model, serving.names)
     return asked.call(call_id, serving.text, serving.client.model)

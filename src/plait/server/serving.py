@@ -49,6 +49,8 @@ class Serving:
     num_preparing: int = 0
     """Requests that are being checked and encoded, before anybody knows how many choices they have."""
     is_draining: bool = False
+    strict_fields: bool = False
+    """Whether a field that nobody knows is refused."""
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="plait-text")
     )

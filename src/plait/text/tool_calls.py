@@ -89,8 +89,10 @@ class _At(StrEnum):
 class ToolCallReader:
     """Reads one answer. `push` and `finish` give events in order."""
 
-    def __init__(self, form: ToolFormat) -> None:
+    def __init__(self, form: ToolFormat, *, only_first: bool = False) -> None:
+        """`only_first`: calls behind the first are not told of."""
         self._form = form
+        self._only_first = only_first
         self._at = _At.START if form is ToolFormat.LLAMA3_JSON else _At.TEXT
         self._opening = {ToolFormat.HERMES: "<tool_call>", ToolFormat.MISTRAL: "[TOOL_CALLS]"}.get(form, "")
         self._closing = "</tool_call>" if form is ToolFormat.HERMES else ""
@@ -146,6 +148,8 @@ class ToolCallReader:
     def _told(self) -> list[ToolEvent]:
         self._flush()
         events, self._events = self._events, []
+        if self._only_first:
+            return [event for event in events if isinstance(event, Text) or event.index == 0]
         return events
 
     def _flush(self) -> None:

@@ -99,7 +99,7 @@ def test_a_list_without_anything_is_refused_whatever_the_model(prompt: JsonValue
         ([1, "a"], "prompt.1"),
         (["a", 1], "prompt.1"),
         ([["a"]], "prompt.0.0"),
-        ([[1.0]], "prompt.0.0"),
+        ([[1.5]], "prompt.0.0"),
         ([1.5], "prompt.0"),
         ([None], "prompt.0"),
         ([-1], "prompt"),
@@ -146,8 +146,9 @@ def test_logprobs_are_a_number() -> None:
 
 def test_a_small_context_refuses_a_prompt_with_the_number_it_holds() -> None:
     fault = fault_of(prompt="x" * 64)
-    assert (
-        fault.message == "prompt has 64 tokens but the model holds 64, output included; shorten it to 63 tokens or less"
+    assert fault.message == (
+        "prompt has 64 tokens but this model's maximum context length is 64 tokens, output included; "
+        "shorten it to 63 tokens or less"
     )
 
 

@@ -84,6 +84,16 @@ def test_a_call_that_is_cut_is_incomplete_and_what_came_before_it_is_not() -> No
     assert kinds(made)[-1] == "incomplete"
 
 
+def test_where_calls_must_come_one_by_one_only_the_first_is_told() -> None:
+    asked = parse_response({"input": "hi", "parallel_tool_calls": False})
+    call = replace(asked.call("resp_1", TEXT, MODEL), tool_format=ToolFormat.HERMES, only_first_call=True)
+    events = ResponseEvents(call, TEXT.tokenizer, 1)
+    events.add(Delta(0, SAID, (1,), finish_reason=FinishReason.STOP))
+    output = events.response()["output"]
+    assert isinstance(output, list)
+    assert [item.get("name", "text") for item in output if isinstance(item, dict)] == ["text", "f", "text"]
+
+
 def test_a_response_with_nothing_in_it_is_an_empty_message() -> None:
     for form in (ToolFormat.HERMES, None):
         made, response = events_of("", (), form=form)
