@@ -257,7 +257,10 @@ class Chat:
         messages = self.conversation.messages()
         if not messages:
             raise RequestError("there is nothing to save yet")
-        path = Path(rest).expanduser()
+        try:
+            path = Path(rest).expanduser()
+        except RuntimeError:
+            raise RequestError(f"{rest}: there is no such user; write the whole path") from None
         if path.suffix == ".json":
             text = json.dumps({"messages": messages}, ensure_ascii=False, indent=2) + "\n"
         else:

@@ -11,15 +11,14 @@ import os
 import sys
 from pathlib import Path
 
-import platformdirs
-
 from plait.cli.streams import say
+from plait.config.places import state_dir
 
 HISTORY_LINES = 1000
 
 
 def history_file() -> Path:
-    return Path(platformdirs.user_state_dir("plait")) / "chat_history"
+    return state_dir() / "chat_history"
 
 
 class Keyboard:

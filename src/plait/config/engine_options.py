@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from plait.config.option import option
+from plait.config.places import cache_dir
 from plait.config.values import (
     count_between,
     count_from,
@@ -22,7 +21,7 @@ from plait.config.values import (
     parse_text,
 )
 
-DEFAULT_CACHE_DIR = Path(platformdirs.user_cache_dir("plait"))
+DEFAULT_CACHE_DIR = cache_dir()
 
 MAX_SEQS = 65_536
 """More rows than this cost memory and time even if nobody takes them."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from plait.config.places import home_dir
 from plait.core.errors import UsageError
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class OptionSpec:
     def shown_default(self) -> str:
         """As one would type it; a path in the home folder begins with ~."""
         text = ",".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
-        home = str(Path("~").expanduser())
+        home = str(home_dir())
         return f"~{text[len(home) :]}" if isinstance(self.default, Path) and text.startswith(home + "/") else text
 
     @property

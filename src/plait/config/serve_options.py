@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from plait.config.option import option
+from plait.config.places import state_dir
 from plait.config.values import count_between, parse_bytes, parse_flag, parse_path, parse_patience, parse_text
 
-DEFAULT_STATE_DIR = Path(platformdirs.user_state_dir("plait"))
+DEFAULT_STATE_DIR = state_dir()
 MAX_PORT = 65_535
 MAX_QUEUED = 1_000_000
 KIB, MIB = 1024, 1024 * 1024

@@ -67,12 +67,20 @@ def inventory(
 def _of_catalogue(cache_dir: Path, catalogue: Mapping[str, CatalogueModel]) -> Iterator[InventoryEntry]:
     for model in catalogue.values():
         file = ModelPlace.of(model, cache_dir).file
-        if file.is_file():
+        try:
+            is_here = file.is_file()
+        except OSError:  # a folder of another user; the entry says so
+            is_here = True
+        if is_here:
             yield _gguf_entry(model.name, "catalogue", (file,))
 
 
 def _of_hub(cache: Path) -> Iterator[InventoryEntry]:
-    for repository in sorted(cache.glob("models--*--*")):
+    try:
+        repositories = sorted(cache.glob("models--*--*"))
+    except OSError:  # closed to this user
+        return
+    for repository in repositories:
         name = parse_hub_name("/".join(repository.name.split("--")[1:]))
         if name is None or name.file is not None:
             continue

@@ -21,8 +21,11 @@ def find_lmstudio(name: str, roots: Sequence[Path]) -> ModelFile:
         raise ModelError(f"lmstudio:{name} is no model of LM Studio; write lmstudio:PUBLISHER/REPOSITORY[/FILE]")
     for root in roots:
         path = root.joinpath(*parts)
-        if not path.exists():
-            continue
+        try:
+            if not path.exists():
+                continue
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be read ({error.strerror or error}); check its permissions") from error
         if not path.resolve().is_relative_to(root.resolve()):
             raise ModelError(f"{path}: leads out of LM Studio's store; give its path instead")
         if path.is_dir():
@@ -35,4 +38,7 @@ def find_lmstudio(name: str, roots: Sequence[Path]) -> ModelFile:
 
 def folders_in(root: Path) -> Iterator[Path]:
     """Every PUBLISHER/REPOSITORY of a store."""
-    yield from (folder for folder in sorted(root.glob("*/*")) if folder.is_dir())
+    try:
+        yield from [folder for folder in sorted(root.glob("*/*")) if folder.is_dir()]
+    except OSError:  # closed to this user
+        return

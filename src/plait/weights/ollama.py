@@ -46,17 +46,29 @@ def find_ollama(name: str, roots: Sequence[Path]) -> ModelFile | None:
         return None
     for root in roots:
         manifest = root.joinpath("manifests", *parts, tag)
-        if manifest.is_file():
+        if _is_file(manifest):
             return _model_of(OllamaModel(_name(parts, tag), manifest), root)
     return None
 
 
 def models_in(root: Path) -> Iterator[OllamaModel]:
     """Every manifest of a store, by name."""
-    for manifest in sorted((root / "manifests").glob("*/*/*/*")):
+    try:
+        manifests = sorted((root / "manifests").glob("*/*/*/*"))
+    except OSError:
+        return
+    for manifest in manifests:
         *parts, tag = manifest.parts[-4:]
-        if manifest.is_file() and all(map(_PART.fullmatch, (*parts, tag))):
+        if _is_file(manifest) and all(map(_PART.fullmatch, (*parts, tag))):
             yield OllamaModel(_name(parts, tag), manifest)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is one for this user: the store of Ollama's service is often closed to everybody else."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def blob_of(model: OllamaModel, root: Path) -> Path:

@@ -32,7 +32,7 @@ NO_STORES: Final = Stores()
 def stores_here(environment: Mapping[str, str] | None = None, home: Path | None = None) -> Stores:
     """The stores of this user. `environment` None: the process's own."""
     variables = os.environ if environment is None else environment
-    home = Path.home() if home is None else home
+    home = _home() if home is None else home
     cache = _folder(variables.get("XDG_CACHE_HOME"), home) or home / ".cache"
     hf_home = _folder(variables.get("HF_HOME"), home) or cache / "huggingface"
     ollama = _folder(variables.get("OLLAMA_MODELS"), home)
@@ -42,6 +42,13 @@ def stores_here(environment: Mapping[str, str] | None = None, home: Path | None 
         lmstudio=(home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"),
         llama_cpp=(_folder(variables.get("LLAMA_CACHE"), home) or cache / "llama.cpp",),
     )
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user without one, as in a container that runs under a bare number
+        return Path("/dev/null/no-home")
 
 
 def _folder(said: str | None, home: Path) -> Path | None:

@@ -9,6 +9,7 @@ from tests.e2e.tiny_checkpoint import write_tiny_checkpoint
 from tests.e2e.tiny_model import write_tiny_model
 from tests.unit.weights.stores_on_disk import write_ollama
 
+from plait.core.errors import ModelError
 from plait.weights.inventory import InventoryEntry, inventory
 from plait.weights.sources import resolve_model
 from plait.weights.stores import NO_STORES, Stores
@@ -83,6 +84,21 @@ def test_what_cannot_be_read_is_listed_with_its_fault(tmp_path: Path, gguf: byte
         assert [fault in str(one) for one in faults(tmp_path / folder)] == [True], folder
     (directory / "model-00001-of-00002.safetensors").unlink()
     assert "is missing" in str(faults(directory))
+
+
+def test_a_cache_that_cannot_be_looked_into_is_a_fault_of_its_model(tmp_path: Path) -> None:
+    (entry,) = inventory(tmp_path / ("x" * 300), NO_STORES)  # too long a name: root is refused nothing else
+    assert entry.name == "smollm2"
+    assert "cannot be read" in str(entry.fault)
+
+
+def test_stores_that_are_closed_to_this_user_hold_nothing(tmp_path: Path) -> None:
+    closed = tmp_path / ("x" * 300)  # too long a name: root is refused nothing else
+    assert inventory(tmp_path, Stores(closed, (closed,), (closed,), (closed,)), [closed]) == ()
+    with pytest.raises(ModelError, match="cannot be read"):
+        resolve_model("lmstudio:org/tiny", tmp_path, stores=Stores(closed, (closed,), (closed,), (closed,)))
+    with pytest.raises(ModelError, match="nobodys"):
+        resolve_model("nobodys:1b", tmp_path, stores=Stores(closed, (closed,), (closed,), (closed,)))
 
 
 def test_adapters_are_no_models(tmp_path: Path, gguf: bytes) -> None:
