@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from plait.cli.serve import _keys, _TextLines
+from plait.cli.serve import _keys
+from plait.cli.serve_logs import _TextLines
 from plait.config.serve_options import ServeOptions
 from plait.core.errors import UsageError
 
