@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         RequestOutput,
     )
     from plait.llm.prompts import PromptType, TextPrompt, TokensPrompt
-    from plait.llm.sampling_params import RequestOutputKind, SamplingParams
+    from plait.llm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
 __all__ = [
     "LLM",
@@ -39,6 +39,7 @@ __all__ = [
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
+    "StructuredOutputsParams",
     "TextPrompt",
     "TokensPrompt",
     "UsageError",
@@ -54,7 +55,7 @@ _HOMES = {
         "Logprob",
         "RequestOutput",
     ),
-    "plait.llm.sampling_params": ("RequestOutputKind", "SamplingParams"),
+    "plait.llm.sampling_params": ("RequestOutputKind", "SamplingParams", "StructuredOutputsParams"),
     "plait.llm.prompts": ("PromptType", "TextPrompt", "TokensPrompt"),
     "plait.llm.errors": ("InputError",),
     "plait.core.errors": ("ModelError", "PlaitError", "RequestError", "UsageError"),

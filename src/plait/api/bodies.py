@@ -39,6 +39,14 @@ def read_object(raw: bytes) -> JsonObject:
     return value
 
 
+def json_bytes(value: object) -> bytes:
+    """What a program of ours holds, as JSON; `RequestError` for what JSON cannot hold."""
+    try:
+        return orjson.dumps(value)
+    except (orjson.JSONEncodeError, TypeError) as error:
+        raise RequestError(f"not representable as JSON: {error}", code="invalid_json") from error
+
+
 def write_line(value: JsonObject) -> str:
     """`value` as JSON without a line break, non-ASCII text kept as it is."""
     return orjson.dumps(value).decode()

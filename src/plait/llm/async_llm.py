@@ -21,7 +21,7 @@ from plait.llm.loading import load_engine
 from plait.llm.options import OptionValue
 from plait.llm.outputs import EmbeddingRequestOutput, RequestOutput
 from plait.llm.prompts import PromptType, read_prompt
-from plait.llm.requests import embedding_request, generation
+from plait.llm.requests import embedding_request, generation, with_form
 from plait.llm.sampling_params import RequestOutputKind, SamplingParams
 from plait.llm.tokenizer import LLMTokenizer
 
@@ -86,6 +86,7 @@ class AsyncLLM:
         request = generation(
             request_id, read, sampling_params, priority, self._engine.client.model, ServiceClass.ONLINE, "the prompt"
         )
+        request = await asyncio.to_thread(with_form, request, sampling_params, self._engine.text, "the prompt")
         kind = sampling_params.output_kind
         answer = Answer(request_id, read, sampling_params, self._engine.text.tokenizer)
         async with aclosing(self._engine.client.submit(request)) as deltas:

@@ -24,7 +24,7 @@ from plait.llm.options import OptionValue
 from plait.llm.outputs import EmbeddingRequestOutput, RequestOutput
 from plait.llm.progress import Progress, UseTqdm
 from plait.llm.prompts import Prompt, PromptType, read_prompts
-from plait.llm.requests import embedding_request, generation, params_of, priorities_of
+from plait.llm.requests import embedding_request, generation, params_of, priorities_of, with_form
 from plait.llm.sampling_params import SamplingParams
 from plait.llm.service import Service
 from plait.llm.serving import serve_all
@@ -151,7 +151,12 @@ class LLM:
         priorities = priorities_of(priority, len(prompts))
         model = self._service.engine.client.model
         requests = [
-            generation(str(next(self._numbers)), prompt, one, rank, model, ServiceClass.BATCH, f"{word} {place}")
+            with_form(
+                generation(str(next(self._numbers)), prompt, one, rank, model, ServiceClass.BATCH, f"{word} {place}"),
+                one,
+                self._service.engine.text,
+                f"{word} {place}",
+            )
             for place, (prompt, one, rank) in enumerate(zip(prompts, params, priorities, strict=True))
         ]
         tokenizer = self._service.engine.text.tokenizer

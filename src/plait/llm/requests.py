@@ -7,7 +7,9 @@ Invariant: what is returned fits the served model; a faulty prompt is named by i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from plait.api.model_text import ModelText
 from plait.core.client import ModelInfo
 from plait.core.errors import RequestError
 from plait.core.ids import RequestId
@@ -70,6 +72,16 @@ def generation(
         cache_prefix=not params.skip_reading_prefix_cache,
     )
     return _checked(request, model, where)
+
+
+def with_form(request: Request, params: SamplingParams, text: ModelText, where: str) -> Request:
+    """The same with the form that its answers must have, which may take a moment to compile."""
+    if params.structured_outputs is None:
+        return request
+    try:
+        return replace(request, constraint=text.constraint(params.structured_outputs.form()))
+    except RequestError as error:
+        raise input_error(error, where) from None
 
 
 def embedding_request(

@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from enum import Enum
 
+from plait.api.bodies import json_bytes, read_object
+from plait.api.structured import grammar_of
 from plait.core.errors import RequestError
 from plait.core.request import MAX_CHOICES
 from plait.core.sampling import MAX_LOGPROBS
 from plait.core.sampling import SamplingParams as CoreSampling
 from plait.llm.errors import InputError, input_error
+from plait.text.grammar import Grammar
 
 DEFAULT_MAX_TOKENS = 16
 """As in vLLM, which is why so many first answers look cut off."""
@@ -35,15 +38,12 @@ class RequestOutputKind(Enum):
     """One item, when everything is there."""
 
 
-_NO_GRAMMAR = "output is not constrained to a grammar yet; leave it out and check the text yourself"
-
 _REFUSALS: Mapping[str, str] = {
     "best_of": "choosing the best of more answers is not supported; ask for n answers and choose yourself",
     "flat_logprobs": "log-probabilities come as a list of dicts; leave it out",
     "logprob_token_ids": "log-probabilities of chosen tokens are not reported; use logprobs",
     "spaces_between_special_tokens": "text is never padded with spaces; leave it out",
-    "structured_outputs": _NO_GRAMMAR,
-    "guided_decoding": _NO_GRAMMAR,
+    "guided_decoding": "it is the older form; use structured_outputs",
     "bad_words": "use logit_bias with -100 for the tokens that must not appear",
     "logits_processors": "they are not supported; leave them out",
     "extra_args": "there is nobody to read it; leave it out",
@@ -51,6 +51,32 @@ _REFUSALS: Mapping[str, str] = {
     "thinking_token_budget": "thinking has no budget of its own; use max_tokens",
     "repetition_detection": "it is not supported; use a penalty",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredOutputsParams:
+    """The form that answers must have; one of these."""
+
+    json: str | Mapping[str, object] | None = None
+    """A JSON schema."""
+    regex: str | None = None
+    choice: Sequence[str] | None = None
+    grammar: str | None = None
+    """In Lark's notation, or GBNF."""
+    json_object: bool | None = None
+
+    def form(self) -> Grammar:
+        """`InputError` for more than one, or none."""
+        given = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
+        try:
+            # Through JSON and back, so that whatever Python calls a list or a table is one.
+            body = read_object(json_bytes({"structured_outputs": given}))
+            found = grammar_of(body)
+        except RequestError as error:
+            raise input_error(error) from None
+        if found is None:
+            raise InputError("structured_outputs asks for nothing; give one of json, regex, choice and grammar")
+        return found
 
 
 @dataclass(slots=True)
@@ -91,12 +117,12 @@ class SamplingParams:
     allowed_token_ids: Sequence[int] | None = None
     """The only tokens that may be drawn; for an answer to end by itself, the end of sequence is one of them."""
     skip_reading_prefix_cache: bool | None = None
+    structured_outputs: StructuredOutputsParams | None = None
     # From here on only the defaults work; see _REFUSALS.
     best_of: int | None = None
     flat_logprobs: bool = False
     logprob_token_ids: Sequence[int] | None = None
     spaces_between_special_tokens: bool = True
-    structured_outputs: object = None
     guided_decoding: object = None
     bad_words: Sequence[str] | None = None
     logits_processors: object = None
@@ -123,6 +149,14 @@ class SamplingParams:
             if value != _DEFAULTS[name] and value is not None and value != []:
                 raise InputError(f"{name} is {value!r}; {reason}", param=name, code="unsupported_parameter")
         _check_types(self)
+        if self.structured_outputs is not None:
+            if not isinstance(self.structured_outputs, StructuredOutputsParams):
+                raise InputError(
+                    f"structured_outputs is of type {type(self.structured_outputs).__name__}; "
+                    "give StructuredOutputsParams",
+                    param="structured_outputs",
+                )
+            self.structured_outputs.form()
         if not 1 <= self.n <= MAX_CHOICES:
             raise InputError(f"n is {self.n}; it must lie in [1, {MAX_CHOICES}]", param="n")
         if self.top_k < -1:

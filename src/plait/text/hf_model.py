@@ -28,6 +28,7 @@ def read_model(document: Json, path: Path) -> Json:
         raise ModelError(
             f"{path}: model is of type {repr(kind)[:40]}; supported: {', '.join(MODELS)}; use another model"
         )
+    # The library cuts merges by the prefix's number of bytes: one of two bytes can end the process.
     for key in ("continuing_subword_prefix", "end_of_word_suffix"):
         if kind == "BPE" and model.get(key):
             raise ModelError(f"{path}: model has a {key}, which is not supported for BPE; use another model")

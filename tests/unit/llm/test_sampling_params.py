@@ -6,9 +6,10 @@ from dataclasses import fields
 
 import pytest
 
-from plait import InputError, PlaitError, RequestOutputKind, SamplingParams
+from plait import InputError, PlaitError, RequestOutputKind, SamplingParams, StructuredOutputsParams
 from plait.core.sampling import SamplingParams as CoreSampling
 from plait.llm.sampling_params import _REFUSALS
+from plait.text.grammar import GrammarKind
 
 HONOURED = {
     "n": 2,
@@ -34,6 +35,7 @@ HONOURED = {
     "logit_bias": {5: 1.0},
     "allowed_token_ids": [5],
     "skip_reading_prefix_cache": True,
+    "structured_outputs": StructuredOutputsParams(regex="a+"),
 }
 
 
@@ -140,3 +142,14 @@ def test_a_bad_change_is_found_before_it_is_used() -> None:
     params.temperature = -1
     with pytest.raises(InputError, match="temperature is -1"):
         params.verify()
+
+
+def test_a_form_is_read_as_in_a_body_and_one_that_is_none_is_refused() -> None:
+    form = StructuredOutputsParams(json={"type": "integer"}).form()
+    assert (form.kind, form.text) == (GrammarKind.JSON_SCHEMA, '{"type":"integer"}')
+    assert StructuredOutputsParams(choice=("a", "b")).form().text == '["a","b"]'
+    for wrong in (StructuredOutputsParams(), StructuredOutputsParams(json={"a": {1}}), "json"):
+        with pytest.raises(InputError):
+            SamplingParams(structured_outputs=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="leave one out"):
+        SamplingParams(structured_outputs=StructuredOutputsParams(regex="a", choice=["b"]))

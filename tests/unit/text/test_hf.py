@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from tests.unit.text.directories import CONTROL, KINDS, USER_DEFINED, library_of, write_directory
+from tests.unit.text.goldens import FOLDER
 from tests.unit.text.random_texts import awkward_texts, random_text, random_texts
 
 from plait.core.errors import RequestError
+from plait.text.chat import ChatTemplate
 from plait.text.detokenizer import Detokenizer
 from plait.text.hf import tokenizer_from_hf
+from plait.text.prompt import encode_chat
 from plait.text.tokenizer import Tokenizer
 
 Load = Callable[[str], Tokenizer]
@@ -72,6 +76,24 @@ def test_no_text_reaches_a_control_token(load: Load, kind: str) -> None:
         "<|im_end|>",
         "",
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_message_adds_a_control_token_to_a_chat(load: Load, kind: str) -> None:
+    tokenizer, rng = load(kind), random.Random(17)
+    source = (FOLDER / "families" / "chatml.jinja").read_text()
+    template = ChatTemplate(source, tokenizer.named_tokens, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    control = {token for text, token in tokenizer.control.ids.items() if text != "<unk>"}
+
+    def commands(content: str) -> list[int]:
+        ids = encode_chat(tokenizer, template, [{"role": "user", "content": content}])
+        return [token for token in ids if token in control]
+
+    wanted = commands("harmless")
+    assert len(wanted) == 5
+    for _ in range(100):
+        content = "".join([part for _ in range(4) for part in (random_text(rng)[:6], rng.choice((*SPELLINGS, "<|im")))])
+        assert commands(content) == wanted, content
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -62,7 +62,7 @@ def put(*path: str | int, value: object) -> Change:
         (put("model", "merges", value=["a"]), "model.merges is not a list of pairs"),
         (put("model", "merges", value=[["a", "b", "c"]]), "model.merges is not a list of pairs"),
         (put("model", "merges", value=[["a", True]]), "model.merges holds something other than texts"),
-        (put("model", "continuing_subword_prefix", value="@@"), "a continuing_subword_prefix, which is not supported"),
+        (put("model", "continuing_subword_prefix", value="é"), "a continuing_subword_prefix, which is not supported"),
         (put("model", "merges", value=[["a", "qqq"]]), "the tokenizer cannot be built"),
         (put("model", "merges", value=7), "model.merges is missing"),
         (put("added_tokens", value={}), "added_tokens is a dict but must be a list"),
