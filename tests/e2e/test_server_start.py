@@ -158,7 +158,7 @@ def test_a_dry_run_of_what_cannot_work_fails_as_a_start_does(tmp_path: Path) -> 
 def test_a_strict_server_refuses_fields_that_it_does_not_know(tmp_path: Path) -> None:
     tiny = write_tiny_model(tmp_path / "tiny.gguf")
     asked = {"prompt": "a", "max_tokens": 1, "user": "me", "temprature": 0}
-    with serving(tiny, "--strict") as server, server.client() as client:
+    with serving(tiny, "--strict-fields") as server, server.client() as client:
         reply = client.post("/v1/completions", json=asked)
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, "temprature")
         del asked["temprature"]

@@ -82,7 +82,7 @@ def refuse_unknown(endpoint: Endpoint, body: JsonObject) -> None:
     for field in body:
         if field not in known:
             raise RequestError(
-                f"{field[:60]} is not known here; leave it out, or start the server without --strict",
+                f"{field[:60]} is not known here; leave it out, or start the server without --strict-fields",
                 param=field[:60],
                 code="unknown_parameter",
             )

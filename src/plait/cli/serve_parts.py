@@ -82,7 +82,7 @@ def _opened(
         unix_now=unix_now,
         new_id=layers.new_id,
         created=door.created,
-        strict_fields=options.strict,
+        strict_fields=options.strict_fields,
     )
     delay = LoopDelay()
     batches = BatchService(

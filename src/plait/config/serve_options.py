@@ -56,6 +56,8 @@ class ServeOptions:
     ssl_keyfile: Path | None = option(None, parse_path, "its private key", metavar="FILE", rare=True)
     root_path: str = option("", str, "path under which a proxy shows this server", metavar="PATH", rare=True)
     log_format: str = option("text", parse_text, "form of the log lines", choices=("text", "json"), rare=True)
-    strict: bool = option(False, parse_flag, "refuse fields that are not known instead of ignoring them", rare=True)
+    strict_fields: bool = option(
+        False, parse_flag, "refuse fields that are not known instead of ignoring them", rare=True
+    )
     enable_docs: bool = option(True, parse_flag, "serve /docs and /openapi.json", rare=True)
     dry_run: bool = option(False, parse_flag, "print what would be served, with which limits, and exit")
