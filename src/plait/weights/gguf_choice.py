@@ -7,7 +7,7 @@ no file; whether the names come from a folder or from a hub's list makes no diff
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,20 +46,26 @@ def gguf_choices(names: Iterable[str]) -> list[GgufChoice]:
         base = name.rpartition("/")[2]
         if _NO_MODEL.search(base.removesuffix(GGUF)):
             continue
-        parts = parts_of(name)
-        if name == parts[0] and there.issuperset(parts):
-            choices.append(GgufChoice(parts, quantisation_of(name)))
+        # Looked at one by one up to the first that is missing: a list may name parts of ever so many.
+        if name == next(_parts(name), None) and all(part in there for part in _parts(name)):
+            choices.append(GgufChoice(parts_of(name), quantisation_of(name)))
     return choices
 
 
 def parts_of(name: str) -> tuple[str, ...]:
     """The files of a split model that `name` is a part of, or `name` alone."""
+    return tuple(_parts(name))
+
+
+def _parts(name: str) -> Iterator[str]:
     folder, slash, base = name.rpartition("/")
     match = SHARD.fullmatch(base)
     if match is None or match["ending"] != "gguf":
-        return (name,)
+        yield name
+        return
     count = int(match["count"])
-    return tuple(f"{folder}{slash}{match['stem']}-{part:05}-of-{count:05}{GGUF}" for part in range(1, count + 1))
+    for part in range(1, count + 1):
+        yield f"{folder}{slash}{match['stem']}-{part:05}-of-{count:05}{GGUF}"
 
 
 def quantisation_of(name: str) -> str:
