@@ -58,7 +58,7 @@ def framework_error(request: Request, trouble: Exception) -> Response:
     assert isinstance(trouble, HTTPException)
     path, status = request.url.path, trouble.status_code
     if status == 404:
-        message = f"there is nothing at {path}; /openapi.json lists what there is"
+        message = f"there is nothing at {path}; /docs and /openapi.json list what there is"
         if path.startswith("/v1/v1/"):
             message = f"there is nothing at {path}: the base URL ends in /v1 and so does the client's path; drop one"
     elif status == 405:

@@ -60,7 +60,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 def _parts(name: str) -> Iterator[str]:
     folder, slash, base = name.rpartition("/")
     match = SHARD.fullmatch(base)
-    if match is None or match["ending"] != "gguf":
+    if match is None or match["ending"] != "gguf" or not int(match["count"]):
         yield name
         return
     count = int(match["count"])
