@@ -42,6 +42,7 @@ def test_an_interrupted_answer_is_kept_and_the_next_question_is_answered(model_p
         assert "output tokens" in answered
         terminal.type("/save talk.json\n")
         terminal.wait_for("4 messages are in talk.json")
+        terminal.wait_for(PROMPT)  # typed before the editor reads, an end of input is no end of input
         terminal.type("\x04")
         assert terminal.wait_end() == 0
     messages = json.loads((tmp_path / "talk.json").read_text())["messages"]

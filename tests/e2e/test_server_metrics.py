@@ -43,8 +43,10 @@ def test_dashboards_see_every_sequence_once(tmp_path: Path) -> None:
         now = figures(server)
     assert now["vllm:time_to_first_token_seconds_count"] == 17
     assert now["vllm:inter_token_latency_seconds_count"] == now["vllm:generation_tokens_total"] - 17
-    assert now["vllm:request_success_total.length"] == 13
-    assert now["vllm:request_success_total.abort"] == 4
+    # A busy machine may finish an answer before it hears that its client left.
+    finished, aborted = (now.get(f"vllm:request_success_total.{reason}", 0) for reason in ("length", "abort"))
+    assert finished >= 13
+    assert finished + aborted == 17
     assert now["vllm:prompt_tokens_total"] == 17
     for gauge in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"):
         assert now[gauge] == 0
