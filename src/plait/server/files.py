@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -24,7 +23,7 @@ from plait.batch.records import StoredFile
 from plait.batch.service import BatchService
 from plait.core.errors import PlaitError, RequestError
 from plait.server.identity import tenant_of
-from plait.server.incoming import next_piece
+from plait.server.incoming import body_pieces
 from plait.server.paging import page_of
 from plait.server.replies import Json
 from plait.server.serving import Serving
@@ -61,7 +60,8 @@ class Files:
         try:
             with path.open("wb") as out:
                 form = _Form(bytes(boundary), out, self._max_bytes)
-                async for piece in _pieces(request, self._max_bytes + _SPARE_BYTES):
+                most = self._max_bytes + _SPARE_BYTES
+                async for piece in body_pieces(request, most, lambda _, most: too_large(most - _SPARE_BYTES)):
                     await asyncio.to_thread(form.feed, piece)
                 form.end()
                 out.flush()
@@ -228,18 +228,3 @@ def too_large(max_bytes: int) -> RequestError:
         status=413,
         code="file_too_large",
     )
-
-
-async def _pieces(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
-    said = request.headers.get("content-length", "")
-    if said.isdecimal() and len(said) < 20 and int(said) > max_bytes:
-        raise too_large(max_bytes - _SPARE_BYTES)
-    num_bytes = 0
-    while True:
-        piece, is_last = await next_piece(request)
-        num_bytes += len(piece)
-        if num_bytes > max_bytes:
-            raise too_large(max_bytes - _SPARE_BYTES)
-        yield piece
-        if is_last:
-            return

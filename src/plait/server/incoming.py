@@ -7,7 +7,7 @@ Invariant: no more than the limit and one piece of the network's is ever held.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -28,19 +28,24 @@ class ClientGone(Exception):
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
     """The whole body; `RequestError` 413 for one above the limit, before it has been read where its size is said."""
+    return b"".join([piece async for piece in body_pieces(request, max_bytes, _too_large)])
+
+
+async def body_pieces(
+    request: Request, max_bytes: int, too_large: Callable[[int, int], RequestError]
+) -> AsyncIterator[bytes]:
+    """The body as it comes. `too_large` makes the error for one of so many bytes or more, of so many allowed."""
     said = request.headers.get("content-length", "")
     if said.isdecimal() and len(said) < 20 and int(said) > max_bytes:
-        raise _too_large(int(said), max_bytes)
-    pieces: list[bytes] = []
+        raise too_large(int(said), max_bytes)
     num_bytes = 0
-    while True:
+    is_last = False
+    while not is_last:
         piece, is_last = await next_piece(request)
         num_bytes += len(piece)
         if num_bytes > max_bytes:
-            raise _too_large(num_bytes, max_bytes)
-        pieces.append(piece)
-        if is_last:
-            return b"".join(pieces)
+            raise too_large(num_bytes, max_bytes)
+        yield piece
 
 
 async def next_piece(request: Request, patience_s: float = PIECE_S) -> tuple[bytes, bool]:
