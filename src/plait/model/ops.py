@@ -414,6 +414,11 @@ class Pool:
     normalize: bool = False
     output: None = None
 
+    @property
+    def is_plain_mean(self) -> bool:
+        """Which rows are pooled is said by plans; what is done to their mean is for whoever asked."""
+        return self.kind is PoolKind.MEAN and not self.normalize
+
 
 @dataclass(frozen=True, slots=True)
 class Tap:

@@ -14,7 +14,7 @@ from plait.exec.native.drafts import SUPPORTED
 from plait.exec.native.tape import CacheCode
 from plait.model.cache_layout import CacheLayout, GroupLayout
 from plait.model.cache_type import CacheType
-from plait.model.ops import Attend, CacheWrite, Op, Pool, PoolKind, Sample, Space, op_name
+from plait.model.ops import Attend, CacheWrite, Op, Pool, Sample, Space, op_name
 from plait.model.program import GroupKind, Program
 from plait.model.visibility import Reach
 
@@ -30,7 +30,7 @@ _WAY_OUT: Final = "use --executor reference, or a model of another family"
 def check_program(program: Program) -> None:
     """`ModelError` for the first thing that cannot be carried out."""
     for op in program.ops:
-        if not isinstance(op, SUPPORTED) or not _is_cached(op) or not _is_plain_mean(op):
+        if not isinstance(op, SUPPORTED) or not _is_cached(op) or (isinstance(op, Pool) and not op.is_plain_mean):
             raise ModelError(
                 f"{program.name} needs the operation {op_name(op)}, which the native executor does not have in this "
                 f"form; {_WAY_OUT}"
@@ -55,11 +55,6 @@ def _is_cached(op: Op) -> bool:
     if isinstance(op, Attend):
         return op.group is not None and op.visibility.reach is not Reach.ALL
     return not isinstance(op, CacheWrite) or len(op.inputs) == 2
-
-
-def _is_plain_mean(op: Op) -> bool:
-    """Which rows are pooled is said by plans; what is done to their mean is for whoever asked."""
-    return not isinstance(op, Pool) or (op.kind is PoolKind.MEAN and not op.normalize)
 
 
 def _holds_keys(placed: GroupLayout) -> bool:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from plait.core.errors import ModelError
 from plait.exec.reference.step import SUPPORTED
-from plait.model.ops import Attend, CacheWrite, Op, Pool, PoolKind, Sample, Space
+from plait.model.ops import Attend, CacheWrite, Op, Pool, Sample, Space
 from plait.model.program import Program
 
 
 def check_program(program: Program) -> None:
     """`ModelError` for the first thing that cannot be executed."""
     for op in program.ops:
-        if not isinstance(op, SUPPORTED) or not _is_cached(op) or not _is_plain_mean(op):
+        if not isinstance(op, SUPPORTED) or not _is_cached(op) or (isinstance(op, Pool) and not op.is_plain_mean):
             raise ModelError(
                 f"{program.name} needs the operation {type(op).__name__}, which the reference executor does not have"
                 " in this form; choose a model of another family"
@@ -32,8 +32,3 @@ def _is_cached(op: Op) -> bool:
     return not (isinstance(op, Attend) and op.group is None) and not (
         isinstance(op, CacheWrite) and len(op.inputs) != 2
     )
-
-
-def _is_plain_mean(op: Op) -> bool:
-    """Which rows are pooled is said by plans; what is done to their mean is for whoever asked."""
-    return not isinstance(op, Pool) or (op.kind is PoolKind.MEAN and not op.normalize)
