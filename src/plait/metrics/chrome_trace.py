@@ -16,6 +16,7 @@ from typing import BinaryIO
 import orjson
 
 from plait.core.errors import PlaitError, UsageError
+from plait.core.own_file import check_replaceable
 from plait.core.profiling import Phase, WorkSlice
 from plait.metrics.recorder import PhaseSpan, StepSpan
 
@@ -39,17 +40,7 @@ def check_trace(path: Path) -> None:
 
 
 def _check_replaced(path: Path) -> None:
-    if not os.path.lexists(path):
-        return
-    if not path.is_file():
-        raise UsageError(f"--profile {path} is no regular file; name a file that may be written")
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(BEGINNING))
-    except OSError as error:
-        raise UsageError(f"--profile {path} cannot be read: {error.strerror}; choose another file") from None
-    if start not in (b"", BEGINNING):
-        raise UsageError(f"--profile {path} exists and is no trace of Plait; remove it, or choose another file")
+    check_replaceable(path, BEGINNING, "--profile", "trace of Plait")
 
 
 class Trace:

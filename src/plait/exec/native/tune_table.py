@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from plait.core.errors import PlaitError, UsageError
+from plait.core.own_file import check_replaceable
 from plait.exec.native.blocking import ROW_BUCKETS, Blocking, GemmBlocks, UnitSizes, row_bucket
 
 FORM: Final = 1
@@ -60,17 +61,7 @@ class TuneTable:
 
 def check_output(path: Path) -> None:
     """Before anything is measured: whether a table may take this place, and whether that would destroy something."""
-    if not os.path.lexists(path):
-        return
-    if not path.is_file():
-        raise UsageError(f"--output {path} is no regular file; name a file that may be written")
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(BEGINNING))
-    except OSError as error:
-        raise UsageError(f"--output {path} cannot be read: {error.strerror}; choose another file") from None
-    if start not in (b"", BEGINNING):
-        raise UsageError(f"--output {path} exists and is no tune table; remove it, or choose another file")
+    check_replaceable(path, BEGINNING, "--output", "tune table")
 
 
 def check_folder(folder: Path) -> None:
