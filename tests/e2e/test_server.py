@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx2 as httpx
 import openai
 import pytest
 from tests.e2e.server_process import PLAIT, ServerProcess, serving
@@ -413,7 +414,7 @@ def test_what_is_not_finished_in_time_ends_in_an_error_and_a_second_signal_ends_
                     time.sleep(0.1)
                 try:
                     rest = "".join(pieces)
-                except Exception as trouble:
+                except httpx.HTTPError as trouble:
                     rest = str(trouble)
                 assert "[DONE]" not in rest
             assert server.wait() == 0
