@@ -239,29 +239,6 @@ PLAIT_INLINE void FinishRows(const Walk& walk, const TileSource<Number>& source,
 }
 
 template <typename Number>
-void AttendTile(const Walk& walk, const Groups& groups, const TileSource<Number>& source, size_t tile) {
-  constexpr size_t kGroupsAtOnce = kBlockRows / kScoreRows;
-  size_t stacked = 0;
-  for (size_t g = 0; g < groups.count; g += kGroupsAtOnce) {
-    const size_t last = Smaller(groups.count, g + kGroupsAtOnce);
-    size_t rows = 0;
-    for (size_t i = g; i < last; ++i) {
-      const size_t count = SizeOf(groups, i);
-      const Range seen = SeenByAny(walk.call, stacked + rows, count, tile);
-      if (!IsEmpty(seen)) {
-        ScoreRowsOf(walk, source, stacked + rows, count, seen, walk.scratch.scores + rows * kKeyTile);
-      }
-      rows += count;
-    }
-    const Groups parts = GroupsOf(rows, kValueRows);
-    for (size_t i = 0, row = 0; i < parts.count; row += SizeOf(parts, i), ++i) {
-      FinishRows(walk, source, tile, stacked + row, SizeOf(parts, i), walk.scratch.scores + row * kKeyTile);
-    }
-    stacked += rows;
-  }
-}
-
-template <typename Number>
 void AttendTiles(const Walk& walk) {
   const CachePlace& place = walk.call.place;
   const Groups groups = GroupsOf(walk.num_stacked, kScoreRows);
@@ -277,12 +254,12 @@ void AttendTiles(const Walk& walk) {
       if constexpr (kAsksAhead<Number>) {
         if (!IsEmpty(seen)) PlaceUnits(walk, UnitsOf(walk.call.place), tile, seen, &source.units);
       }
-      AttendTile(walk, groups, source, tile);
+      AttendTile<kScoreRows, kValueRows>(walk, groups, source, tile);
     } else {
       ConvertTile<Number>(walk, tile, seen);
       TileSource<float> source;
       PlaceConverted(walk, &source);
-      AttendTile(walk, groups, source, tile);
+      AttendTile<kScoreRows, kValueRows>(walk, groups, source, tile);
     }
   }
 }

@@ -130,28 +130,6 @@ void FinishRows(const Walk& walk, const Int8Tile& source, size_t tile, size_t st
   }
 }
 
-void AttendTile(const Walk& walk, const Groups& groups, const Int8Tile& source, size_t tile) {
-  constexpr size_t kGroupsAtOnce = kBlockRows / kInt8ScoreRows;
-  size_t stacked = 0;
-  for (size_t g = 0; g < groups.count; g += kGroupsAtOnce) {
-    const size_t last = Smaller(groups.count, g + kGroupsAtOnce);
-    size_t rows = 0;
-    for (size_t i = g; i < last; ++i) {
-      const size_t count = SizeOf(groups, i);
-      const Range seen = SeenByAny(walk.call, stacked + rows, count, tile);
-      if (!IsEmpty(seen)) {
-        ScoreRowsOf(walk, source, stacked + rows, count, seen, walk.scratch.scores + rows * kKeyTile);
-      }
-      rows += count;
-    }
-    const Groups parts = GroupsOf(rows, kInt8ValueRows);
-    for (size_t i = 0, row = 0; i < parts.count; row += SizeOf(parts, i), ++i) {
-      FinishRows(walk, source, tile, stacked + row, SizeOf(parts, i), walk.scratch.scores + row * kKeyTile);
-    }
-    stacked += rows;
-  }
-}
-
 }  // namespace
 
 static_assert(kInt8ValueRows <= kValueRows && kBlockRows >= kInt8ScoreRows);
@@ -167,7 +145,7 @@ void AttendTilesInt8(const Walk& walk) {
       PlaceTile(walk, tile, seen, &source);
       PlaceUnits(walk, UnitsOf(walk.call.place), tile, seen, &source.units);
     }
-    AttendTile(walk, groups, source, tile);
+    AttendTile<kInt8ScoreRows, kInt8ValueRows>(walk, groups, source, tile);
   }
 }
 

@@ -173,6 +173,32 @@ PLAIT_INLINE void Deliver(const Walk& walk, size_t stacked, size_t tile, TileSum
   for (size_t c = 0; c < width; ++c) to[2 + c] = tile_o[c];
 }
 
+// One tile: as many groups of rows are scored as there is room for, then weighed and added up. `Source` says where the
+// tile's keys and values are; ScoreRowsOf and FinishRows for it stand beside it. At most kScored rows are scored and
+// kFinished finished at once.
+template <size_t kScored, size_t kFinished, typename Source>
+void AttendTile(const Walk& walk, const Groups& groups, const Source& source, size_t tile) {
+  constexpr size_t kGroupsAtOnce = kBlockRows / kScored;
+  size_t stacked = 0;
+  for (size_t g = 0; g < groups.count; g += kGroupsAtOnce) {
+    const size_t last = Smaller(groups.count, g + kGroupsAtOnce);
+    size_t rows = 0;
+    for (size_t i = g; i < last; ++i) {
+      const size_t count = SizeOf(groups, i);
+      const Range seen = SeenByAny(walk.call, stacked + rows, count, tile);
+      if (!IsEmpty(seen)) {
+        ScoreRowsOf(walk, source, stacked + rows, count, seen, walk.scratch.scores + rows * kKeyTile);
+      }
+      rows += count;
+    }
+    const Groups parts = GroupsOf(rows, kFinished);
+    for (size_t i = 0, row = 0; i < parts.count; row += SizeOf(parts, i), ++i) {
+      FinishRows(walk, source, tile, stacked + row, SizeOf(parts, i), walk.scratch.scores + row * kKeyTile);
+    }
+    stacked += rows;
+  }
+}
+
 // Tiles of a cache in 8 bits (attention_int8.cc).
 void AttendTilesInt8(const Walk& walk);
 
