@@ -42,7 +42,11 @@ def layered(routes: Sequence[Route], layers: Layers) -> ASGIApp:
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         scope[WIRE] = send
-        await inside(scope, receive, send)
+        try:
+            await inside(scope, receive, send)
+        finally:
+            # `send` knows its scope: kept, the two would be garbage that only a collection finds.
+            del scope[WIRE]
 
     return application
 
