@@ -3,8 +3,8 @@
 Owns the queues between the engine's thread and one event loop. Implements `EngineClient` for everything above, and
 `Outbox` for the engine.
 Invariants: one `call_soon_threadsafe` per engine tick, however many deltas it made; a loop that falls behind finds what
-came meanwhile joined, one delta a choice, so that its work does not grow with its delay; a request id stays in use until
-the engine has given its last answer, so an answer never reaches a later request with the same id.
+came meanwhile joined, one delta a choice, so that its work does not grow with its delay; a request id stays in use
+until the engine has given its last answer, so an answer never reaches a later request with the same id.
 """
 
 from __future__ import annotations

@@ -50,9 +50,7 @@ class EventStream(Response):
     back when the stream ends, however it ends. With `has_named_events` the last of them is the end mark.
     """
 
-    def __init__(
-        self, events: AsyncGenerator[bytes, None], room: ExitStack, *, has_named_events: bool = False
-    ) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], room: ExitStack, *, has_named_events: bool = False) -> None:
         super().__init__()
         self._has_named_events = has_named_events
         self._events = events

@@ -368,7 +368,12 @@ def test_a_reader_who_falls_behind_finds_one_delta_a_choice() -> None:
 
     zero, one = within_patience(fall_behind())
     assert (zero.choice, zero.text, zero.tokens, len(zero.logprobs)) == (0, "024", (0, 2, 4, 9), 3)
-    assert (one.choice, one.text, one.tokens, [entry.token for entry in one.logprobs]) == (1, "135", (1, 3, 5, 9), [1, 3, 5])
+    assert (one.choice, one.text, one.tokens, [entry.token for entry in one.logprobs]) == (
+        1,
+        "135",
+        (1, 3, 5, 9),
+        [1, 3, 5],
+    )
     assert (zero.finish_reason, zero.stop_reason, one.finish_reason) == (FinishReason.STOP, 9, FinishReason.STOP)
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("plait._native", reason="needs the native runtime, and that 
 if sys.platform != "linux":
     pytest.skip("only Linux has a niceness for each thread", allow_module_level=True)
 
-from plait.exec.native.executor import NativeConfig, NativeExecutor  # noqa: E402 - only where the runtime is
+from plait.exec.native.executor import NativeConfig, NativeExecutor
 
 PATIENCE_S = 30.0
 
