@@ -27,7 +27,7 @@ struct RuntimeConfig {
   size_t num_lanes = 2;
   size_t max_step_tokens = 512;
   size_t output_tile_rows = 64;  // output rows that run through the head at once
-  int nice = 5;                  // so that a woken Python thread preempts a worker
+  int nice = 5;                  // more than the caller, so that a woken Python thread preempts a worker
   int spin_us = 50;              // before a worker parks
   uint64_t blocking_seed = 0;    // not 0: every op's row and panel blocks and key-tile splits are drawn at random from
                                  // it instead of by cost; answers must not change by a bit (tests)

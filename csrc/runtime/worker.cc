@@ -59,8 +59,10 @@ void PrepareWorkerThread(int core, [[maybe_unused]] int nice) {
   if (core >= 0) PinThread(core);
 #if defined(__linux__)
   pthread_setname_np(pthread_self(), "plait-worker");
-  // Linux keeps niceness per thread, contrary to POSIX.
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
+  // Linux keeps niceness per thread, contrary to POSIX. Relative to the thread that made this one, because the whole
+  // process may run nicer: an absolute one could raise the workers above the threads that must preempt them.
+  const auto self = static_cast<id_t>(syscall(SYS_gettid));
+  setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + nice);
 #endif
 }
 

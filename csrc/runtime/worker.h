@@ -39,8 +39,8 @@ class Stopwatch {
 // Tells the core that this thread is waiting for another one.
 void Relax();
 
-// Pins the calling thread (core -1: not), lowers its priority, and sets the floating-point modes that the numerics
-// require: round to nearest, no flushing of denormals. What the system does not grant is left as it is.
+// Pins the calling thread (core -1: not), makes it nicer by `nice` than it is, and sets the floating-point modes that
+// the numerics require: round to nearest, no flushing of denormals. What the system does not grant is left as it is.
 void PrepareWorkerThread(int core, int nice);
 
 struct alignas(kCacheLine) Worker {

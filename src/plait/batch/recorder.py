@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from plait.batch.beside import beside
 from plait.batch.outcomes import LineOutcome
 
 Write = Callable[[Sequence[LineOutcome]], None]
@@ -48,7 +49,7 @@ class Recorder:
             group, self._waiting = self._waiting, []
             if group:
                 outcomes = [outcome for outcome, _ in group]
-                await asyncio.to_thread(self._write, outcomes)
+                await beside(self._write, outcomes)
                 self._written(outcomes)
                 for _, on_disk in group:
                     on_disk.set()

@@ -115,6 +115,17 @@ class BatchRecord:
             raise InvariantError(f"batch {self.id} goes from {self.state} to {state}")
         return replace(self, state=state, moments={**self.moments, state.value: now}, left_s=None)
 
+    def counted_as(self, other: BatchRecord) -> BatchRecord:
+        """The same with the counts of another moment."""
+        return replace(
+            self,
+            num_completed=other.num_completed,
+            num_failed=other.num_failed,
+            prompt_tokens=other.prompt_tokens,
+            cached_tokens=other.cached_tokens,
+            output_tokens=other.output_tokens,
+        )
+
     def body(self) -> JsonObject:
         errors: JsonObject | None = None
         if self.faults:

@@ -3,7 +3,7 @@
 Owns which batches run, and moves each through its states; the serving itself is `serving_job`'s, and what is finished
 is in a ledger of its own for every batch. Parses no HTTP.
 Invariants: whatever happens to the process, a batch goes on where its ledger ends; the input of a batch that runs stays
-where it is; a batch's failure is never another's.
+where it is; a batch's failure is never another's; the event loop never waits for a disk.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ import hashlib
 import logging
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from plait.api.model_text import ModelText
+from plait.batch.beside import beside
 from plait.batch.config import BatchConfig
 from plait.batch.ledger import Job, JobTerms, Ledger
 from plait.batch.lines import LineFault, read_lines
@@ -40,6 +44,8 @@ MAX_WAITING = 1000
 """Batches of everyone that are not finished."""
 
 SWEEP_S = 60.0
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger("plait.batch")
 
@@ -66,7 +72,8 @@ class _Running:
     """Cancelled or expired, once somebody said so."""
 
     def stop(self, state: BatchState) -> None:
-        if self.ends_as is None:
+        """Nothing, once its files are being made: there is no line left to keep from running."""
+        if self.ends_as is None and self.record.state is not BatchState.FINALIZING:
             self.ends_as = state
             if self.serving is not None:
                 self.serving.stop()
@@ -94,54 +101,78 @@ class BatchService:
         self._resting: dict[str, float] = {}
         """Batch -> when it is tried again."""
         self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="plait-store")
+        """The one that uses the store while somebody waits for it. A commit takes milliseconds, at times many."""
+        self._moving = asyncio.Lock()
+        """Held from a look at the store to what follows from it."""
 
     @property
     def store(self) -> Store:
         return self._store
 
+    async def at_store(self, work: Callable[..., T], *given: object) -> T:
+        """What a method of the store gives, without holding up the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *given))
+
     async def create(self, record: BatchRecord) -> BatchRecord:
         """Take on a batch; it begins as soon as one of those before it has ended."""
-        unfinished = await asyncio.to_thread(self._store.num_unfinished)
-        if unfinished >= MAX_WAITING:
-            raise RequestError(
-                f"{unfinished} batches are not finished and at most {MAX_WAITING} are taken on; try again later",
-                status=429,
-                kind="rate_limit_error",
-                code="queue_full",
-            )
-        await asyncio.to_thread(self._store.add_batch, record)
+        async with self._moving:
+            unfinished = await self.at_store(self._store.num_unfinished)
+            if unfinished >= MAX_WAITING:
+                raise RequestError(
+                    f"{unfinished} batches are not finished and at most {MAX_WAITING} are taken on; try again later",
+                    status=429,
+                    kind="rate_limit_error",
+                    code="queue_full",
+                )
+            # Again: it may have been deleted since the caller looked.
+            await self.at_store(self._store.file, record.input_file_id, record.tenant, record.created_at)
+            await self.at_store(self._store.add_batch, record)
         self._wake.set()
         return record
 
-    def get(self, batch_id: str, tenant: str) -> BatchRecord:
-        return self._as_it_stands(self._store.batch(batch_id, tenant))
+    async def get(self, batch_id: str, tenant: str) -> BatchRecord:
+        return self._as_it_stands(await self.at_store(self._store.batch, batch_id, tenant))
 
     async def all_of(self, tenant: str) -> list[BatchRecord]:
-        records = await asyncio.to_thread(self._store.batches, tenant)
+        records = await self.at_store(self._store.batches, tenant)
         return [self._as_it_stands(record) for record in records]
 
-    def cancel(self, batch_id: str, tenant: str) -> BatchRecord:
+    async def cancel(self, batch_id: str, tenant: str) -> BatchRecord:
         """Finish no further line; what is finished stays. Again: nothing more happens."""
-        record = self.get(batch_id, tenant)
-        if record.state in (BatchState.CANCELLING, BatchState.CANCELLED):
-            return record
-        if record.state not in (BatchState.VALIDATING, BatchState.IN_PROGRESS):
-            raise RequestError(
-                f"batch {batch_id} is {record.state.value}; only one that is validating or in progress can be "
-                "cancelled",
-                param="id",
-                code="batch_not_cancellable",
-            )
-        record = self._keep(record.moved(BatchState.CANCELLING, self._unix_now()))
-        running = self._running.get(batch_id)
-        if running is not None:
-            running.stop(BatchState.CANCELLED)
+        async with self._moving:
+            record = await self.get(batch_id, tenant)
+            if record.state in (BatchState.CANCELLING, BatchState.CANCELLED):
+                return record
+            if record.state not in (BatchState.VALIDATING, BatchState.IN_PROGRESS):
+                raise RequestError(
+                    f"batch {batch_id} is {record.state.value}; only one that is validating or in progress can be "
+                    "cancelled",
+                    param="id",
+                    code="batch_not_cancellable",
+                )
+            record = await self._keep(record.moved(BatchState.CANCELLING, self._unix_now()))
+            running = self._running.get(batch_id)
+            if running is not None:
+                running.stop(BatchState.CANCELLED)
         self._wake.set()
         return record
 
-    def is_in_use(self, file_id: str) -> bool:
+    async def delete_file(self, file: StoredFile) -> None:
+        """`RequestError` for the input of a batch that is not finished."""
+        async with self._moving:
+            if await self._is_in_use(file.id):
+                raise RequestError(
+                    f"{file.id} is the input of a batch that is not finished; cancel the batch first",
+                    param="id",
+                    code="file_in_use",
+                )
+            await self.at_store(self._store.delete_file, file)
+
+    async def _is_in_use(self, file_id: str) -> bool:
         """Whether a batch that is not finished reads this file."""
-        return any(record.input_file_id == file_id for record in self._store.unfinished_batches())
+        unfinished = await self.at_store(self._store.unfinished_batches)
+        return any(record.input_file_id == file_id for record in unfinished)
 
     async def run(self) -> None:
         """Run batches until cancelled. What is under way then goes on with the next start."""
@@ -150,10 +181,11 @@ class BatchService:
             while True:
                 self._wake.clear()
                 try:
-                    self._sweep()
-                    for record in self._due(MAX_AT_ONCE - len(tasks)):
-                        self._running[record.id] = _Running(record)
-                        tasks[asyncio.create_task(self._run_one(record.id))] = record.id
+                    await self._sweep()
+                    async with self._moving:
+                        for record in await self._due(MAX_AT_ONCE - len(tasks)):
+                            self._running[record.id] = _Running(record)
+                            tasks[asyncio.create_task(self._run_one(record.id))] = record.id
                 except PlaitError as error:
                     # A store that cannot be used now is no end: without this loop every batch would stand still.
                     _LOG.error("batches wait", extra={"fields": {"reason": str(error)}})
@@ -168,21 +200,21 @@ class BatchService:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _due(self, room: int) -> list[BatchRecord]:
+    async def _due(self, room: int) -> list[BatchRecord]:
         """Batches that should begin or go on now, the oldest first."""
         if room <= 0:
             return []
         now = self._now()
         self._resting = {batch: until for batch, until in self._resting.items() if until > now}
-        unfinished = self._store.unfinished_batches()
+        unfinished = await self.at_store(self._store.unfinished_batches)
         return [one for one in unfinished if one.id not in self._running and one.id not in self._resting][:room]
 
-    def _sweep(self) -> None:
+    async def _sweep(self) -> None:
         """Forget files whose time has come, and end batches whose time has."""
         now = self._unix_now()
-        for file in self._store.expired_files(now):
-            if not self.is_in_use(file.id):
-                self._store.delete_file(file)
+        for file in await self.at_store(self._store.expired_files, now):
+            with suppress(RequestError):  # in use
+                await self.delete_file(file)
         for running in self._running.values():
             if running.record.expires_at <= now:
                 running.stop(BatchState.EXPIRED)
@@ -194,7 +226,7 @@ class BatchService:
             if running.record.state.is_final and running.record.state is not BatchState.FAILED:
                 # Its files have everything; a failed one's ledger is kept for whoever wants to know why.
                 folder = self._store.batch_folder(batch_id)
-                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+                await beside(shutil.rmtree, folder, True)
         except (PlaitError, OSError) as error:
             if isinstance(error, EngineStopped) or may_pass(error):
                 self._rest(batch_id, error)
@@ -202,11 +234,11 @@ class BatchService:
                 _LOG.error("batch failed", extra={"fields": {"batch": batch_id, "reason": str(error)}})
                 # Where the server keeps its files is no client's business.
                 reason = str(error).replace(f"{self._store.folder}/", "")
-                self._fail(running, BatchFault("batch_failed", reason))
+                await self._fail(running, BatchFault("batch_failed", reason))
         except Exception:  # the outermost loop of a batch: one that goes wrong is no other's trouble
             _LOG.exception("batch failed", extra={"fields": {"batch": batch_id}})
             message = "something went wrong in the server; its log has the trace under this batch's id"
-            self._fail(running, BatchFault("internal_error", message))
+            await self._fail(running, BatchFault("internal_error", message))
         finally:
             self._wake.set()
 
@@ -216,9 +248,9 @@ class BatchService:
         fields = {"batch": batch_id, "reason": str(trouble), "again_in_s": self._config.rest_s}
         _LOG.warning("batch waits", extra={"fields": fields})
 
-    def _fail(self, running: _Running, fault: BatchFault) -> None:
+    async def _fail(self, running: _Running, fault: BatchFault) -> None:
         try:
-            self._move(running, BatchState.FAILED, faults=(fault,))
+            await self._move(running, BatchState.FAILED, faults=(fault,))
         except PlaitError as error:
             self._rest(running.record.id, error)
 
@@ -228,27 +260,31 @@ class BatchService:
             running.ends_as = BatchState.CANCELLED
         elif record.expires_at <= self._unix_now():
             running.ends_as = BatchState.EXPIRED
-        config = self._config_of(record)
-        # What opens, reads and writes whole files does so beside the loop.
-        with ExitStack() as opened:
-            source = await asyncio.to_thread(opened.enter_context, open_source(config.input))
-            model = self._client.model
-            names, seed = config.served_names, config.seed
-            preparer = Preparer(self._text, model, names, source.sha256, seed, tenant=record.tenant)
-            if record.state is BatchState.VALIDATING and running.ends_as is None:
-                faults = await asyncio.to_thread(faults_of, source, preparer, record.endpoint)
-                if running.ends_as is None:
-                    if faults:
-                        self._move(running, BatchState.FAILED, faults=tuple(faults))
-                        return
-                    self._move(running, BatchState.IN_PROGRESS, num_total=source.num_lines)
-            output = opened.enter_context(closing(OutputFiles(config)))
-            ledger = await asyncio.to_thread(Ledger.open, config.ledger)
-            opened.enter_context(closing(ledger))
-            terms = JobTerms(source.sha256, model.name, model.weights, model.fingerprint, config.seed)
-            job = await asyncio.to_thread(ledger.begin_job, "output", terms)
-            await self._serve(running, source, preparer, ledger, job, output)
-            await self._finish(running, source, preparer, ledger, job)
+        config = await self.at_store(self._config_of, record)
+        opened = ExitStack()
+        try:
+            await self._go_on(running, config, opened)
+        finally:
+            await beside(opened.close)
+
+    async def _go_on(self, running: _Running, config: BatchConfig, opened: ExitStack) -> None:
+        """What opens, reads and writes whole files does so beside the loop."""
+        record = running.record
+        source = await beside(opened.enter_context, open_source(config.input))
+        model = self._client.model
+        names, seed = config.served_names, config.seed
+        preparer = Preparer(self._text, model, names, source.sha256, seed, tenant=record.tenant)
+        if record.state is BatchState.VALIDATING and running.ends_as is None:
+            faults = tuple(await beside(faults_of, source, preparer, record.endpoint))
+            if faults and await self._move_on(running, BatchState.FAILED, faults=faults):
+                return
+            await self._move_on(running, BatchState.IN_PROGRESS, num_total=source.num_lines)
+        output = await beside(lambda: opened.enter_context(closing(OutputFiles(config))))
+        ledger = await beside(lambda: opened.enter_context(closing(Ledger.open(config.ledger))))
+        terms = JobTerms(source.sha256, model.name, model.weights, model.fingerprint, config.seed)
+        job = await beside(ledger.begin_job, "output", terms)
+        await self._serve(running, source, preparer, ledger, job, output)
+        await self._finish(running, source, preparer, ledger, job)
 
     def _config_of(self, record: BatchRecord) -> BatchConfig:
         """`RequestError` for an input that somebody took away behind our back."""
@@ -272,8 +308,8 @@ class BatchService:
     ) -> None:
         if running.record.state is BatchState.FINALIZING:
             return
-        await asyncio.to_thread(output.begin, ledger.outputs(job))
-        before = await asyncio.to_thread(ledger.counts, job)
+        await beside(output.begin, ledger.outputs(job))
+        before = await beside(ledger.counts, job)
         if running.ends_as is not None:
             return
         tally = Tally(source.num_lines, before, self._now, lambda now: self._progressed(running, now))
@@ -301,21 +337,21 @@ class BatchService:
 
     async def _finish(self, running: _Running, source: Source, preparer: Preparer, ledger: Ledger, job: Job) -> None:
         """Make the files and move to the last state."""
-        counts = await asyncio.to_thread(ledger.counts, job)
+        counts = await beside(ledger.counts, job)
         is_whole = counts.recorded == source.num_lines
         if running.ends_as is BatchState.EXPIRED and is_whole:
             running.ends_as = None
-        if running.ends_as is None and running.record.state is BatchState.IN_PROGRESS:
-            self._move(running, BatchState.FINALIZING)
+        if running.record.state is BatchState.IN_PROGRESS:
+            await self._move_on(running, BatchState.FINALIZING)
         done = ledger.outputs(job, failed=False)
-        made = await asyncio.to_thread(self._write_file, running.record, "output", done) if counts.done else None
+        made = await beside(self._write_file, running.record, "output", done) if counts.done else None
         ends_as = running.ends_as
-        finished = await asyncio.to_thread(ledger.finished, job)
+        finished = await beside(ledger.finished, job)
         left = () if ends_as is None else _left(source, preparer, finished, ends_as)
         errors = _chained(ledger.outputs(job, failed=True), left)
-        wrong = await asyncio.to_thread(self._write_file, running.record, "error", errors)
+        wrong = await beside(self._write_file, running.record, "error", errors)
         usage = counts.usage
-        self._move(
+        await self._move(
             running,
             ends_as or BatchState.COMPLETED,
             output_file_id=None if made is None else made.id,
@@ -359,21 +395,31 @@ class BatchService:
             left_s=now.left_s,
         )
 
-    def _move(self, running: _Running, state: BatchState, **fields: object) -> None:
-        record = running.record
-        now = self._unix_now()
-        if record.state is BatchState.CANCELLING and state is BatchState.EXPIRED:
-            # Somebody cancelled it in its last moment, and was told so.
-            state = BatchState.CANCELLED
-        if state is BatchState.CANCELLED and record.state is not BatchState.CANCELLING:
-            record = record.moved(BatchState.CANCELLING, now)
-        self._keep(replace(record.moved(state, now), **fields))  # type: ignore[arg-type]
+    async def _move_on(self, running: _Running, state: BatchState, **fields: object) -> bool:
+        """Whether it went on so: not if somebody has ended it."""
+        async with self._moving:
+            if running.ends_as is not None:
+                return False
+            await self._keep(replace(running.record.moved(state, self._unix_now()), **fields))  # type: ignore[arg-type]
+            return True
 
-    def _keep(self, record: BatchRecord) -> BatchRecord:
-        self._store.update_batch(record)
+    async def _move(self, running: _Running, state: BatchState, **fields: object) -> None:
+        async with self._moving:
+            record, now = running.record, self._unix_now()
+            if record.state is BatchState.CANCELLING and state is BatchState.EXPIRED:
+                # Somebody cancelled it in its last moment, and was told so.
+                state = BatchState.CANCELLED
+            if state is BatchState.CANCELLED and record.state is not BatchState.CANCELLING:
+                record = record.moved(BatchState.CANCELLING, now)
+            await self._keep(replace(record.moved(state, now), **fields))  # type: ignore[arg-type]
+
+    async def _keep(self, record: BatchRecord) -> BatchRecord:
+        """Only with `_moving` held."""
+        await self.at_store(self._store.update_batch, record)
         running = self._running.get(record.id)
         if running is not None:
-            running.record = record
+            # Lines went on finishing meanwhile.
+            running.record = record if record.state.is_final else record.counted_as(running.record)
         return record
 
     def _as_it_stands(self, record: BatchRecord) -> BatchRecord:

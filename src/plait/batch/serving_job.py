@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from plait.api.model_text import ModelText
+from plait.batch.beside import beside
 from plait.batch.ledger import Job, Ledger
 from plait.batch.lines import read_lines
 from plait.batch.outcomes import LineOutcome
@@ -53,7 +54,7 @@ class JobServing:
         parts = self._parts
         recorder = Recorder(self._write, parts.tally.recorded)
         server = LineServer(parts.client, parts.preparer, parts.text.tokenizer, recorder, parts.tally, parts.unix_now)
-        finished = parts.ledger.finished(parts.job)
+        finished = await beside(parts.ledger.finished, parts.job)
         recording = asyncio.create_task(recorder.run())
         serving = asyncio.create_task(server.serve(read_lines(parts.source), finished, parts.max_in_flight))
         self._serving = serving

@@ -59,7 +59,8 @@ class Store:
         return store
 
     def close(self) -> None:
-        self._connection.close()
+        with self._lock:
+            self._connection.close()
 
     def path(self, file: StoredFile) -> Path:
         return self.folder / "files" / file.id

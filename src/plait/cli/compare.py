@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 
 from plait.cli.load.asks import Answer, Ask
 from plait.cli.load.contest import ORDER, QUICK, WORKLOADS, Sample, Sizes, Verdict, Workload, judge
-from plait.cli.load.drive import at_times
+from plait.cli.load.drive import at_times, run
 from plait.cli.load.open import Opened, Reach, open_server, opened_engine
 from plait.cli.load.words import prompt
 from plait.cli.printable import printable
@@ -70,7 +70,7 @@ def run_compare(sources: OptionSources) -> int:
         first = None
         if options.url is None:
             first = stack.enter_context(opened_engine(engine_options, quiet=options.quiet))
-        contest = asyncio.run(_run(options, options.other, engine_options.seed, first))
+        contest = run(_run(options, options.other, engine_options.seed, first))
     if options.json:
         show_json(json_object(contest, options))
     else:

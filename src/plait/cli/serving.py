@@ -6,7 +6,6 @@ Invariant: with one seed lengths, prompts and moments of sending are the same in
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ from contextlib import ExitStack
 from tqdm import tqdm
 
 from plait.cli.load.asks import Answer, Ask
-from plait.cli.load.drive import at_times, in_turn
+from plait.cli.load.drive import at_times, in_turn, run
 from plait.cli.load.figures import Figures, Percentiles, Targets, figures_of
 from plait.cli.load.open import Opened, Reach, open_server, opened_engine
 from plait.cli.load.words import prompt
@@ -38,7 +37,7 @@ def run_serving(sources: OptionSources) -> int:
         local = None
         if options.url is None:
             local = stack.enter_context(opened_engine(engine_options, quiet=options.quiet))
-        opened, answers = asyncio.run(_run(options, engine_options.seed, local))
+        opened, answers = run(_run(options, engine_options.seed, local))
     targets = Targets(options.ttft_slo, options.tpot_slo, options.e2e_slo)
     figures = figures_of(answers, targets)
     if options.json:

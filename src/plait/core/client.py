@@ -8,8 +8,8 @@ Invariant: the deltas of one choice, joined, are its whole text and tokens; exac
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from plait.core.ids import RequestId
@@ -46,6 +46,21 @@ class Delta:
     error: str | None = None
 
 
+def joined(deltas: Sequence[Delta]) -> Delta:
+    """Deltas of one choice that follow each other, as one."""
+    last = deltas[-1]
+    if len(deltas) == 1:
+        return last
+    return replace(
+        last,
+        text="".join([delta.text for delta in deltas]),
+        tokens=tuple(token for delta in deltas for token in delta.tokens),
+        logprobs=tuple(entry for delta in deltas for entry in delta.logprobs),
+        prompt_logprobs=tuple(entry for delta in deltas for entry in delta.prompt_logprobs),
+        pooled=next((delta.pooled for delta in deltas if delta.pooled is not None), None),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """`ok` means that requests are being served; `reason` says why not."""
@@ -78,8 +93,8 @@ class EngineClient(Protocol):
         """The served model."""
 
     def submit(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Answers as they come; raises `RequestError` at the first step if the request can never be served. Closing
-        the iterator aborts.
+        """Answers as they come, those of a choice that came before anybody took them joined; raises `RequestError` at
+        the first step if the request can never be served. Closing the iterator aborts.
         """
 
     async def abort(self, request: RequestId) -> None:

@@ -2,18 +2,19 @@
 
 Owns the queues between the engine's thread and one event loop. Implements `EngineClient` for everything above, and
 `Outbox` for the engine.
-Invariants: one `call_soon_threadsafe` per engine tick, however many deltas it made; a request id stays in use until the
-engine has given its last answer, so an answer never reaches a later request with the same id.
+Invariants: one `call_soon_threadsafe` per engine tick, however many deltas it made; a loop that falls behind finds what
+came meanwhile joined, one delta a choice, so that its work does not grow with its delay; a request id stays in use
+until the engine has given its last answer, so an answer never reaches a later request with the same id.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from plait.core.client import Delta, Health, ModelInfo
+from plait.core.client import Delta, Health, ModelInfo, joined
 from plait.core.errors import EngineStopped, InvariantError, RequestError
 from plait.core.ids import RequestId
 from plait.core.request import Request
@@ -29,9 +30,25 @@ class _OpenRequest:
     """A request to which the engine owes answers: `left` of its choices have not ended."""
 
     left: int
-    queue: asyncio.Queue[Told] = field(default_factory=asyncio.Queue)
+    unread: list[Told] = field(default_factory=list)
     is_heard: bool = True
     """False: its iterator was closed, and what still comes is dropped."""
+    _waiter: asyncio.Future[None] | None = None
+    """Of whoever waits for something to read. Not a queue of asyncio's: this is done for every token."""
+
+    def tell(self, told: Told) -> None:
+        self.unread.append(told)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def take(self) -> list[Told]:
+        """All that is unread, at least one."""
+        if not self.unread:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        taken, self.unread = self.unread, []
+        return taken
 
 
 class AsyncClient:
@@ -62,11 +79,11 @@ class AsyncClient:
         try:
             self._inbox.put(Arrive(request))
             while True:
-                told = await opened.queue.get()
-                if not isinstance(told, Delta):
-                    raise told
-                left -= told.finish_reason is not None
-                yield told
+                for told in _joined(await opened.take()):
+                    if not isinstance(told, Delta):
+                        raise told
+                    left -= told.finish_reason is not None
+                    yield told
                 if left == 0:
                     return
         finally:
@@ -128,15 +145,15 @@ class AsyncClient:
                 del self._open[request]
             if not opened.is_heard:
                 continue
-            if self._max_unread is not None and opened.queue.qsize() >= self._max_unread:
+            if self._max_unread is not None and len(opened.unread) >= self._max_unread:
                 self._give_up(request, opened, self._max_unread)
             else:
-                opened.queue.put_nowait(answer)
+                opened.tell(answer)
 
     def _give_up(self, request: RequestId, opened: _OpenRequest, max_unread: int) -> None:
         """Nobody takes what is made: stop making it, so that it does not fill the memory."""
         opened.is_heard = False
-        opened.queue.put_nowait(
+        opened.tell(
             RequestError(
                 f"the answer was not read: {max_unread} parts of it wait, which is the limit; read it as it comes, or "
                 "ask for less",
@@ -148,5 +165,19 @@ class AsyncClient:
 
     def _fail_all(self, reason: str) -> None:
         for opened in self._open.values():
-            opened.queue.put_nowait(EngineStopped(reason))
+            opened.tell(EngineStopped(reason))
         self._open.clear()
+
+
+def _joined(told: Sequence[Told]) -> Iterator[Told]:
+    """Deltas of the same choice as one, then the end, if there is one that is no delta."""
+    if len(told) == 1:
+        yield told[0]
+        return
+    by_choice: dict[int, list[Delta]] = {}
+    for one in told:
+        if isinstance(one, Delta):
+            by_choice.setdefault(one.choice, []).append(one)
+    yield from (joined(deltas) for deltas in by_choice.values())
+    if not isinstance(told[-1], Delta):
+        yield told[-1]

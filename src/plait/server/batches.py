@@ -61,7 +61,7 @@ class Batches:
             raise RequestError(
                 f"endpoint is {shown(fields.endpoint)}; it must be one of {', '.join(Endpoint)}", param="endpoint"
             )
-        file = self._batches.store.file(fields.input_file_id, tenant, now)
+        file = await self._batches.at_store(self._batches.store.file, fields.input_file_id, tenant, now)
         if file.purpose != "batch":
             raise RequestError(
                 f"input_file_id names a file uploaded for {file.purpose}; upload it with the purpose batch",
@@ -88,10 +88,10 @@ class Batches:
         return Json(page_of(request, [record.body() for record in records], MOST_LISTED))
 
     async def get(self, serving: Serving, request: Request) -> Response:
-        return Json(self._batches.get(request.path_params["id"], tenant_of(request)).body())
+        return Json((await self._batches.get(request.path_params["id"], tenant_of(request))).body())
 
     async def cancel(self, serving: Serving, request: Request) -> Response:
-        return Json(self._batches.cancel(request.path_params["id"], tenant_of(request)).body())
+        return Json((await self._batches.cancel(request.path_params["id"], tenant_of(request))).body())
 
 
 def _check_metadata(metadata: dict[str, str] | None) -> None:

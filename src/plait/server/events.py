@@ -1,8 +1,8 @@
 """Events: server-sent events over HTTP.
 
-Owns the wire form of a stream: its headers, one event an object, comments while nothing comes, the end mark. Closes the
-source when the client leaves, whatever the source is at.
-Invariant: an error before the first object is an ordinary error reply, because nothing was sent yet; a stream that went
+Owns the wire form of a stream: its headers, events, comments while nothing comes, the end mark. Closes the source when
+the client leaves, whatever the source is at.
+Invariant: an error before the first event is an ordinary error reply, because nothing was sent yet; a stream that went
 well ends in exactly one [DONE].
 """
 
@@ -16,7 +16,6 @@ from contextlib import ExitStack, aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from plait.api.bodies import JsonObject
 from plait.api.errors import error_body
 from plait.core.errors import EngineStopped, RequestError
 from plait.server.incoming import ClientGone, while_there
@@ -25,8 +24,13 @@ from plait.server.replies import as_request_error, error_reply, one_line
 PING_S = 15.0
 """Proxies drop a connection on which nothing was sent for a minute, some earlier."""
 
-FIRST_OBJECT_S = 2.0
-"""So long the status waits for the first object: what is refused is refused by then."""
+FIRST_EVENT_S = 2.0
+"""So long the status waits for the first event: what is refused is refused by then."""
+
+WIRE = "plait.wire"
+"""In a scope: the `send` below all layers. These change the start of a reply and nothing behind it, so what is sent for
+every token goes there at once.
+"""
 
 _LOG = logging.getLogger("plait.server")
 _HEADERS = [
@@ -36,17 +40,20 @@ _HEADERS = [
 ]
 
 
+def event(data: bytes, name: str | None = None) -> bytes:
+    """One event on the wire."""
+    return b"data: %b\n\n" % data if name is None else b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+
 class EventStream(Response):
-    """`room` is given back when the stream ends, however it ends. With `names_events` each event says its `type` to
-    the wire too, and the last of them is the end mark.
+    """`events`: one or several at a time, as `event` makes them; what it raises is told the client. `room` is given
+    back when the stream ends, however it ends. With `has_named_events` the last of them is the end mark.
     """
 
-    def __init__(
-        self, objects: AsyncGenerator[JsonObject, None], room: ExitStack, *, names_events: bool = False
-    ) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], room: ExitStack, *, has_named_events: bool = False) -> None:
         super().__init__()
-        self._names_events = names_events
-        self._objects = objects
+        self._has_named_events = has_named_events
+        self._events = events
         self._room = room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,34 +64,32 @@ class EventStream(Response):
                 return
 
     async def _tell(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._objects) as objects:
-            first = asyncio.ensure_future(anext(objects, None))
+        async with aclosing(self._events) as events:
+            first = asyncio.ensure_future(anext(events, None))
             try:
-                await asyncio.wait((first,), timeout=FIRST_OBJECT_S)
+                await asyncio.wait((first,), timeout=FIRST_EVENT_S)
                 if first.done() and (trouble := first.exception()) is not None:
                     await error_reply(_told(trouble, scope))(scope, receive, send)
                     return
                 await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *self._extra()]})
-                await self._tell_all(first, objects, _Line(send, self._names_events), scope)
+                await self._tell_all(first, events, _Line(scope.get(WIRE, send)), scope)
             finally:
                 first.cancel()
                 await asyncio.gather(first, return_exceptions=True)
 
     async def _tell_all(
-        self, first: asyncio.Future[JsonObject | None], rest: AsyncIterator[JsonObject], line: _Line, scope: Scope
+        self, first: asyncio.Future[bytes | None], rest: AsyncIterator[bytes], line: _Line, scope: Scope
     ) -> None:
         pinging = asyncio.ensure_future(line.ping_while_idle())
         try:
-            said = await first
-            while said is not None:
+            if (said := await first) is not None:
                 await line.tell(said)
-                if "error" in said:
-                    return await line.end(b"")
-                said = await anext(rest, None)
-            await line.end(b"" if self._names_events else b"data: [DONE]\n\n")
+            async for said in rest:
+                await line.tell(said)
+            await line.end(b"" if self._has_named_events else event(b"[DONE]"))
         except Exception as trouble:  # the outermost loop of a stream: its status was sent, so it is told here
-            await line.tell(error_body(_told(trouble, scope)))
-            await line.end(b"")
+            told = one_line(error_body(_told(trouble, scope)))
+            await line.end(event(told, "error" if self._has_named_events else None))
         finally:
             pinging.cancel()
             await asyncio.gather(pinging, return_exceptions=True)
@@ -105,18 +110,13 @@ def _told(trouble: BaseException, scope: Scope) -> RequestError:
 class _Line:
     """The way to the client, once the status was sent."""
 
-    def __init__(self, send: Send, names_events: bool) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._names_events = names_events
         self._is_idle = True
 
-    async def tell(self, said: JsonObject) -> None:
+    async def tell(self, said: bytes) -> None:
         self._is_idle = False
-        kind = said.get("type", "error") if self._names_events else None
-        name = f"event: {kind}\n".encode() if kind is not None else b""
-        await self._send(
-            {"type": "http.response.body", "body": name + b"data: " + one_line(said) + b"\n\n", "more_body": True}
-        )
+        await self._send({"type": "http.response.body", "body": said, "more_body": True})
 
     async def end(self, last: bytes) -> None:
         await self._send({"type": "http.response.body", "body": last, "more_body": False})

@@ -64,10 +64,9 @@ class Files:
                 async for piece in body_pieces(request, most, lambda _, most: too_large(most - _SPARE_BYTES)):
                     await asyncio.to_thread(form.feed, piece)
                 form.end()
-                out.flush()
-                await asyncio.to_thread(os.fsync, out.fileno())
+                await asyncio.to_thread(_sync, out)
             stored = self._stored(file_id, tenant_of(request), form, serving.unix_now())
-            await asyncio.to_thread(self._store.add_file, stored)
+            await self._batches.at_store(self._store.add_file, stored)
         except RequestError:
             raise
         except (OSError, PlaitError) as error:
@@ -84,15 +83,15 @@ class Files:
 
     async def list(self, serving: Serving, request: Request) -> Response:
         purpose = request.query_params.get("purpose")
-        files = await asyncio.to_thread(self._store.files, tenant_of(request), purpose, serving.unix_now())
+        files = await self._batches.at_store(self._store.files, tenant_of(request), purpose, serving.unix_now())
         return Json(page_of(request, [file.body() for file in files], MOST_LISTED))
 
     async def get(self, serving: Serving, request: Request) -> Response:
-        return Json(self._file(serving, request).body())
+        return Json((await self._file(serving, request)).body())
 
     async def content(self, serving: Serving, request: Request) -> Response:
-        file = self._file(serving, request)
-        if not self._store.path(file).is_file():
+        file = await self._file(serving, request)
+        if not await asyncio.to_thread(self._store.path(file).is_file):
             _LOG.error("file is gone", extra={"fields": {"file": file.id}})
             raise RequestError(
                 f"the content of {file.id} is no longer on the server's disk; upload it again",
@@ -103,18 +102,13 @@ class Files:
         return FileResponse(self._store.path(file), media_type="application/octet-stream")
 
     async def delete(self, serving: Serving, request: Request) -> Response:
-        file = self._file(serving, request)
-        if self._batches.is_in_use(file.id):
-            raise RequestError(
-                f"{file.id} is the input of a batch that is not finished; cancel the batch first",
-                param="id",
-                code="file_in_use",
-            )
-        self._store.delete_file(file)
+        file = await self._file(serving, request)
+        await self._batches.delete_file(file)
         return Json({"id": file.id, "object": "file", "deleted": True})
 
-    def _file(self, serving: Serving, request: Request) -> StoredFile:
-        return self._store.file(request.path_params["id"], tenant_of(request), serving.unix_now())
+    async def _file(self, serving: Serving, request: Request) -> StoredFile:
+        name, tenant = request.path_params["id"], tenant_of(request)
+        return await self._batches.at_store(self._store.file, name, tenant, serving.unix_now())
 
     def _stored(self, file_id: str, tenant: str, form: _Form, now: int) -> StoredFile:
         if form.filename is None:
@@ -127,6 +121,11 @@ class Files:
         stored = StoredFile(file_id, tenant, form.filename, purpose, form.num_bytes, now)
         seconds = form.fields.get("expires_after[seconds]")
         return stored if seconds is None else replace(stored, expires_at=now + life_s(seconds, "expires_after.seconds"))
+
+
+def _sync(out: BinaryIO) -> None:
+    out.flush()
+    os.fsync(out.fileno())
 
 
 def life_s(given: object, path: str) -> int:

@@ -18,16 +18,15 @@ from plait.api.bodies import JsonObject
 from plait.api.calls import Call, Endpoint, check_model, for_tenant
 from plait.api.chunks import Chunks
 from plait.api.endpoints import ID_PREFIXES, answer_to, call_of, model_of, parse_body
-from plait.api.errors import engine_failure, error_body
+from plait.api.errors import engine_failure
 from plait.api.known import refuse_unknown
 from plait.core.client import Delta
-from plait.core.errors import EngineStopped, RequestError
 from plait.core.request import FinishReason
 from plait.core.request import Request as EngineRequest
-from plait.server.events import EventStream
+from plait.server.events import EventStream, event
 from plait.server.identity import tenant_of
 from plait.server.incoming import read_json, while_there
-from plait.server.replies import Json, as_request_error
+from plait.server.replies import Json
 from plait.server.serving import Serving, unavailable
 
 
@@ -64,23 +63,16 @@ async def _whole(serving: Serving, call: Call) -> Response:
     return Json(answer.body())
 
 
-async def _chunks(serving: Serving, call: Call) -> AsyncGenerator[JsonObject, None]:
-    """Stream objects; trouble behind the first of them is the last object, an error's."""
+async def _chunks(serving: Serving, call: Call) -> AsyncGenerator[bytes, None]:
+    """Events of a stream, all that a delta makes of them at once."""
     chunks = Chunks(call, serving.text.tokenizer, serving.unix_now())
-    begun = False
-    try:
-        async with aclosing(deltas_of(serving, call)) as deltas:
-            async for prompt, delta in deltas:
-                check_end(delta)
-                for chunk in chunks.add(prompt, delta):
-                    begun = True
-                    yield chunk
-        for chunk in chunks.end():
-            yield chunk
-    except (RequestError, EngineStopped) as error:
-        if not begun:
-            raise
-        yield error_body(as_request_error(error))
+    async with aclosing(deltas_of(serving, call)) as deltas:
+        async for prompt, delta in deltas:
+            check_end(delta)
+            if made := chunks.add(prompt, delta):
+                yield b"".join([event(chunk) for chunk in made])
+    if made := chunks.end():
+        yield b"".join([event(chunk) for chunk in made])
 
 
 def check_end(delta: Delta) -> None:

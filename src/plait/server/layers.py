@@ -1,7 +1,7 @@
 """Layers: what stands around every route.
 
 Owns their order: request ids outside, then cross-origin rules, then keys. Knows no route.
-Invariant: a route that does work is behind the keys.
+Invariants: a route that does work is behind the keys; no layer touches a reply behind its start.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from plait.server.events import WIRE
 from plait.server.identity import Keys, RequestIds, RequireKey
 from plait.server.replies import framework_error, own_fault
 
@@ -37,7 +38,17 @@ def layered(routes: Sequence[Route], layers: Layers) -> ASGIApp:
         stack.append(_cross_origin(layers.origins))
     stack.append(Middleware(RequireKey, layers.keys))
     handlers = {HTTPException: framework_error, Exception: own_fault}
-    return Starlette(routes=list(routes), middleware=stack, exception_handlers=handlers)
+    inside = Starlette(routes=list(routes), middleware=stack, exception_handlers=handlers)
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[WIRE] = send
+        try:
+            await inside(scope, receive, send)
+        finally:
+            # `send` knows its scope: kept, the two would be garbage that only a collection finds.
+            del scope[WIRE]
+
+    return application
 
 
 def _cross_origin(origins: Sequence[str]) -> Middleware:

@@ -5,7 +5,7 @@ Owns the way of such a body to the engine and back. Nothing is kept: a response 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack, aclosing
 
 from starlette.requests import Request
@@ -17,11 +17,11 @@ from plait.api.known import refuse_unknown
 from plait.api.response_events import ResponseEvents
 from plait.api.responses import parse_response
 from plait.core.errors import EngineStopped, RequestError
-from plait.server.events import EventStream
+from plait.server.events import EventStream, event
 from plait.server.generating import check_end, deltas_of
 from plait.server.identity import tenant_of
 from plait.server.incoming import read_json, while_there
-from plait.server.replies import Json, as_request_error
+from plait.server.replies import Json, as_request_error, one_line
 from plait.server.serving import Serving
 
 
@@ -37,7 +37,7 @@ async def respond(serving: Serving, request: Request) -> Response:
             return await while_there(request.receive, _whole(serving, call, events))
     room = ExitStack()
     room.enter_context(serving.place(1))
-    return EventStream(_stream(serving, call, events), room, names_events=True)
+    return EventStream(_stream(serving, call, events), room, has_named_events=True)
 
 
 async def not_kept(serving: Serving, request: Request) -> Response:
@@ -65,20 +65,22 @@ async def _whole(serving: Serving, call: Call, events: ResponseEvents) -> Respon
     return Json(events.response())
 
 
-async def _stream(serving: Serving, call: Call, events: ResponseEvents) -> AsyncGenerator[JsonObject, None]:
+async def _stream(serving: Serving, call: Call, events: ResponseEvents) -> AsyncGenerator[bytes, None]:
     begun = False
     try:
         async with aclosing(deltas_of(serving, call)) as deltas:
             async for _, delta in deltas:
                 check_end(delta)
-                if not begun:
-                    begun = True
-                    for event in events.start():
-                        yield event
-                for event in events.add(delta):
-                    yield event
+                made = events.add(delta) if begun else [*events.start(), *events.add(delta)]
+                begun = True
+                if made:
+                    yield _named(made)
     except (RequestError, EngineStopped) as error:
         if not begun:
             raise
-        for event in events.failed(as_request_error(error)):
-            yield event
+        yield _named(events.failed(as_request_error(error)))
+
+
+def _named(events: Sequence[JsonObject]) -> bytes:
+    """Events on the wire, each under its type."""
+    return b"".join([event(one_line(one), str(one["type"])) for one in events])

@@ -8,6 +8,7 @@ Invariant: when `run` returns, nothing listens and the engine is closed.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -168,6 +169,9 @@ class _Running:
             server.should_exit = True
             return
         self._opened = loaded.result()
+        # A model, its vocabulary above all, is hundreds of thousands of objects that stay until the end. To look if they
+        # are garbage takes a tenth of a second, every few seconds, in which no other thread runs.
+        gc.freeze()
         self._companions += [asyncio.ensure_future(start()) for start in self._opened.beside]
         self._door.open(self._opened.app)
         self._say(self._opened.greeting)
@@ -216,6 +220,7 @@ def _in_a_thread(load: Load, nobody_waits: threading.Event) -> asyncio.Future[Op
         made, trouble = None, None
         try:
             made = load(nobody_waits)
+            gc.collect()
         except BaseException as error:  # carried to whoever started the server
             trouble = error
         # The loop may have ended meanwhile, and with it whoever would have listened.

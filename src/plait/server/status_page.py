@@ -7,6 +7,7 @@ Invariant: what the page shows is written as text, never as markup.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from importlib.resources import files
 
@@ -78,7 +79,7 @@ class StatusFigures:
                     "event_loop": _spread(self._loop_delay.delays),
                 },
                 "memory": self._memory(),
-                "batches": self._batches(),
+                "batches": await asyncio.to_thread(self._batches),
             }
         )
 

@@ -103,7 +103,8 @@ class Tokenizer:
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes that the token stands for; often not a whole character. A control token gives its own spelling."""
-        self._check((token,))
+        if not 0 <= token < len(self._pieces):
+            self._check((token,))
         return self._pieces[token]
 
     def _framed(self, ids: list[int]) -> list[int]:

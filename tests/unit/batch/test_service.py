@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from plait.batch.ledger import Ledger
 from plait.batch.records import BatchRecord, BatchState, StoredFile
 from plait.batch.service import BatchService, ServiceConfig
 from plait.batch.store import Store
-from plait.core.errors import PlaitError
+from plait.core.errors import PlaitError, RequestError
 from plait.core.request import Request
 
 PATIENCE_S = 20.0
@@ -52,7 +54,7 @@ class World:
         return (await self.service.create(record)).id
 
     async def ended(self, batch_id: str = "batch_1", tenant: str = "") -> BatchRecord:
-        while not (record := self.service.get(batch_id, tenant)).state.is_final:
+        while not (record := await self.service.get(batch_id, tenant)).state.is_final:
             await asyncio.sleep(0.005)
         return record
 
@@ -97,7 +99,7 @@ def test_a_full_disk_is_waited_out_and_nothing_runs_twice(tmp_path: Path, monkey
         while len(world.client.submitted) < 5:
             await asyncio.sleep(0.005)
         await asyncio.sleep(0.2)
-        assert world.service.get("batch_1", "").state is BatchState.FINALIZING
+        assert (await world.service.get("batch_1", "")).state is BatchState.FINALIZING
         is_full = False
         record = await world.ended()
         assert record.state is BatchState.COMPLETED
@@ -200,7 +202,7 @@ def test_a_cancel_in_the_last_moment_of_a_batch_that_expires_is_kept_to(tmp_path
             await asyncio.sleep(0.005)
         running = world.service._running["batch_1"]
         running.stop(BatchState.EXPIRED)
-        assert world.service.cancel("batch_1", "").state is BatchState.CANCELLING
+        assert (await world.service.cancel("batch_1", "")).state is BatchState.CANCELLING
         assert (await world.ended()).state is BatchState.CANCELLED
 
     live(world, work)
@@ -224,10 +226,13 @@ def test_an_engine_that_stopped_is_asked_again_later_and_not_all_the_time(tmp_pa
     world = World(tmp_path)
 
     async def work() -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         await world.batch(world.file([chat_line("a", "stopped")]))
-        await asyncio.sleep(0.4)
-        assert 2 <= len(world.client.submitted) <= 10
-        assert world.service.get("batch_1", "").state is BatchState.IN_PROGRESS
+        while len(world.client.submitted) < 4:
+            await asyncio.sleep(0.005)
+        assert len(world.client.submitted) <= 1 + (loop.time() - began_s) / 0.05
+        assert (await world.service.get("batch_1", "")).state is BatchState.IN_PROGRESS
 
     live(world, work)
 
@@ -253,7 +258,7 @@ def test_what_a_finished_batch_worked_with_is_cleared_away_also_after_a_kill(tmp
         while world.store.batch_folder("batch_1").exists():
             await asyncio.sleep(0.005)
         world.store.batch_folder("batch_1").mkdir()
-        unfinished = replace(world.service.get("batch_1", ""), id="batch_2", state=BatchState.IN_PROGRESS)
+        unfinished = replace(await world.service.get("batch_1", ""), id="batch_2", state=BatchState.IN_PROGRESS)
         world.store.add_batch(unfinished)
 
     live(world, work)
@@ -270,7 +275,7 @@ def test_a_store_with_a_damaged_row_says_so_and_other_calls_go_on(tmp_path: Path
         await world.ended()
         world.store._connection.execute("UPDATE batches SET record = x'7b7d'")
         with pytest.raises(PlaitError, match="cannot be read"):
-            world.service.get("batch_1", "")
+            await world.service.get("batch_1", "")
         world.store._connection.execute("UPDATE batches SET is_final = 0")
         await asyncio.sleep(0.2)
         assert world.store.file("file-in", "", NOW).id == "file-in"
@@ -284,3 +289,60 @@ def test_a_store_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path
     with pytest.raises(PlaitError, match="choose another folder with --batch-dir"):
         Store.open(tmp_path)
     assert (tmp_path / "store.sqlite").read_bytes() == raw
+
+
+def test_a_batch_whose_time_is_over_while_its_files_are_made_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    write = Store.write_file
+
+    def write_late(store: Store, file: StoredFile, lines: Sequence[str]) -> StoredFile:
+        if file.purpose == "batch_output":
+            world.unix_now = NOW + 7200
+            time.sleep(0.2)  # the service looks at the clock meanwhile, several times
+        return write(store, file, lines)
+
+    async def work() -> None:
+        await world.batch(world.file(good_lines(2)))
+        assert (await world.ended()).state is BatchState.COMPLETED
+
+    monkeypatch.setattr(Store, "write_file", write_late)
+    live(world, work)
+
+
+def test_the_event_loop_never_uses_the_store_nor_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    first, second = world.file(good_lines(3)), world.file(good_lines(3), "file-2")
+    used_by: dict[str, set[int]] = {}
+
+    def watched(kind: type, name: str) -> Callable[..., object]:
+        work = getattr(kind, name)
+
+        def watch(*given: object, **named: object) -> object:
+            used_by.setdefault(f"{kind.__name__}.{name}", set()).add(threading.get_ident())
+            return work(*given, **named)
+
+        return watch
+
+    for name in ("file", "batch", "batches", "add_batch", "update_batch", "unfinished_batches", "write_file"):
+        monkeypatch.setattr(Store, name, watched(Store, name))
+    for name in ("begin_job", "finished", "record", "counts", "close"):
+        monkeypatch.setattr(Ledger, name, watched(Ledger, name))
+
+    async def work() -> None:
+        await world.batch(first)
+        await world.ended()
+        await world.batch(second, "batch_2")
+        await world.service.cancel("batch_2", "")
+        await world.ended("batch_2")
+        await world.service.all_of("")
+        with pytest.raises(RequestError, match="there is no file"):
+            await world.batch(replace(first, id="file-none"), "batch_3")
+        await world.service.delete_file(first)
+        with pytest.raises(RequestError, match="there is no file"):
+            await world.batch(first, "batch_3")
+
+    live(world, work)
+    assert len(used_by) == 12
+    assert not [name for name, threads in used_by.items() if threading.get_ident() in threads]

@@ -18,6 +18,7 @@ from plait.core.events import Arrived, Event, Finished
 from plait.core.executor import Executor
 from plait.core.ids import RequestId
 from plait.core.request import FinishReason, Request
+from plait.core.step import TokenLogprob
 from plait.engine.client import AsyncClient
 from plait.engine.inbox import Abort, Inbox
 from plait.engine.outbox import Outbox
@@ -71,7 +72,8 @@ def test_every_choice_arrives_and_the_iterator_ends_with_the_last() -> None:
     for choice in range(3):
         own = [delta for delta in deltas if delta.choice == choice]
         assert "".join(delta.text for delta in own) == "de"
-        assert [delta.finish_reason for delta in own] == [None, FinishReason.LENGTH]
+        assert [delta.finish_reason for delta in own][-1] is FinishReason.LENGTH
+        assert not any(delta.finish_reason for delta in own[:-1])
 
 
 @pytest.mark.parametrize("n", [0, -1, 1000])
@@ -350,6 +352,31 @@ def test_a_tick_wakes_the_loop_once_however_many_deltas_it_made(monkeypatch: pyt
     assert within_patience(count(AsyncClient(MODEL, Inbox()))) == [0, 1, 1]
 
 
+def test_a_reader_who_falls_behind_finds_one_delta_a_choice() -> None:
+    async def fall_behind() -> list[Delta]:
+        client = AsyncClient(MODEL, Inbox())
+        answers = client.submit(ask("r", max_tokens=40, n=2))
+        first = asyncio.create_task(anext(answers))
+        await asyncio.sleep(0)
+        for number in range(6):
+            entry = TokenLogprob(number, -1.0, ())
+            client.put(RequestId("r"), Delta(number % 2, str(number), (number,), (entry,), num_cached=number))
+        for choice in range(2):
+            client.put(RequestId("r"), Delta(choice, "", (9,), finish_reason=FinishReason.STOP, stop_reason=9))
+        client.flush()
+        return [await first, *[delta async for delta in answers]]
+
+    zero, one = within_patience(fall_behind())
+    assert (zero.choice, zero.text, zero.tokens, len(zero.logprobs)) == (0, "024", (0, 2, 4, 9), 3)
+    assert (one.choice, one.text, one.tokens, [entry.token for entry in one.logprobs]) == (
+        1,
+        "135",
+        (1, 3, 5, 9),
+        [1, 3, 5],
+    )
+    assert (zero.finish_reason, zero.stop_reason, one.finish_reason) == (FinishReason.STOP, 9, FinishReason.STOP)
+
+
 def test_a_request_whose_answer_nobody_reads_is_aborted_and_what_waits_is_bounded() -> None:
     async def listen_late() -> None:
         inbox = Inbox()
@@ -362,9 +389,8 @@ def test_a_request_whose_answer_nobody_reads_is_aborted_and_what_waits_is_bounde
             client.flush()
             await asyncio.sleep(0)
         assert (await first).text == "0"
-        assert [(await anext(answers)).text for _ in range(2)] == ["1", "2"]
+        assert (await anext(answers)).text == "123", "what was not read is joined"
         with pytest.raises(RequestError, match="was not read: 3 parts") as caught:
-            # The reader took one while the others came, so that a fourth found room.
             _ = [delta async for delta in answers]
         assert caught.value.code == "reader_too_slow"
         assert any(isinstance(message, Abort) for message in inbox.drain())

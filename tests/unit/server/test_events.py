@@ -10,18 +10,17 @@ from contextlib import ExitStack
 import pytest
 from starlette.types import Message
 
-from plait.api.bodies import JsonObject
 from plait.core.errors import EngineStopped
-from plait.server.events import EventStream
+from plait.server.events import EventStream, event
 
 
-async def objects(trouble: Exception, num_before: int) -> AsyncGenerator[JsonObject, None]:
+async def events(trouble: Exception, num_before: int, name: str | None) -> AsyncGenerator[bytes, None]:
     for number in range(num_before):
-        yield {"type": "t", "number": number}
+        yield event(b'{"number":%d}' % number, name)
     raise trouble
 
 
-def streamed(trouble: Exception, num_before: int, *, names_events: bool = False) -> tuple[int, str, bool]:
+def streamed(trouble: Exception, num_before: int, *, has_named_events: bool = False) -> tuple[int, str, bool]:
     """Status, text, and whether the room was given back."""
     sent: list[Message] = []
     given_back: list[bool] = []
@@ -35,7 +34,8 @@ def streamed(trouble: Exception, num_before: int, *, names_events: bool = False)
     async def send(message: Message) -> None:
         sent.append(message)
 
-    stream = EventStream(objects(trouble, num_before), room, names_events=names_events)
+    source = events(trouble, num_before, "t" if has_named_events else None)
+    stream = EventStream(source, room, has_named_events=has_named_events)
     asyncio.run(stream({"type": "http"}, receive, send))
     text = b"".join(message.get("body", b"") for message in sent).decode()
     assert not sent[-1].get("more_body", False)
@@ -55,15 +55,15 @@ def test_any_trouble_is_an_error_object_before_the_first_object_and_behind_it(
     found, text, is_back = streamed(trouble, 0)
     assert (found, json.loads(text)["error"]["code"], is_back) == (status, code, True)
     found, text, is_back = streamed(trouble, 2)
-    events = text.removesuffix("\n\n").split("\n\n")
-    assert (found, len(events), is_back) == (200, 3, True)
-    assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == code
+    told = text.removesuffix("\n\n").split("\n\n")
+    assert (found, len(told), is_back) == (200, 3, True)
+    assert json.loads(told[-1].removeprefix("data: "))["error"]["code"] == code
     assert "secret" not in text
     assert "[DONE]" not in text
 
 
 def test_events_with_names_say_them() -> None:
-    _, text, _ = streamed(EngineStopped("it stopped"), 1, names_events=True)
+    _, text, _ = streamed(EngineStopped("it stopped"), 1, has_named_events=True)
     first, last = text.removesuffix("\n\n").split("\n\n")
-    assert first == 'event: t\ndata: {"type":"t","number":0}'
+    assert first == 'event: t\ndata: {"number":0}'
     assert last.startswith("event: error\ndata: {")

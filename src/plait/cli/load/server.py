@@ -1,7 +1,7 @@
 """Server: an engine behind an OpenAI-style HTTP server, by its address.
 
-Owns one request at a time: HTTP/1.1 over asyncio's streams, server-sent events however they are cut. The standard
-library alone, because a client's work for each token takes processor time from a server on the same machine.
+Owns one request at a time: HTTP/1.1 over asyncio's streams, server-sent events however they are cut. No client library,
+because a client's work for each token takes processor time from a server on the same machine.
 Invariant: whatever a server sends or fails to send becomes an `Answer`, within `patience_s` and bounded memory.
 """
 
@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+import orjson
+
 from plait.cli.load.asks import Answer, Ask, deaf
 from plait.core.errors import PlaitError, UsageError
 
@@ -26,6 +28,8 @@ MAX_BODY_BYTES = 1 << 24
 PATIENCE_S = 600.0
 """For one answer. A server that takes longer hangs."""
 _SHOWN_ERROR = 200
+_MOST_FRAMING = 1 << 10
+"""Bytes around the content of a chunk."""
 _TROUBLE = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError, RecursionError)
 
 
@@ -155,7 +159,7 @@ class Server:
                 if event == b"[DONE]":
                     received.is_done = True
                     return
-                _take_event(json.loads(event), received)
+                _take_event(orjson.loads(event), received)
         finally:
             close()
 
@@ -199,25 +203,46 @@ def _count(usage: Mapping[str, Json], name: str) -> int | None:
 
 
 async def _pieces(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
-    """The body without the framing of chunks."""
-    if "chunked" in headers.get("transfer-encoding", ""):
-        while line := await reader.readline():
-            size = int(line.split(b";")[0], 16)
-            if size == 0:
-                return
-            if size > MAX_BODY_BYTES:
-                raise ValueError(f"a chunk of {size} bytes")
-            yield (await reader.readexactly(size + 2))[:-2]
-        raise asyncio.IncompleteReadError(b"", None)
-    left = int(headers["content-length"]) if "content-length" in headers else None
+    """The body without the framing of chunks, in pieces as large as they come."""
+    chunks = _Chunks() if "chunked" in headers.get("transfer-encoding", "") else None
+    left = int(headers["content-length"]) if chunks is None and "content-length" in headers else None
     while left is None or left > 0:
-        piece = await reader.read(1 << 16 if left is None else min(left, 1 << 16))
-        if not piece:
-            if left:
-                raise asyncio.IncompleteReadError(piece, left)
+        raw = await reader.read(1 << 16 if left is None else min(left, 1 << 16))
+        if not raw:
+            if left or chunks is not None:
+                raise asyncio.IncompleteReadError(raw, left)
             return
-        left = None if left is None else left - len(piece)
-        yield piece
+        left = None if left is None else left - len(raw)
+        piece = raw if chunks is None else chunks.take(raw)
+        if piece:
+            yield piece
+        if chunks is not None and chunks.is_whole:
+            return
+
+
+class _Chunks:
+    """The chunks of a body, however they are cut; what stands behind the last is not looked at."""
+
+    def __init__(self) -> None:
+        self.is_whole = False
+        self._rest = b""
+
+    def take(self, raw: bytes) -> bytes:
+        """What is in the chunks that are whole now."""
+        raw, place, whole = self._rest + raw, 0, list[bytes]()
+        while not self.is_whole and (end := raw.find(b"\r\n", place)) >= 0:
+            size = int(raw[place:end].split(b";")[0], 16)
+            if not 0 <= size <= MAX_BODY_BYTES:
+                raise ValueError(f"a chunk of {size} bytes")
+            if len(raw) < end + size + 4 and size:
+                break
+            self.is_whole = size == 0
+            whole.append(raw[end + 2 : end + 2 + size])
+            place = end + size + 4
+        self._rest = raw[place:]
+        if len(self._rest) > MAX_BODY_BYTES + _MOST_FRAMING:
+            raise ValueError(f"a chunk of more than {MAX_BODY_BYTES} bytes")
+        return b"".join(whole)
 
 
 async def _limited(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 
 import pytest
 from tests.unit.cli.load.stub_server import Manner, StubServer
 
 from plait.cli.load.asks import Answer, Ask
-from plait.cli.load.server import Server, events, parse_url
+from plait.cli.load.server import Server, _pieces, events, parse_url
 from plait.core.errors import PlaitError, UsageError
 
 ASK = Ask("one two three", 4)
@@ -168,3 +169,22 @@ def test_events_are_found_wherever_pieces_are_cut(size: int) -> None:
         return [event async for event in events(pieces())]  # type: ignore[arg-type]
 
     assert asyncio.run(found()) == [b'{"a":1}', b"one\ntwo", b"last"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
+def test_chunks_are_joined_wherever_they_are_cut(size: int) -> None:
+    raw = b"3\r\nabc\r\n1;name=value\r\n\n\r\nA\r\n\r\n\r\n567890\r\n0\r\n\r\n"
+
+    async def found() -> list[bytes]:
+        reader = asyncio.StreamReader()
+        taken = asyncio.ensure_future(_all(_pieces(reader, {"transfer-encoding": "chunked"})))
+        for start in range(0, len(raw), size):
+            reader.feed_data(raw[start : start + size])
+            await asyncio.sleep(0)
+        return await taken
+
+    assert b"".join(asyncio.run(found())) == b"abc\n\r\n\r\n567890"
+
+
+async def _all(pieces: AsyncIterator[bytes]) -> list[bytes]:
+    return [piece async for piece in pieces]
