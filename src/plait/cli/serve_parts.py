@@ -19,9 +19,11 @@ from plait.batch.store import Store
 from plait.build import LocalEngine, load_model, start_engine
 from plait.cli.streams import say
 from plait.cli.terminal import download_progress, start_report
+from plait.config.class_times import ClassTimes
 from plait.config.engine_options import EngineOptions
 from plait.config.serve_options import ServeOptions
 from plait.core.errors import PlaitError
+from plait.core.request import ServiceClass, Slo
 from plait.metrics.serving_figures import ServingFigures
 from plait.server.app import RouteOf, batch_routes, make_app
 from plait.server.door import Door
@@ -50,7 +52,7 @@ def opened_server(
         model = load_model(engine_options, _unless(nobody_waits, progress), datetime.now)
     door.names = door.names or (model.name,)
     figures = ServingFigures()
-    engine = start_engine(engine_options, model, figures, say, MAX_UNREAD)
+    engine = start_engine(engine_options, model, figures, say, MAX_UNREAD, slos_of(options))
     try:
         for line in start_report(engine):
             say(line)
@@ -88,9 +90,17 @@ def _opened(
     batches = BatchService(
         ServiceConfig(door.names, seed=engine_options.seed), store, engine.client, engine.text, unix_now, time.monotonic
     )
-    further: list[RouteOf] = [("GET", "/metrics", _metrics_page(engine_options, engine, figures, delay, door.names[0]))]
+    further: list[RouteOf] = [
+        ("GET", "/metrics", _metrics_page(options, engine_options, engine, figures, delay, door.names[0]))
+    ]
     status = StatusFigures(
-        version("plait"), figures, delay, partial(_memory, engine), partial(_states, store), time.monotonic
+        version("plait"),
+        figures,
+        delay,
+        partial(_memory, engine),
+        partial(_states, store),
+        slos_of(options),
+        engine.clock.now,
     )
     further += [("GET", "/status", StatusPage()), ("GET", "/status.json", status)]
     if options.enable_docs:
@@ -102,15 +112,28 @@ def _opened(
 
 
 def _metrics_page(
-    options: EngineOptions, engine: LocalEngine, figures: ServingFigures, delay: LoopDelay, name: str
+    options: ServeOptions,
+    engine_options: EngineOptions,
+    engine: LocalEngine,
+    figures: ServingFigures,
+    delay: LoopDelay,
+    name: str,
 ) -> MetricsPage:
     config = {
-        "block_size": str(options.block_size),
-        "cache_dtype": options.kv_cache_dtype,
-        "enable_prefix_caching": str(options.enable_prefix_caching),
+        "block_size": str(engine_options.block_size),
+        "cache_dtype": engine_options.kv_cache_dtype,
+        "enable_prefix_caching": str(engine_options.enable_prefix_caching),
         "num_tokens": str(engine.sizes.capacity_tokens),
     }
-    return MetricsPage(Figures(name, engine.client, figures, delay, engine.cache_fraction, config))
+    client, slos = engine.client, slos_of(options)
+    return MetricsPage(Figures(name, client, figures, delay, engine.cache_fraction, config, slos, engine.clock.now))
+
+
+def slos_of(options: ServeOptions) -> dict[ServiceClass, Slo]:
+    """The targets that the options set, by class."""
+    no_times = ClassTimes()
+    ttft, itl, tpot = (one or no_times for one in (options.ttft_slo, options.itl_slo, options.tpot_slo))
+    return {one: Slo(ttft_s=ttft.of(one), itl_s=itl.of(one), tpot_s=tpot.of(one)) for one in ServiceClass}
 
 
 def _memory(engine: LocalEngine) -> JsonObject:

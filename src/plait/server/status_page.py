@@ -7,13 +7,14 @@ Invariant: what the page shows is written as text, never as markup.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from plait.api.bodies import JsonObject, JsonValue
+from plait.core.request import NO_SLO, ServiceClass, Slo
 from plait.metrics.histogram import Histogram
 from plait.metrics.serving_figures import ServingFigures
 from plait.server.metrics_page import LoopDelay
@@ -24,7 +25,9 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 class StatusFigures:
-    """GET /status.json. `memory` gives the KV memory by group; figures of a running step may be half told."""
+    """GET /status.json. `memory` gives the KV memory by group; figures of a running step may be half told.
+    `slos` are the targets of requests that bring none, `now` the engine's time.
+    """
 
     def __init__(
         self,
@@ -33,6 +36,7 @@ class StatusFigures:
         loop_delay: LoopDelay,
         memory: Callable[[], JsonObject],
         batches: Callable[[], JsonObject],
+        slos: Mapping[ServiceClass, Slo],
         now: Callable[[], float],
     ) -> None:
         self._version = version
@@ -40,6 +44,7 @@ class StatusFigures:
         self._loop_delay = loop_delay
         self._memory = memory
         self._batches = batches
+        self._slos = slos
         self._now = now
         self._start_s = now()
 
@@ -77,10 +82,30 @@ class StatusFigures:
                     "queue": _spread(figures.queue),
                     "event_loop": _spread(self._loop_delay.delays),
                 },
+                "slo": self._slo_rows(),
                 "memory": self._memory(),
                 "batches": self._batches(),
             }
         )
+
+    def _slo_rows(self) -> list[JsonValue]:
+        """Those that somebody set, or that a request brought."""
+        rows: list[JsonValue] = []
+        for service_class, kind, one, share in self._figures.slos.rows(self._now()):
+            target_s = kind.of(self._slos.get(service_class, NO_SLO))
+            if target_s is None and not one.attained + one.missed:
+                continue
+            rows.append(
+                {
+                    "class": service_class.value,
+                    "kind": kind.value,
+                    "target_s": target_s,
+                    "attained": one.attained,
+                    "missed": one.missed,
+                    "recent": share,
+                }
+            )
+        return rows
 
 
 class StatusPage:
