@@ -4,7 +4,8 @@ Owns the judgement of every sequence that has targets; told by `ServingFigures`,
 read counts. Invariants: of each kind a sequence has a target of, it is judged once at most; counters never go down; a
 sequence that ended is forgotten.
 
-A sequence that failed before its first token missed that target. A wait that a client's leaving cut short is missed if it was longer than the target by then, and says nothing otherwise.
+A sequence that failed before its first token missed that target. A wait that a client's leaving cut short is missed if
+it was longer than the target by then, and says nothing otherwise.
 Kinds (`core.request.Slo`): ttft, arrival to the first token; itl, the longest gap; tpot, the mean gap.
 """
 
