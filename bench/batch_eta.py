@@ -1,4 +1,4 @@
-"""How well a batch knows its own end: the time left that is told while lines are answered, beside the time it then takes.
+"""How well a batch knows its own end: the time left that is told on the way, beside the time that it then takes.
 
 Runs a file of like lines, and one of answers of different lengths, on a model in this process. Prints the error at each
 tenth of the way, as a share of the whole time, and as its last line one JSON object.
@@ -22,7 +22,20 @@ from plait.build import LocalEngine, load_model, start_engine
 from plait.config.engine_options import EngineOptions
 from plait.core.errors import PlaitError
 
-WORDS = "river stone light cloud paper green window story morning garden copper letter silver music number".split()
+WORDS = (
+    "river",
+    "stone",
+    "light",
+    "cloud",
+    "paper",
+    "green",
+    "window",
+    "story",
+    "morning",
+    "garden",
+    "copper",
+    "music",
+)
 
 
 def main() -> int:

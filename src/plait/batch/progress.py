@@ -175,8 +175,10 @@ class Tally:
         a_turn = max(self._emitted / self._turns if self._turns else 1.0, 1.0)
         begun = [tokens / a_turn for line, tokens in zip(open_lines, further, strict=True) if line.is_begun]
         queue, each = num_unread + len(open_lines) - len(begun), outputs / max(num_seen, 1) / a_turn
-        last = [each * factor for factor in outlook.spread(min(queue, 2 * self._rows))]
-        steps = steps_until_all_ended(self._rows, begun, (queue - len(last)) * each, last)
+        # Whole rounds of the rows come first, so that it is known how many are left for the last one.
+        num_first = max(0, queue // max(self._rows, 1) - 2) * self._rows
+        last = [each * factor for factor in outlook.spread(queue - num_first)]
+        steps = steps_until_all_ended(self._rows, begun, num_first * each, last)
         left_s = self._pace.seconds(Work(steps, to_come))
         # Everything came at once: that it took the whole time until then is all there is to go by.
         return to_come * elapsed_s / so_far if left_s is None else left_s
