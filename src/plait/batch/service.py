@@ -113,6 +113,9 @@ class BatchService:
         self._wake.set()
         return record
 
+    def num_unfinished(self, tenant: str) -> int:
+        return sum(record.tenant == tenant for record in self._store.unfinished_batches())
+
     def get(self, batch_id: str, tenant: str) -> BatchRecord:
         return self._as_it_stands(self._store.batch(batch_id, tenant))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
@@ -30,9 +30,11 @@ from plait.server.door import Door
 from plait.server.layers import Layers
 from plait.server.metrics_page import Figures, LoopDelay, MetricsPage
 from plait.server.openapi import DocsPage, OpenApi, description
+from plait.server.quotas import Account, Quota, Quotas
 from plait.server.running import Opened
 from plait.server.serving import Limits, Serving
 from plait.server.status_page import StatusFigures, StatusPage
+from plait.server.watching import Watching
 
 MAX_UNREAD = 8192
 """Parts of one request's answers that may wait for a slow client."""
@@ -43,11 +45,12 @@ def opened_server(
     engine_options: EngineOptions,
     door: Door,
     layers: Layers,
+    quotas: Mapping[str, Quota],
     store: Store,
     where: str,
     nobody_waits: threading.Event,
 ) -> Opened:
-    """Load the model and build the server around it. `where` clients find it, and how."""
+    """Load the model and build the server around it. `where` clients find it, and how; `quotas` by tenant."""
     with download_progress(engine_options.model, quiet=False) as progress:
         model = load_model(engine_options, _unless(nobody_waits, progress), datetime.now)
     door.names = door.names or (model.name,)
@@ -57,7 +60,7 @@ def opened_server(
         for line in start_report(engine):
             say(line)
         greeting = f"serving   {', '.join(door.names)} {where}"
-        return _opened(options, engine_options, engine, figures, door, layers, store, greeting)
+        return _opened(options, engine_options, engine, figures, door, layers, quotas, store, greeting)
     except BaseException:
         engine.close()
         raise
@@ -70,6 +73,7 @@ def _opened(
     figures: ServingFigures,
     door: Door,
     layers: Layers,
+    quotas: Mapping[str, Quota],
     store: Store,
     greeting: str,
 ) -> Opened:
@@ -86,12 +90,13 @@ def _opened(
         created=door.created,
         strict_fields=options.strict_fields,
     )
+    serving.watching = _watching(serving, quotas)
     delay = LoopDelay()
     batches = BatchService(
         ServiceConfig(door.names, seed=engine_options.seed), store, engine.client, engine.text, unix_now, time.monotonic
     )
     further: list[RouteOf] = [
-        ("GET", "/metrics", _metrics_page(options, engine_options, engine, figures, delay, door.names[0]))
+        ("GET", "/metrics", _metrics_page(options, engine_options, engine, figures, delay, serving))
     ]
     status = StatusFigures(
         version("plait"),
@@ -117,7 +122,7 @@ def _metrics_page(
     engine: LocalEngine,
     figures: ServingFigures,
     delay: LoopDelay,
-    name: str,
+    serving: Serving,
 ) -> MetricsPage:
     config = {
         "block_size": str(engine_options.block_size),
@@ -125,8 +130,26 @@ def _metrics_page(
         "enable_prefix_caching": str(engine_options.enable_prefix_caching),
         "num_tokens": str(engine.sizes.capacity_tokens),
     }
-    client, slos = engine.client, slos_of(options)
-    return MetricsPage(Figures(name, client, figures, delay, engine.cache_fraction, config, slos, engine.clock.now))
+    return MetricsPage(
+        Figures(
+            serving.names[0],
+            engine.client,
+            figures,
+            delay,
+            engine.cache_fraction,
+            config,
+            slos_of(options),
+            engine.clock.now,
+            serving.refused,
+        )
+    )
+
+
+def _watching(serving: Serving, quotas: Mapping[str, Quota]) -> Watching:
+    def count(reason: str) -> None:
+        serving.refused[reason] += 1
+
+    return Watching(Quotas({name: Account(quota, time.monotonic, count) for name, quota in quotas.items()}))
 
 
 def slos_of(options: ServeOptions) -> dict[ServiceClass, Slo]:

@@ -30,7 +30,7 @@ class ServeOptions:
     api_key: str | None = option(
         None, parse_text, "keys that clients must send; better in a file or in PLAIT_API_KEY", metavar="KEY[,KEY]"
     )
-    api_key_file: Path | None = option(None, parse_path, "a file with one key a line", metavar="FILE")
+    api_key_file: Path | None = option(None, parse_path, "a file with one key a line, limits behind it if it has some, e.g. requests=8", metavar="FILE")
     ttft_slo: ClassTimes | None = option(
         None, parse_class_times, "target for the first token, e.g. 500ms or online=500ms,batch=1m", metavar="TIME"
     )

@@ -46,7 +46,7 @@ class LoopDelay:
 
 class Figures(Collector):
     """What a page is made of. `cache_fraction` says how much of the KV memory eviction could not free; `slos` are the
-    targets of requests that bring none, `now` the engine's time.
+    targets of requests that bring none, `now` the engine's time, `refused` those who never came to the engine.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Figures(Collector):
         cache_config: Mapping[str, str],
         slos: Mapping[ServiceClass, Slo],
         now: Callable[[], float],
+        refused: Mapping[str, int],
     ) -> None:
         self._labels = [model, "0"]
         self._client = client
@@ -68,6 +69,7 @@ class Figures(Collector):
         self._cache_config = cache_config
         self._slos = slos
         self._now = now
+        self._refused = refused
 
     def collect(self) -> Iterator[Metric]:
         yield from self._gauges()
@@ -113,7 +115,7 @@ class Figures(Collector):
         refused = CounterMetricFamily(
             "plait:requests_rejected", "Requests refused, by reason.", labels=[*_LABELS, "reason"]
         )
-        for code, count in sorted(figures.refused.items()):
+        for code, count in sorted({**figures.refused, **self._refused}.items()):
             refused.add_metric([*self._labels, code], count)
         yield refused
 

@@ -160,7 +160,7 @@ class Quotas:
         with account.request() as taken:
             yield taken
 
-    def check_batches(self, tenant: str, num_unfinished: Callable[[], int]) -> None:
+    def check_batches(self, tenant: str, num_unfinished: int) -> None:
         account = self.accounts.get(tenant)
         if account is not None:
-            account.check_batches(num_unfinished())
+            account.check_batches(num_unfinished)
