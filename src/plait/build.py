@@ -6,7 +6,7 @@ open. Everything it makes is returned; nothing is kept here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from plait.core.errors import ModelError, PlaitError, UsageError
 from plait.core.events import Event, EventSink
 from plait.core.executor import ExecutorInfo
 from plait.core.profiling import WorkLog
+from plait.core.request import ServiceClass, Slo
 from plait.core.step import STEP_PROGRAM
 from plait.engine.client import AsyncClient
 from plait.engine.engine import EngineConfig, Ports
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from plait.exec.native.executor import NativeConfig
 
 KIB, MIB = 1024, 1024 * 1024
+NO_SLOS: Mapping[ServiceClass, Slo] = {}
 NO_NATIVE = (
     "{reason}; reinstall Plait where a C++ compiler is (GCC 11 or Clang 14 and newer), or take --executor reference"
 )
@@ -138,9 +140,10 @@ def start_engine(
     events: EventSink,
     report_fault: Callable[[str], None],
     max_unread: int | None = None,
+    slos: Mapping[ServiceClass, Slo] = NO_SLOS,
 ) -> LocalEngine:
     """Put a loaded model behind a client and start its threads. `report_fault` also gets the words of a profile,
-    `max_unread` is the client's.
+    `max_unread` is the client's; `slos`: targets of requests that bring none.
     """
     if options.profile is not None:
         check_trace(options.profile)
@@ -165,7 +168,7 @@ def start_engine(
         max_unread,
     )
     parts = assemble(
-        EngineConfig(vocab_size, sizes.max_model_tokens, options.seed),
+        EngineConfig(vocab_size, sizes.max_model_tokens, options.seed, slos=slos),
         ready.layout,
         executor,
         clock,

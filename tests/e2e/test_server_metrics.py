@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.e2e.server_process import ServerProcess, serving
 from tests.e2e.tiny_model import write_tiny_model
@@ -63,3 +65,34 @@ def leave_in_mid_stream(server: ServerProcess) -> None:
         received = b""
         while b"data:" not in received:
             received += connection.recv(1000)
+
+
+def test_targets_are_judged_for_every_sequence_and_a_request_may_bring_its_own(tmp_path: Path) -> None:
+    tiny = write_tiny_model(tmp_path / "tiny.gguf")
+    with serving(tiny, "--ttft-slo", "online=10m,batch=20m", "--tpot-slo", "10m") as server, server.client() as client:
+        body = {"prompt": "x", "temperature": 0, "ignore_eos": True, "max_tokens": 5}
+        for more in ({"n": 2}, {"service_tier": "flex"}, {"slo": {"ttft_s": 0.0001, "itl_s": 600}}):
+            assert client.post("/v1/completions", json={**body, **more}).status_code == 200
+        for wrong, param in (({"ttft_s": 0}, "slo.ttft_s"), ({"itl_s": 1e9}, "slo.itl_s"), (5, "slo")):
+            refused = client.post("/v1/completions", json={**body, "slo": wrong})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+        page, told = client.get("/metrics").text, client.get("/status.json").json()
+    samples = [one for family in text_string_to_metric_families(page) for one in family.samples]
+    values = {
+        (one.name, one.labels["class"], one.labels.get("kind")): one.value for one in samples if "class" in one.labels
+    }
+    met, missed = "plait:slo_attained_total", "plait:slo_missed_total"
+    assert values["plait:slo_target_seconds", "online", "ttft"] == 600
+    assert values["plait:slo_target_seconds", "batch", "ttft"] == 1200
+    assert (values[met, "online", "ttft"], values[missed, "online", "ttft"]) == (2, 1)
+    assert (values[met, "online", "tpot"], values[met, "online", "itl"]) == (3, 1)
+    assert (values[met, "batch", "ttft"], values[met, "batch", "tpot"]) == (1, 0)
+    assert values["plait:slo_attainment_ratio", "online", "ttft"] == pytest.approx(2 / 3)
+    assert math.isnan(values["plait:slo_attainment_ratio", "batch", "tpot"])
+    assert values["plait:goodput_requests_total", "online", None] == 2
+    assert {(row["class"], row["kind"]): (row["target_s"], row["attained"], row["missed"]) for row in told["slo"]} == {
+        ("online", "ttft"): (600, 2, 1),
+        ("online", "itl"): (None, 1, 0),
+        ("online", "tpot"): (600, 3, 0),
+        ("batch", "ttft"): (1200, 1, 0),
+    }

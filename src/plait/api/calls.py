@@ -101,6 +101,7 @@ def make_call(
                 service_class=generation.service_class,
                 tenant=generation.tenant,
                 priority=generation.priority,
+                slo=generation.slo,
                 constraint=constraint,
             )
         )

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from plait.api.bodies import shown
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer
 from plait.api.logprobs import Spelling
 from plait.api.scoring import NO_SCORING, Scoring
 from plait.core.errors import RequestError
-from plait.core.request import MAX_CHOICES, ServiceClass
+from plait.core.request import MAX_CHOICES, NO_SLO, ServiceClass, Slo
 from plait.core.sampling import MAX_LOGPROBS, SamplingParams
 from plait.text.grammar import Grammar
 
 PRIORITY_LIMIT = 2**31
+
+TargetSeconds = Annotated[float, Field(ge=0.0001, le=86_400)]
 
 Value = TypeVar("Value")
 
@@ -35,6 +37,19 @@ class StreamOptions(BaseModel):
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+
+
+class SloFields(BaseModel):
+    """Latency targets of one request, seconds; null: those of the server."""
+
+    model_config = LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES
+
+    ttft_s: TargetSeconds | None = None
+    itl_s: TargetSeconds | None = None
+    tpot_s: TargetSeconds | None = None
+
+    def slo(self) -> Slo:
+        return Slo(ttft_s=self.ttft_s, itl_s=self.itl_s, tpot_s=self.tpot_s)
 
 
 class SharedFields(BaseModel):
@@ -71,6 +86,7 @@ class SharedFields(BaseModel):
     prompt_logprobs: Integer | None = None
     truncate_prompt_tokens: Integer | None = None
     truncation_side: Literal["left", "right"] | None = None
+    slo: SloFields | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +126,7 @@ class Generation:
     scoring: Scoring = NO_SCORING
     spelling: Spelling = Spelling.TEXT
     truncation: Truncation | None = None
+    slo: Slo = NO_SLO
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +171,7 @@ def generation(
         scoring=scoring,
         spelling=Spelling.ID if fields.return_tokens_as_token_ids else Spelling.TEXT,
         truncation=truncation(fields.truncate_prompt_tokens, fields.truncation_side),
+        slo=NO_SLO if fields.slo is None else fields.slo.slo(),
     )
 
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from plait.api.answers import Usage
 from plait.batch.ledger import Counts
+from plait.batch.lengths import Lengths, Outlook
 from plait.batch.outcomes import LineOutcome
+from plait.batch.pace import Pace, Work, steps_until_all_ended
 
 REPORT_EVERY_S = 0.1
 ESTIMATE_FROM = 0.05
-"""Share of the expected output tokens that must have come before the time left is estimated."""
+"""Share of the expected tokens that must have been computed before the time left is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,23 @@ ProgressSink = Callable[[BatchProgress], None]
 
 @dataclass(slots=True, eq=False)
 class OpenLine:
-    """A line that is being answered: output tokens so far, and at most."""
+    """A line that is being answered: its prompt, output tokens at most, and both so far."""
 
     limit_tokens: int
+    prompt_tokens: int = 0
     emitted_tokens: int = 0
+    is_begun: bool = False
+    step: int = -1
+    """The last one that gave it tokens."""
+
+    @property
+    def used(self) -> float:
+        """Share of the limit; an embedding has none, and no output."""
+        return self.emitted_tokens / self.limit_tokens if self.limit_tokens else 1.0
+
+    def further(self, outlook: Outlook) -> float:
+        """Output tokens to come; one that is not finished has at least one."""
+        return max(1.0, outlook.further_share(self.used) * self.limit_tokens) if self.limit_tokens else 0.0
 
 
 class Tally:
@@ -66,31 +81,50 @@ class Tally:
         self._done = 0
         self._failed = 0
         self._emitted = 0
+        self._computed = 0
+        self._asked = 0
+        """Prompt tokens of lines that have begun; fewer were computed, because some were cached."""
         self._open: dict[OpenLine, None] = {}
         self._num_closed = 0
-        self._closed_tokens = 0
-        self._closed_limits = 0
+        self._num_begun = self._rows = 0
+        """Lines that are being answered now, and the most that were."""
+        self._turns = 0
+        """Steps that gave a line tokens, summed up over lines."""
+        self._lengths = Lengths()
+        self._pace = Pace()
         self.usage = Usage()
         """Tokens of the lines recorded in this run."""
 
-    def opened(self, limit_tokens: int) -> OpenLine:
+    def opened(self, limit_tokens: int, prompt_tokens: int = 0) -> OpenLine:
         """A line goes to the engine; it will have at most `limit_tokens` output tokens."""
-        line = OpenLine(max(1, limit_tokens))
+        line = OpenLine(limit_tokens, prompt_tokens)
         self._open[line] = None
         return line
 
-    def emitted(self, line: OpenLine, num_tokens: int) -> None:
-        """Output tokens of an open line reached us."""
+    def emitted(self, line: OpenLine, num_tokens: int, computed_tokens: int = 0) -> None:
+        """Output tokens of an open line reached us, and with the first of a prompt that so many of its tokens were
+        computed.
+        """
+        if not line.is_begun:
+            line.is_begun = True
+            self._asked += line.prompt_tokens
+            self._num_begun += 1
+            self._rows = max(self._rows, self._num_begun)
         line.emitted_tokens += num_tokens
         self._emitted += num_tokens
+        self._computed += computed_tokens
+        self._pace.done(num_tokens + computed_tokens, self._now())
+        if num_tokens and line.step != self._pace.step:
+            line.step = self._pace.step
+            self._turns += 1
         self._report_if_due()
 
     def closed(self, line: OpenLine) -> None:
         """The line has its answer, whether or not it is on the disk yet."""
         del self._open[line]
         self._num_closed += 1
-        self._closed_tokens += line.emitted_tokens
-        self._closed_limits += line.limit_tokens
+        self._num_begun -= line.is_begun
+        self._lengths.ended(line.used)
 
     def recorded(self, outcomes: Sequence[LineOutcome]) -> None:
         for outcome in outcomes:
@@ -117,25 +151,37 @@ class Tally:
         )
 
     def _left_s(self, lines_left: int, elapsed_s: float) -> float | None:
-        """Output tokens still to come, at the speed so far.
-
-        Open lines are judged by their own limits and by how much of theirs the answered ones used: short answers come
-        first, so that their mean alone would promise too early an end.
-        """
+        """Steps and tokens still to come at the pace so far: of open lines, and of unread ones as of those seen."""
         if not lines_left:
             return 0.0
-        if not self._emitted:
+        open_lines = list(self._open)
+        outlook = self._lengths.outlook([line.used for line in open_lines])
+        further = [line.further(outlook) for line in open_lines]
+        computed = self._computed / self._asked if self._asked else 1.0
+        waiting = sum(line.prompt_tokens for line in open_lines if not line.is_begun) * computed
+        # Some lines are refused before they are opened; they were seen all the same.
+        num_seen = max(self._num_closed, self._done + self._failed) + len(open_lines)
+        num_unread = max(0, lines_left - len(open_lines))
+        outputs = self._emitted + sum(further)
+        seen = self._computed + waiting + outputs
+        so_far = self._computed + self._emitted
+        to_come = seen - so_far + (seen * num_unread / num_seen if num_seen else 0.0)
+        # The first tokens come late, behind all the prompts: what they say about the speed is worth nothing. And as
+        # long as hardly anything but prompts was computed, nobody knows what outputs cost.
+        expected = outputs * (1 + num_unread / max(num_seen, 1))
+        if so_far <= ESTIMATE_FROM * (so_far + to_come) or self._emitted < ESTIMATE_FROM * expected:
             return None
-        used = self._closed_tokens / self._closed_limits if self._closed_limits else 1.0
-        of_open = sum(max(1.0, used * line.limit_tokens - line.emitted_tokens) for line in self._open)
-        num_seen = self._num_closed + len(self._open)
-        per_line = (self._emitted + of_open) / num_seen if num_seen else 0.0
-        unread = max(0, lines_left - len(self._open))
-        to_come = of_open + unread * per_line
-        # The first tokens come late, behind all the prompts: what they say about the speed is worth nothing.
-        if self._emitted < ESTIMATE_FROM * (self._emitted + to_come):
-            return None
-        return to_come * elapsed_s / self._emitted
+        # Tokens that a step gives to a line.
+        a_turn = max(self._emitted / self._turns if self._turns else 1.0, 1.0)
+        begun = [tokens / a_turn for line, tokens in zip(open_lines, further, strict=True) if line.is_begun]
+        queue, each = num_unread + len(open_lines) - len(begun), outputs / max(num_seen, 1) / a_turn
+        # Whole rounds of the rows come first, so that it is known how many are left for the last one.
+        num_first = max(0, queue // max(self._rows, 1) - 2) * self._rows
+        last = [each * factor for factor in outlook.spread(queue - num_first)]
+        steps = steps_until_all_ended(self._rows, begun, num_first * each, last)
+        left_s = self._pace.seconds(Work(steps, to_come))
+        # Everything came at once: that it took the whole time until then is all there is to go by.
+        return to_come * elapsed_s / so_far if left_s is None else left_s
 
     def report(self) -> None:
         """Report now, due or not: at the beginning and at the end."""

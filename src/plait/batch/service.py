@@ -131,6 +131,9 @@ class BatchService:
         self._wake.set()
         return record
 
+    async def num_unfinished(self, tenant: str) -> int:
+        return sum(record.tenant == tenant for record in await self.at_store(self._store.unfinished_batches))
+
     async def get(self, batch_id: str, tenant: str) -> BatchRecord:
         return self._as_it_stands(await self.at_store(self._store.batch, batch_id, tenant))
 

@@ -88,7 +88,8 @@ class LineServer:
     async def _answer(self, work: Prepared) -> LineOutcome:
         line, call = work.line, work.call
         answer = answer_to(call, self._tokenizer, self._unix_now())
-        open_line = self._tally.opened(sum(self._limit(request) for request in call.requests))
+        limit, num_prompt = (sum(map(of, call.requests)) for of in (self._limit, _num_prompt))
+        open_line = self._tally.opened(limit, num_prompt)
         parts = [self._collect(answer, open_line, place, request) for place, request in enumerate(call.requests)]
         try:
             await _together(parts)
@@ -105,11 +106,13 @@ class LineServer:
         return answered(self._preparer.key(line.number), line.number, line.custom_id, answer.body(), answer.usage())
 
     async def _collect(self, answer: AnyAnswer, open_line: OpenLine, place: int, request: Request) -> None:
-        is_whole = False
+        is_whole = is_begun = False
         try:
             async for delta in self._client.submit(request):
                 answer.add(place, delta)
-                self._tally.emitted(open_line, len(delta.tokens))
+                computed = 0 if is_begun else delta.num_prompt - delta.num_cached
+                is_begun = True
+                self._tally.emitted(open_line, len(delta.tokens), computed)
             is_whole = True
         finally:
             if not is_whole:
@@ -124,6 +127,10 @@ class LineServer:
 
     def _refused(self, line: BatchLine, error: RequestError) -> LineOutcome:
         return refused(self._preparer.key(line.number), line.number, line.custom_id, error)
+
+
+def _num_prompt(request: Request) -> int:
+    return len(request.prompt)
 
 
 async def _together(parts: list[Coroutine[None, None, None]]) -> None:

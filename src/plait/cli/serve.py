@@ -1,7 +1,7 @@
 """Serve: `plait serve`, the OpenAI-compatible server on the local engine.
 
-Owns the order of a start: what can be wrong about the command line first, then the port, then the model. Keys are read
-here; what the server consists of is put together in `serve_parts`.
+Owns the order of a start: what can be wrong about the command line first, then the port, then the model. What the server
+consists of is put together in `serve_parts`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from plait.batch.store import Store
+from plait.cli.api_keys import ApiKey, api_keys
 from plait.cli.serve_logs import log_to_stderr
 from plait.cli.serve_parts import listed, opened_server
 from plait.cli.serve_plan import plan_of
@@ -24,16 +25,15 @@ from plait.config.option import OptionSources
 from plait.config.serve_options import DEFAULT_STATE_DIR, ServeOptions
 from plait.core.errors import UsageError
 from plait.server.door import Door
-from plait.server.identity import Keys
+from plait.server.identity import Keys, tenant_of_key
 from plait.server.layers import Layers
 from plait.server.running import Listening, Opened, StillLoading, run
-
-MAX_KEY_FILE_BYTES = 1 << 20
 
 
 def run_serve(sources: OptionSources) -> int:
     engine_options, options = sources.read(EngineOptions), sources.read(ServeOptions)
-    keys = Keys(_keys(options))
+    given = api_keys(options)
+    keys = Keys([one.key for one in given])
     if (options.ssl_certfile is None) != (options.ssl_keyfile is None):
         raise UsageError("--ssl-certfile and --ssl-keyfile belong together; give both or neither")
     listening = Listening(
@@ -53,7 +53,7 @@ def run_serve(sources: OptionSources) -> int:
     try:
         log_to_stderr(options.log_format)
         with closing(Store.open(options.batch_dir or _default_batch_dir(listening, bound))) as store:
-            _run(options, engine_options, listening, keys, bound, store)
+            _run(options, engine_options, listening, given, bound, store)
     finally:
         bound.close()
         if options.uds is not None:
@@ -65,18 +65,21 @@ def _run(
     options: ServeOptions,
     engine_options: EngineOptions,
     listening: Listening,
-    keys: Keys,
+    given: tuple[ApiKey, ...],
     bound: socket.socket,
     store: Store,
 ) -> None:
+    keys = Keys([one.key for one in given])
     layers = Layers(keys, listed(options.allowed_origins), _new_id, time.monotonic)
     door = Door(listed(options.served_model_name), int(time.time()))
     say(f"loading   {engine_options.model}; {listening.url(bound)} answers 503 until then")
 
     where = f"at {listening.url(bound)}/v1, {'with' if keys else 'without'} API keys"
 
+    quotas = {tenant_of_key(one.key): one.quota for one in given if one.quota is not None}
+
     def load(nobody_waits: threading.Event) -> Opened:
-        return opened_server(options, engine_options, door, layers, store, where, nobody_waits)
+        return opened_server(options, engine_options, door, layers, quotas, store, where, nobody_waits)
 
     try:
         run(door, door.waiting_room(layers), load, listening, bound, say)
@@ -95,29 +98,3 @@ def _default_batch_dir(listening: Listening, bound: socket.socket) -> Path:
     """One that the next server at this address finds again."""
     name = f"port-{bound.getsockname()[1]}" if listening.uds is None else f"socket-{listening.uds.name}"
     return DEFAULT_STATE_DIR / "serve" / name
-
-
-def _keys(options: ServeOptions) -> tuple[str, ...]:
-    keys = listed(options.api_key)
-    if options.api_key is not None and not keys:
-        # As of an empty file: it was meant to close the server.
-        raise UsageError(f"--api-key {options.api_key!r} holds no key; give one, or leave it out for an open server")
-    path = options.api_key_file
-    if path is None:
-        return keys
-    return (*keys, *_keys_of_file(path))
-
-
-def _keys_of_file(path: Path) -> tuple[str, ...]:
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_KEY_FILE_BYTES + 1).decode()
-    except OSError as error:
-        raise UsageError(f"--api-key-file {path}: {error.strerror}; give a readable file") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"--api-key-file {path} is not UTF-8 text; write one key a line") from None
-    found = tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
-    if not found or len(text) > MAX_KEY_FILE_BYTES:
-        # An empty file must not open the server to everyone.
-        raise UsageError(f"--api-key-file {path} holds no keys, or more than {MAX_KEY_FILE_BYTES:,} bytes of them")
-    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
@@ -19,18 +19,22 @@ from plait.batch.store import Store
 from plait.build import LocalEngine, load_model, start_engine
 from plait.cli.streams import say
 from plait.cli.terminal import download_progress, start_report
+from plait.config.class_times import ClassTimes
 from plait.config.engine_options import EngineOptions
 from plait.config.serve_options import ServeOptions
 from plait.core.errors import PlaitError
+from plait.core.request import ServiceClass, Slo
 from plait.metrics.serving_figures import ServingFigures
 from plait.server.app import RouteOf, batch_routes, make_app
 from plait.server.door import Door
 from plait.server.layers import Layers
 from plait.server.metrics_page import Figures, LoopDelay, MetricsPage
 from plait.server.openapi import DocsPage, OpenApi, description
+from plait.server.quotas import Account, Quota, Quotas
 from plait.server.running import Opened
 from plait.server.serving import Limits, Serving
 from plait.server.status_page import StatusFigures, StatusPage
+from plait.server.watching import Watching
 
 MAX_UNREAD = 8192
 """Parts of one request's answers that may wait for a slow client."""
@@ -41,21 +45,22 @@ def opened_server(
     engine_options: EngineOptions,
     door: Door,
     layers: Layers,
+    quotas: Mapping[str, Quota],
     store: Store,
     where: str,
     nobody_waits: threading.Event,
 ) -> Opened:
-    """Load the model and build the server around it. `where` clients find it, and how."""
+    """Load the model and build the server around it. `where` clients find it, and how; `quotas` by tenant."""
     with download_progress(engine_options.model, quiet=False) as progress:
         model = load_model(engine_options, _unless(nobody_waits, progress), datetime.now)
     door.names = door.names or (model.name,)
     figures = ServingFigures()
-    engine = start_engine(engine_options, model, figures, say, MAX_UNREAD)
+    engine = start_engine(engine_options, model, figures, say, MAX_UNREAD, slos_of(options))
     try:
         for line in start_report(engine):
             say(line)
         greeting = f"serving   {', '.join(door.names)} {where}"
-        return _opened(options, engine_options, engine, figures, door, layers, store, greeting)
+        return _opened(options, engine_options, engine, figures, door, layers, quotas, store, greeting)
     except BaseException:
         engine.close()
         raise
@@ -68,6 +73,7 @@ def _opened(
     figures: ServingFigures,
     door: Door,
     layers: Layers,
+    quotas: Mapping[str, Quota],
     store: Store,
     greeting: str,
 ) -> Opened:
@@ -84,13 +90,22 @@ def _opened(
         created=door.created,
         strict_fields=options.strict_fields,
     )
+    serving.watching = _watching(serving, quotas)
     delay = LoopDelay()
     batches = BatchService(
         ServiceConfig(door.names, seed=engine_options.seed), store, engine.client, engine.text, unix_now, time.monotonic
     )
-    further: list[RouteOf] = [("GET", "/metrics", _metrics_page(engine_options, engine, figures, delay, door.names[0]))]
+    further: list[RouteOf] = [
+        ("GET", "/metrics", _metrics_page(options, engine_options, engine, figures, delay, serving))
+    ]
     status = StatusFigures(
-        version("plait"), figures, delay, partial(_memory, engine), partial(_states, store), time.monotonic
+        version("plait"),
+        figures,
+        delay,
+        partial(_memory, engine),
+        partial(_states, store),
+        slos_of(options),
+        engine.clock.now,
     )
     further += [("GET", "/status", StatusPage()), ("GET", "/status.json", status)]
     if options.enable_docs:
@@ -102,15 +117,46 @@ def _opened(
 
 
 def _metrics_page(
-    options: EngineOptions, engine: LocalEngine, figures: ServingFigures, delay: LoopDelay, name: str
+    options: ServeOptions,
+    engine_options: EngineOptions,
+    engine: LocalEngine,
+    figures: ServingFigures,
+    delay: LoopDelay,
+    serving: Serving,
 ) -> MetricsPage:
     config = {
-        "block_size": str(options.block_size),
-        "cache_dtype": options.kv_cache_dtype,
-        "enable_prefix_caching": str(options.enable_prefix_caching),
+        "block_size": str(engine_options.block_size),
+        "cache_dtype": engine_options.kv_cache_dtype,
+        "enable_prefix_caching": str(engine_options.enable_prefix_caching),
         "num_tokens": str(engine.sizes.capacity_tokens),
     }
-    return MetricsPage(Figures(name, engine.client, figures, delay, engine.cache_fraction, config))
+    return MetricsPage(
+        Figures(
+            serving.names[0],
+            engine.client,
+            figures,
+            delay,
+            engine.cache_fraction,
+            config,
+            slos_of(options),
+            engine.clock.now,
+            serving.refused,
+        )
+    )
+
+
+def _watching(serving: Serving, quotas: Mapping[str, Quota]) -> Watching:
+    def count(reason: str) -> None:
+        serving.refused[reason] += 1
+
+    return Watching(Quotas({name: Account(quota, time.monotonic, count) for name, quota in quotas.items()}))
+
+
+def slos_of(options: ServeOptions) -> dict[ServiceClass, Slo]:
+    """The targets that the options set, by class."""
+    no_times = ClassTimes()
+    ttft, itl, tpot = (one or no_times for one in (options.ttft_slo, options.itl_slo, options.tpot_slo))
+    return {one: Slo(ttft_s=ttft.of(one), itl_s=itl.of(one), tpot_s=tpot.of(one)) for one in ServiceClass}
 
 
 def _memory(engine: LocalEngine) -> JsonObject:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from plait.config.class_times import ClassTimes, parse_class_times
 from plait.config.option import option
 from plait.config.places import state_dir
 from plait.config.values import count_between, parse_bytes, parse_flag, parse_path, parse_patience, parse_text
@@ -29,7 +30,16 @@ class ServeOptions:
     api_key: str | None = option(
         None, parse_text, "keys that clients must send; better in a file or in PLAIT_API_KEY", metavar="KEY[,KEY]"
     )
-    api_key_file: Path | None = option(None, parse_path, "a file with one key a line", metavar="FILE")
+    api_key_file: Path | None = option(None, parse_path, "a file with one key a line, limits behind it if it has some, e.g. requests=8", metavar="FILE")
+    ttft_slo: ClassTimes | None = option(
+        None, parse_class_times, "target for the first token, e.g. 500ms or online=500ms,batch=1m", metavar="TIME"
+    )
+    itl_slo: ClassTimes | None = option(
+        None, parse_class_times, "target for the longest gap between two tokens", metavar="TIME", rare=True
+    )
+    tpot_slo: ClassTimes | None = option(
+        None, parse_class_times, "target for the mean gap between two tokens", metavar="TIME"
+    )
     max_num_queued_reqs: int = option(
         1024,
         count_between(0, MAX_QUEUED),

@@ -29,7 +29,8 @@ class ModelError(PlaitError):
 class RequestError(PlaitError):
     """A request that cannot be served; hurts nobody else. Becomes HTTP 4xx or an error line of a batch.
 
-    `param` is the dotted path of the offending field (`messages.0.content`), `code` a stable machine-readable word.
+    `param` is the dotted path of the offending field (`messages.0.content`), `code` a stable machine-readable word,
+    `retry_after_s` when the same may succeed, where that is known.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class RequestError(PlaitError):
         code: str | None = None,
         status: int = 400,
         kind: str = "invalid_request_error",
+        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -47,6 +49,7 @@ class RequestError(PlaitError):
         self.code = code
         self.status = status
         self.kind = kind
+        self.retry_after_s = retry_after_s
 
 
 class EngineStopped(PlaitError):

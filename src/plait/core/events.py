@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from plait.core.decision import Assign, Blocked, Cancel, Resume, Suspend
 from plait.core.executor import ExecutorInfo
 from plait.core.ids import RequestId, SeqId
-from plait.core.request import FinishReason, ServiceClass
+from plait.core.request import NO_SLO, FinishReason, ServiceClass, Slo
 from plait.core.step import StepPlan, StepResult
 
 
@@ -34,6 +34,8 @@ class Arrived:
     seq: SeqId
     service_class: ServiceClass
     num_prompt: int
+    slo: Slo = NO_SLO
+    """What it is promised: its own targets, and those of its class."""
 
 
 @dataclass(frozen=True, slots=True)

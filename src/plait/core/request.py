@@ -69,6 +69,26 @@ class Slo:
     percentile_fraction: float = 0.99
     """Share of requests that must meet the target."""
 
+    def first_token_s(self, num_prompt: int) -> float | None:
+        """The TTFT target of a prompt of so many tokens."""
+        if self.ttft_s_per_token is None:
+            return self.ttft_s
+        return max(self.ttft_s or 0.0, self.ttft_s_per_token * num_prompt)
+
+    def over(self, default: Slo) -> Slo:
+        """These targets, and the default's where there are none of a kind."""
+        if self.ttft_s is None and self.ttft_s_per_token is None:
+            ttft_s, per_token = default.ttft_s, default.ttft_s_per_token
+        else:
+            ttft_s, per_token = self.ttft_s, self.ttft_s_per_token
+        return Slo(
+            ttft_s,
+            per_token,
+            default.itl_s if self.itl_s is None else self.itl_s,
+            default.tpot_s if self.tpot_s is None else self.tpot_s,
+            self.percentile_fraction,
+        )
+
 
 DEFAULT_SAMPLING = SamplingParams()
 NO_SLO = Slo()

@@ -8,7 +8,8 @@ Invariant: every request that was put into the inbox gets exactly one final answ
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from plait.core.client import Health
 from plait.core.clock import Clock
@@ -28,7 +29,7 @@ from plait.core.events import (
 from plait.core.executor import Executor
 from plait.core.ids import RequestId, SeqId
 from plait.core.profiling import Phase, PhaseSink, unheard
-from plait.core.request import FinishReason, Request, Sequence, Task
+from plait.core.request import FinishReason, Request, Sequence, ServiceClass, Slo, Task
 from plait.core.text_stream import TextStreamFactory
 from plait.engine.answering import Answering, LiveRequest
 from plait.engine.inbox import Abort, Arrive, Close, Inbox
@@ -50,6 +51,12 @@ class EngineConfig:
     more, is taken for a hang: the engine stops loudly. Nobody waits ten seconds for a token, so a long step of a slow
     machine is none.
     """
+    slos: Mapping[ServiceClass, Slo] = field(default_factory=dict)
+    """Latency targets of requests, where they bring none of a kind."""
+
+    def with_targets(self, request: Request) -> Request:
+        default = self.slos.get(request.service_class)
+        return request if default is None else replace(request, slo=request.slo.over(default))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,7 @@ class Engine:
 
     def _arrive(self, request: Request, now: float) -> None:
         try:
-            self._admit(request, now)
+            self._admit(self._config.with_targets(request), now)
         except RequestError as error:
             self._events(Refused(now, request.id, error.code or error.kind, error.message))
             self._outbox.put(request.id, error)
@@ -150,7 +157,7 @@ class Engine:
         for seq in admitted:
             self._sequences[seq.id] = seq
             self._answering.open(seq)
-            self._events(Arrived(now, request.id, seq.id, request.service_class, seq.num_prompt))
+            self._events(Arrived(now, request.id, seq.id, request.service_class, seq.num_prompt, request.slo))
 
     def _sequence(self, request: Request, choice: int, now: float) -> Sequence:
         sampling = request.sampling

@@ -15,6 +15,7 @@ from plait.core.events import Arrived, Collected, Emitted, Event, Finished, Pree
 from plait.core.ids import SeqId
 from plait.core.request import FinishReason
 from plait.metrics.histogram import Histogram
+from plait.metrics.slo_figures import SloFigures
 
 # Those of vLLM's dashboards.
 FIRST_TOKEN_S = (
@@ -57,6 +58,7 @@ class ServingFigures:
     output_length: Histogram = field(default_factory=lambda: Histogram(TOKENS))
     step_tokens: Histogram = field(default_factory=lambda: Histogram(STEP_TOKENS))
     preemptions_each: Histogram = field(default_factory=lambda: Histogram((0, 1, 2, 5, 10, 20)))
+    slos: SloFigures = field(default_factory=SloFigures)
     _arrived_s: dict[SeqId, float] = field(default_factory=dict)
     _last_s: dict[SeqId, float] = field(default_factory=dict)
 
@@ -68,6 +70,7 @@ class ServingFigures:
     def _emitted(self, event: Event) -> None:
         assert isinstance(event, Emitted)
         self.generation_tokens += event.num_tokens
+        self.slos.emitted(event)
         before = self._last_s.get(event.seq)
         self._last_s[event.seq] = event.at_s
         if before is None:
@@ -86,6 +89,7 @@ class ServingFigures:
     def _arrived(self, event: Event) -> None:
         assert isinstance(event, Arrived)
         self._arrived_s[event.seq] = event.at_s
+        self.slos.arrived(event)
 
     def _scheduled(self, event: Event) -> None:
         assert isinstance(event, Scheduled)
@@ -113,6 +117,7 @@ class ServingFigures:
         assert isinstance(event, Finished)
         self._arrived_s.pop(event.seq, None)
         self._last_s.pop(event.seq, None)
+        self.slos.finished(event)
         self.finished[event.reason] += 1
         self.end_to_end.add(event.at_s - event.arrival_s)
         self.output_length.add(event.num_output)

@@ -5,6 +5,7 @@ Owns the body that creates a batch. What a batch is and does is the batch room's
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal
 
 from pydantic import BaseModel
@@ -68,6 +69,8 @@ class Batches:
                 param="input_file_id",
             )
         _check_metadata(fields.metadata)
+        num_unfinished = await self._batches.num_unfinished(tenant)
+        serving.watching.quotas.check_batches(tenant, num_unfinished)
         expires = fields.output_expires_after
         record = BatchRecord(
             id=f"batch_{serving.new_id()}",

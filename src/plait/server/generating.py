@@ -28,21 +28,23 @@ from plait.server.identity import tenant_of
 from plait.server.incoming import read_json, while_there
 from plait.server.replies import Json
 from plait.server.serving import Serving, unavailable
+from plait.server.watching import Watch
 
 
 async def generate(serving: Serving, endpoint: Endpoint, request: Request) -> Response:
     serving.check_open()
-    body = await read_json(request, serving.limits.max_body_bytes)
-    call_id = f"{ID_PREFIXES[endpoint]}-{serving.new_id()}"
-    with serving.preparing():
-        call = await serving.beside_loop(_prepare, serving, endpoint, call_id, body)
-    call = for_tenant(call, tenant_of(request))
-    if not call.generation.stream:
-        with serving.place(call.num_choices):
-            return await while_there(request.receive, _whole(serving, call))
-    room = ExitStack()
-    room.enter_context(serving.place(call.num_choices))
-    return EventStream(_chunks(serving, call), room)
+    with ExitStack() as room:
+        watch = room.enter_context(serving.watching.of(endpoint, request))
+        body = await read_json(request, serving.limits.max_body_bytes)
+        call_id = f"{ID_PREFIXES[endpoint]}-{serving.new_id()}"
+        with serving.preparing():
+            call = await serving.beside_loop(_prepare, serving, endpoint, call_id, body)
+        call = for_tenant(call, tenant_of(request))
+        watch.asked(call, serving.client.model.max_model_tokens)
+        room.enter_context(serving.place(call.num_choices))
+        if call.generation.stream:
+            return EventStream(_chunks(serving, call, watch), room.pop_all())
+        return await while_there(request.receive, _whole(serving, call, watch))
 
 
 def _prepare(serving: Serving, endpoint: Endpoint, call_id: str, body: JsonObject) -> Call:
@@ -54,19 +56,19 @@ def _prepare(serving: Serving, endpoint: Endpoint, call_id: str, body: JsonObjec
     return call_of(parsed, call_id, serving.text, serving.client.model)
 
 
-async def _whole(serving: Serving, call: Call) -> Response:
+async def _whole(serving: Serving, call: Call, watch: Watch) -> Response:
     answer = answer_to(call, serving.text.tokenizer, serving.unix_now())
-    async with aclosing(deltas_of(serving, call)) as deltas:
+    async with aclosing(deltas_of(serving, call, watch)) as deltas:
         async for prompt, delta in deltas:
             answer.add(prompt, delta)
             check_end(delta)
     return Json(answer.body())
 
 
-async def _chunks(serving: Serving, call: Call) -> AsyncGenerator[bytes, None]:
+async def _chunks(serving: Serving, call: Call, watch: Watch) -> AsyncGenerator[bytes, None]:
     """Events of a stream, all that a delta makes of them at once."""
     chunks = Chunks(call, serving.text.tokenizer, serving.unix_now())
-    async with aclosing(deltas_of(serving, call)) as deltas:
+    async with aclosing(deltas_of(serving, call, watch)) as deltas:
         async for prompt, delta in deltas:
             check_end(delta)
             if made := chunks.add(prompt, delta):
@@ -83,11 +85,12 @@ def check_end(delta: Delta) -> None:
         raise unavailable("the server stopped before this answer was finished; send the request again", "aborted")
 
 
-async def deltas_of(serving: Serving, call: Call) -> AsyncGenerator[tuple[int, Delta], None]:
+async def deltas_of(serving: Serving, call: Call, watch: Watch) -> AsyncGenerator[tuple[int, Delta], None]:
     """What the engine answers to all prompts of a call, as it comes. Closing this aborts what is not finished."""
     if len(call.requests) == 1:
         async with aclosing(serving.client.submit(call.requests[0])) as answers:
             async for delta in answers:
+                watch.came(delta)
                 yield 0, delta
         return
     # Short, so that what nobody reads waits where it is counted.
@@ -96,6 +99,7 @@ async def deltas_of(serving: Serving, call: Call) -> AsyncGenerator[tuple[int, D
     async def follow(place: int, request: EngineRequest) -> None:
         async with aclosing(serving.client.submit(request)) as answers:
             async for delta in answers:
+                watch.came(delta)
                 await queue.put((place, delta))
 
     async def follow_all() -> None:

@@ -40,7 +40,16 @@ class Keys:
         """
         digest = hashlib.sha256(given.encode("latin-1", "replace")).digest()
         found = [known for known in self._digests if hmac.compare_digest(known, digest)]
-        return hashlib.sha256(b"tenant " + found[0]).hexdigest()[:16] if found else None
+        return _tenant_name(found[0]) if found else None
+
+
+def tenant_of_key(key: str) -> str:
+    """The name for whoever has this key."""
+    return _tenant_name(hashlib.sha256(key.encode()).digest())
+
+
+def _tenant_name(digest: bytes) -> str:
+    return hashlib.sha256(b"tenant " + digest).hexdigest()[:16]
 
 
 class RequireKey:

@@ -8,6 +8,7 @@ Invariant: every name is there from the first page on, with zero where nothing h
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from plait.core.client import EngineClient
-from plait.core.request import FinishReason
+from plait.core.request import NO_SLO, FinishReason, ServiceClass, Slo
 from plait.metrics.histogram import Histogram
 from plait.metrics.serving_figures import ServingFigures
 from plait.server.serving import Serving
@@ -44,7 +45,9 @@ class LoopDelay:
 
 
 class Figures(Collector):
-    """What a page is made of. `cache_fraction` says how much of the KV memory eviction could not free."""
+    """What a page is made of. `cache_fraction` says how much of the KV memory eviction could not free; `slos` are the
+    targets of requests that bring none, `now` the engine's time, `refused` those who never came to the engine.
+    """
 
     def __init__(
         self,
@@ -54,6 +57,9 @@ class Figures(Collector):
         loop_delay: LoopDelay,
         cache_fraction: Callable[[], float],
         cache_config: Mapping[str, str],
+        slos: Mapping[ServiceClass, Slo],
+        now: Callable[[], float],
+        refused: Mapping[str, int],
     ) -> None:
         self._labels = [model, "0"]
         self._client = client
@@ -61,10 +67,14 @@ class Figures(Collector):
         self._loop_delay = loop_delay
         self._cache_fraction = cache_fraction
         self._cache_config = cache_config
+        self._slos = slos
+        self._now = now
+        self._refused = refused
 
     def collect(self) -> Iterator[Metric]:
         yield from self._gauges()
         yield from self._counters()
+        yield from self._slo_figures()
         yield from self._histograms()
 
     def _gauges(self) -> Iterator[Metric]:
@@ -105,9 +115,32 @@ class Figures(Collector):
         refused = CounterMetricFamily(
             "plait:requests_rejected", "Requests refused, by reason.", labels=[*_LABELS, "reason"]
         )
-        for code, count in sorted(figures.refused.items()):
+        for code, count in sorted({**figures.refused, **self._refused}.items()):
             refused.add_metric([*self._labels, code], count)
         yield refused
+
+    def _slo_figures(self) -> Iterator[Metric]:
+        labels = [*_LABELS, "class", "kind"]
+        wanted = GaugeMetricFamily("plait:slo_target_seconds", "Targets that --*-slo set.", labels=labels)
+        attained = CounterMetricFamily("plait:slo_attained", "Sequences that met a target.", labels=labels)
+        missed = CounterMetricFamily("plait:slo_missed", "Sequences that missed a target.", labels=labels)
+        recent = GaugeMetricFamily(
+            "plait:slo_attainment_ratio", "Share that met a target in the last five minutes; NaN: none.", labels=labels
+        )
+        for service_class, kind, one, share in self._figures.slos.rows(self._now()):
+            label = [*self._labels, service_class.value, kind.value]
+            target_s = kind.of(self._slos.get(service_class, NO_SLO))
+            if target_s is not None:
+                wanted.add_metric(label, target_s)
+            attained.add_metric(label, one.attained)
+            missed.add_metric(label, one.missed)
+            recent.add_metric(label, math.nan if share is None else share)
+        goodput = CounterMetricFamily(
+            "plait:goodput_requests", "Sequences that met all their targets.", labels=[*_LABELS, "class"]
+        )
+        for service_class, count in self._figures.slos.goodput.items():
+            goodput.add_metric([*self._labels, service_class.value], count)
+        yield from (wanted, attained, missed, recent, goodput)
 
     def _histograms(self) -> Iterator[Metric]:
         figures = self._figures

@@ -6,6 +6,8 @@ object of the OpenAI API with all four keys, and never a trace.
 
 from __future__ import annotations
 
+import math
+
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -29,7 +31,11 @@ class Json(Response):
 
 def error_reply(error: RequestError) -> Response:
     headers = {}
-    if error.status in RETRY_AFTER_S:
+    if error.retry_after_s is not None:
+        # In whole seconds as HTTP has it, and as the OpenAI SDKs read it.
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+        headers["retry-after-ms"] = str(max(1, math.ceil(error.retry_after_s * 1000)))
+    elif error.status in RETRY_AFTER_S:
         headers["retry-after"] = str(RETRY_AFTER_S[error.status])
     elif error.status >= 500:
         # The same again would fail the same way, and SDKs try three times.

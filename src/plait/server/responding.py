@@ -23,21 +23,23 @@ from plait.server.identity import tenant_of
 from plait.server.incoming import read_json, while_there
 from plait.server.replies import Json, as_request_error, one_line
 from plait.server.serving import Serving
+from plait.server.watching import Watch
 
 
 async def respond(serving: Serving, request: Request) -> Response:
     serving.check_open()
-    body = await read_json(request, serving.limits.max_body_bytes)
-    with serving.preparing():
-        call = await serving.beside_loop(_prepare, serving, f"resp_{serving.new_id()}", body)
-    call = for_tenant(call, tenant_of(request))
-    events = ResponseEvents(call, serving.text.tokenizer, serving.unix_now())
-    if not call.generation.stream:
-        with serving.place(1):
-            return await while_there(request.receive, _whole(serving, call, events))
-    room = ExitStack()
-    room.enter_context(serving.place(1))
-    return EventStream(_stream(serving, call, events), room, has_named_events=True)
+    with ExitStack() as room:
+        watch = room.enter_context(serving.watching.of(Endpoint.RESPONSES, request))
+        body = await read_json(request, serving.limits.max_body_bytes)
+        with serving.preparing():
+            call = await serving.beside_loop(_prepare, serving, f"resp_{serving.new_id()}", body)
+        call = for_tenant(call, tenant_of(request))
+        watch.asked(call, serving.client.model.max_model_tokens)
+        events = ResponseEvents(call, serving.text.tokenizer, serving.unix_now())
+        room.enter_context(serving.place(1))
+        if call.generation.stream:
+            return EventStream(_stream(serving, call, events, watch), room.pop_all(), has_named_events=True)
+        return await while_there(request.receive, _whole(serving, call, events, watch))
 
 
 async def not_kept(serving: Serving, request: Request) -> Response:
@@ -57,18 +59,18 @@ def _prepare(serving: Serving, call_id: str, body: JsonObject) -> Call:
     return asked.call(call_id, serving.text, serving.client.model)
 
 
-async def _whole(serving: Serving, call: Call, events: ResponseEvents) -> Response:
-    async with aclosing(deltas_of(serving, call)) as deltas:
+async def _whole(serving: Serving, call: Call, events: ResponseEvents, watch: Watch) -> Response:
+    async with aclosing(deltas_of(serving, call, watch)) as deltas:
         async for _, delta in deltas:
             check_end(delta)
             events.add(delta)
     return Json(events.response())
 
 
-async def _stream(serving: Serving, call: Call, events: ResponseEvents) -> AsyncGenerator[bytes, None]:
+async def _stream(serving: Serving, call: Call, events: ResponseEvents, watch: Watch) -> AsyncGenerator[bytes, None]:
     begun = False
     try:
-        async with aclosing(deltas_of(serving, call)) as deltas:
+        async with aclosing(deltas_of(serving, call, watch)) as deltas:
             async for _, delta in deltas:
                 check_end(delta)
                 made = events.add(delta) if begun else [*events.start(), *events.add(delta)]

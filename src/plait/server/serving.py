@@ -8,6 +8,7 @@ Invariant: a place that was taken is given back, whatever becomes of the request
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import TypeVar
 from plait.api.model_text import ModelText
 from plait.core.client import EngineClient
 from plait.core.errors import RequestError
+from plait.server.watching import Watching
 
 T = TypeVar("T")
 
@@ -51,6 +53,9 @@ class Serving:
     is_draining: bool = False
     strict_fields: bool = False
     """Whether a field that nobody knows is refused."""
+    watching: Watching = field(default_factory=Watching)
+    refused: Counter[str] = field(default_factory=Counter)
+    """Requests that were turned away before the engine saw them, by reason."""
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="plait-text")
     )
@@ -86,6 +91,7 @@ class Serving:
             self.num_preparing -= 1
 
     def _full(self, under_way: int, num_choices: int) -> RequestError:
+        self.refused["queue_full"] += 1
         return RequestError(
             f"{under_way} answers are under way or waiting and {num_choices} more were asked for, but at most "
             f"{self.limits.max_open} are taken on; try again later",

@@ -8,13 +8,14 @@ Invariant: what the page shows is written as text, never as markup.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from plait.api.bodies import JsonObject, JsonValue
+from plait.core.request import NO_SLO, ServiceClass, Slo
 from plait.metrics.histogram import Histogram
 from plait.metrics.serving_figures import ServingFigures
 from plait.server.metrics_page import LoopDelay
@@ -25,7 +26,9 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 class StatusFigures:
-    """GET /status.json. `memory` gives the KV memory by group; figures of a running step may be half told."""
+    """GET /status.json. `memory` gives the KV memory by group; figures of a running step may be half told.
+    `slos` are the targets of requests that bring none, `now` the engine's time.
+    """
 
     def __init__(
         self,
@@ -34,6 +37,7 @@ class StatusFigures:
         loop_delay: LoopDelay,
         memory: Callable[[], JsonObject],
         batches: Callable[[], JsonObject],
+        slos: Mapping[ServiceClass, Slo],
         now: Callable[[], float],
     ) -> None:
         self._version = version
@@ -41,6 +45,7 @@ class StatusFigures:
         self._loop_delay = loop_delay
         self._memory = memory
         self._batches = batches
+        self._slos = slos
         self._now = now
         self._start_s = now()
 
@@ -62,7 +67,7 @@ class StatusFigures:
                     "open": serving.num_open,
                     "max_open": serving.limits.max_open,
                     "finished": {reason.value: count for reason, count in figures.finished.items()},
-                    "refused": dict(figures.refused),
+                    "refused": {**figures.refused, **serving.refused},
                     "preempted": figures.preemptions,
                 },
                 "tokens": {
@@ -78,10 +83,30 @@ class StatusFigures:
                     "queue": _spread(figures.queue),
                     "event_loop": _spread(self._loop_delay.delays),
                 },
+                "slo": self._slo_rows(),
                 "memory": self._memory(),
                 "batches": await asyncio.to_thread(self._batches),
             }
         )
+
+    def _slo_rows(self) -> list[JsonValue]:
+        """Those that somebody set, or that a request brought."""
+        rows: list[JsonValue] = []
+        for service_class, kind, one, share in self._figures.slos.rows(self._now()):
+            target_s = kind.of(self._slos.get(service_class, NO_SLO))
+            if target_s is None and not one.attained + one.missed:
+                continue
+            rows.append(
+                {
+                    "class": service_class.value,
+                    "kind": kind.value,
+                    "target_s": target_s,
+                    "attained": one.attained,
+                    "missed": one.missed,
+                    "recent": share,
+                }
+            )
+        return rows
 
 
 class StatusPage:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from plait.api.answers import Usage
 from plait.batch.ledger import Counts
 from plait.batch.outcomes import LineOutcome
@@ -58,7 +60,7 @@ def test_lines_tokens_speed_and_time_left_are_counted() -> None:
         output_tokens=20,
         elapsed_s=2.0,
         output_tokens_per_s=10.0,
-        left_s=16.0,  # eight more lines of 20 tokens
+        left_s=8.0,  # eight more lines, of which half are answered with 20 tokens
     )
 
 
@@ -68,7 +70,7 @@ def test_lines_of_earlier_runs_count_as_lines_and_not_as_speed() -> None:
     watched.answer(20)
     now = watched.tally.progress()
     assert (now.lines_done, now.lines_failed, now.lines_resumed, now.lines_left) == (5, 2, 6, 3)
-    assert (now.output_tokens_per_s, now.left_s) == (20.0, 3.0)
+    assert (now.output_tokens_per_s, now.left_s) == (20.0, pytest.approx(3.0))
     assert watched.tally.usage == Usage(10, 5, 20)
 
 
@@ -77,14 +79,17 @@ def test_an_open_line_is_judged_by_its_own_limit_and_by_what_others_used_of_thei
     watched.pass_time(1)
     watched.answer(10, limit=20)
     long = watched.tally.opened(80)
-    assert watched.tally.progress().left_s == 4.0  # half of 80, at ten tokens a second
-    watched.pass_time(1)
-    watched.tally.emitted(long, 30)
-    assert watched.tally.progress().left_s == 0.5
-    watched.tally.emitted(long, 40)
+    assert watched.tally.progress().left_s == pytest.approx(4.0)  # half of 80, at ten tokens a second
+    for _ in range(30):
+        watched.pass_time(0.1)
+        watched.tally.emitted(long, 1)
+    assert watched.tally.progress().left_s == pytest.approx(1.0)
+    for _ in range(40):
+        watched.pass_time(0.1)
+        watched.tally.emitted(long, 1)
     left_s = watched.tally.progress().left_s
     assert left_s is not None
-    assert 0 < left_s < 0.1, "longer than expected, and still not finished"
+    assert 0 < left_s < 1.1, "longer than expected, and still not finished"
 
 
 def test_short_answers_first_do_not_promise_an_early_end() -> None:
@@ -98,6 +103,17 @@ def test_short_answers_first_do_not_promise_an_early_end() -> None:
     left_s = watched.tally.progress().left_s
     assert left_s is not None
     assert left_s > 10
+
+
+def test_embeddings_have_no_output_and_an_end_all_the_same() -> None:
+    watched = Watched(100)
+    for _ in range(25):
+        line = watched.tally.opened(0, 30)
+        watched.pass_time(2)
+        watched.tally.emitted(line, 0, 30)
+        watched.tally.closed(line)
+        watched.tally.recorded([outcome()])
+    assert watched.tally.progress().left_s == pytest.approx(150.0)
 
 
 def test_a_finished_job_has_no_time_left() -> None:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from plait.cli.serve import _keys
+from plait.cli.api_keys import ApiKey, api_keys
 from plait.cli.serve_logs import _TextLines
 from plait.config.serve_options import ServeOptions
 from plait.core.errors import UsageError
@@ -23,6 +23,6 @@ def test_what_clients_choose_neither_breaks_a_line_nor_adds_a_field() -> None:
 @pytest.mark.parametrize("given", ["", ",", " , "])
 def test_a_key_that_is_none_does_not_open_the_server(given: str) -> None:
     with pytest.raises(UsageError, match="holds no key"):
-        _keys(ServeOptions(api_key=given))
-    assert _keys(ServeOptions(api_key=" a ,b")) == ("a", "b")
-    assert _keys(ServeOptions()) == ()
+        api_keys(ServeOptions(api_key=given))
+    assert api_keys(ServeOptions(api_key=" a ,b")) == (ApiKey("a"), ApiKey("b"))
+    assert api_keys(ServeOptions()) == ()

@@ -21,7 +21,7 @@ from plait.core.events import Event, EventSink
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.profiling import PhaseSink, unheard
-from plait.core.request import Request, ServiceClass
+from plait.core.request import Request, ServiceClass, Slo
 from plait.core.sampling import SamplingParams
 from plait.core.step import Chunk, SeqResult, SeqStatus, StepPlan, StepResult, StepShape, TokenLogprob
 from plait.cost.model import Bound, StepPrice
@@ -264,6 +264,7 @@ class Stage:
         listener: EventSink | None = None,
         phases: PhaseSink = unheard,
         pools: bool = True,
+        slos: Mapping[ServiceClass, Slo] | None = None,
     ) -> None:
         self.sim_clock = SimClock()
         self.events: list[Event] = []
@@ -276,7 +277,7 @@ class Stage:
         self.device = SimulatedExecutor(info, groups, self.sim_clock, OneSecondPerToken(), token_at)
         streams = text_stream_factory(byte_text().tokenizer) if has_text else None
         parts = assemble(
-            EngineConfig(VOCAB, max_model_tokens, seed, step_limit_s, step_limit_s_per_token=0.0),
+            EngineConfig(VOCAB, max_model_tokens, seed, step_limit_s, step_limit_s_per_token=0.0, slos=slos or {}),
             make_layout(num_blocks, full_groups(1), 1, BLOCK_TOKENS),
             EditedExecutor(self.device, edit),
             self,

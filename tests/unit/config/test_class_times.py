@@ -1,0 +1,27 @@
+"""Times by class of service, as an option spells them."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.config.class_times import ClassTimes, parse_class_times
+from plait.core.request import ServiceClass
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        ("500ms", ClassTimes(online=0.5)),
+        ("batch=2m", ClassTimes(batch=120.0)),
+        ("online=0.5s, batch=1m", ClassTimes(0.5, 60.0)),
+    ],
+)
+def test_a_bare_time_is_for_those_who_wait_and_names_say_the_rest(text: str, times: ClassTimes) -> None:
+    assert parse_class_times(text) == times
+    assert [times.of(one) for one in ServiceClass] == [times.online, times.batch]
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "online=", "online=0", "offline=1s", "batch=1s,batch=2s", "1s,2s", "="])
+def test_anything_else_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="a time such as"):
+        parse_class_times(text)
