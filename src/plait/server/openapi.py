@@ -172,6 +172,7 @@ def description(version: str, *, with_keys: bool) -> JsonObject:
     }
     gets = {
         "/v1/models": "The models that are served.",
+        "/tokenizer_info": "Named tokens, size of the vocabulary and chat template of the model.",
         "/health": "Whether the engine serves.",
         "/ready": "Whether work is taken.",
         "/live": "Whether the process runs.",
