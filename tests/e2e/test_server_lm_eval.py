@@ -133,7 +133,7 @@ def test_lm_eval_scores_as_the_python_api_does_to_the_last_digit(
     assert right["acc_norm"] > NUM_QUESTIONS / 4
 
 
-def test_lm_eval_scores_the_same_with_one_prompt_at_a_time_and_with_lists(server: ServerProcess, tmp_path: Path) -> None:
+def test_lm_eval_scores_the_same_one_prompt_at_a_time_and_in_lists(server: ServerProcess, tmp_path: Path) -> None:
     pytest.importorskip("lm_eval")
     runs = []
     for concurrent, batch in ((1, 1), (2, 8)):
