@@ -56,7 +56,14 @@ def test_a_response_is_the_same_in_one_piece_as_a_stream_and_as_a_chat(sdk: open
     assert last.incomplete_details.reason == "max_output_tokens"
     assert last.usage is not None
     assert whole.usage is not None
+    assert whole.usage.input_tokens_details.cache_write_tokens == 0
     assert last.usage.total_tokens == whole.usage.total_tokens
+
+
+def test_what_openai_describes_as_never_null_is_left_out(sdk: openai.OpenAI) -> None:
+    assert "user" not in sdk.responses.create(**ASKED).model_fields_set
+    named = sdk.responses.create(**ASKED, user="me", service_tier="fast")
+    assert (named.user, named.service_tier) == ("me", "priority")
 
 
 def test_items_and_instructions_are_the_conversation_that_a_chat_would_send(server: ServerProcess) -> None:

@@ -18,7 +18,7 @@ from plait.api.bodies import JsonObject, JsonValue, shown
 from plait.api.calls import Call, Endpoint
 from plait.api.chat import ChatBody, chat_call, parse_chat
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
-from plait.api.fields import SharedFields
+from plait.api.fields import ServiceTier, SharedFields, told_tier
 from plait.api.model_text import ModelText
 from plait.api.refusals import Refusal, refuse_unsupported
 from plait.api.structured import FORM_FIELDS
@@ -71,7 +71,7 @@ class ResponseFields(BaseModel):
     parallel_tool_calls: bool | None = None
     truncation: Literal["auto", "disabled"] | None = None
     previous_response_id: str | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    service_tier: ServiceTier | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
     reasoning: ReasoningFields | None = None
@@ -272,14 +272,14 @@ def _with_their_names(error: RequestError, paths: Sequence[str]) -> RequestError
 
 def _told(body: JsonObject, fields: ResponseFields) -> JsonObject:
     text = body.get("text")
-    return {
+    told: JsonObject = {
         "instructions": fields.instructions,
         "max_output_tokens": fields.max_output_tokens,
         "metadata": dict(fields.metadata or {}),
         "parallel_tool_calls": fields.parallel_tool_calls is not False,
         "previous_response_id": None,
         "reasoning": {"effort": None if fields.reasoning is None else fields.reasoning.effort, "summary": None},
-        "service_tier": fields.service_tier or "default",
+        "service_tier": told_tier(fields.service_tier) or "default",
         "store": False,
         "temperature": 1.0 if fields.temperature is None else fields.temperature,
         "text": text if isinstance(text, dict) and text.get("format") else {"format": {"type": "text"}},
@@ -288,5 +288,6 @@ def _told(body: JsonObject, fields: ResponseFields) -> JsonObject:
         "top_logprobs": fields.top_logprobs or 0,
         "top_p": 1.0 if fields.top_p is None else fields.top_p,
         "truncation": "disabled",
-        "user": fields.user,
     }
+    # In OpenAI's description this is a text where it is there, and never null.
+    return told if fields.user is None else {**told, "user": fields.user}
