@@ -15,7 +15,8 @@ import httpx2 as httpx
 import openai
 import pytest
 from tests.e2e.server_process import PLAIT, ServerProcess, serving
-from tests.e2e.tiny_model import CONTEXT, write_tiny_model
+from tests.e2e.tiny_model import CONTEXT, NUM_TOKENS, write_tiny_model
+from tests.unit.api.byte_text import END, TEMPLATE
 
 from plait.api.bodies import JsonObject
 
@@ -294,6 +295,15 @@ def test_tokens_go_there_and_back(server: ServerProcess) -> None:
     assert whole["prompt_token_ids"] == chat["tokens"]
     assert refusal(server, "/detokenize", {"tokens": [10**9]})["param"] == "tokens"
     assert refusal(server, "/detokenize", {"model": None})["param"] == "tokens"
+
+
+def test_a_client_can_tokenize_through_the_server_alone(server: ServerProcess) -> None:
+    with server.client() as client:
+        info = client.get("/tokenizer_info").json()
+        ends = client.post("/tokenize", json={"prompt": info["eos_token"], "add_special_tokens": False}).json()
+    assert ends["tokens"] == [END]
+    assert info["bos_token"] is not None
+    assert (info["vocab_size"], info["model_max_length"], info["chat_template"]) == (NUM_TOKENS, CONTEXT, TEMPLATE)
 
 
 def test_request_ids_come_back_and_two_equal_ones_do_not_collide(server: ServerProcess) -> None:

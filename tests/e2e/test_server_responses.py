@@ -56,7 +56,14 @@ def test_a_response_is_the_same_in_one_piece_as_a_stream_and_as_a_chat(sdk: open
     assert last.incomplete_details.reason == "max_output_tokens"
     assert last.usage is not None
     assert whole.usage is not None
+    assert whole.usage.input_tokens_details.cache_write_tokens == 0
     assert last.usage.total_tokens == whole.usage.total_tokens
+
+
+def test_what_openai_describes_as_never_null_is_left_out(sdk: openai.OpenAI) -> None:
+    assert "user" not in sdk.responses.create(**ASKED).model_fields_set
+    named = sdk.responses.create(**ASKED, user="me", service_tier="fast")
+    assert (named.user, named.service_tier) == ("me", "priority")
 
 
 def test_items_and_instructions_are_the_conversation_that_a_chat_would_send(server: ServerProcess) -> None:
@@ -82,6 +89,37 @@ def test_items_and_instructions_are_the_conversation_that_a_chat_would_send(serv
 
 
 @pytest.mark.parametrize(
+    "told",
+    [
+        {"stop": ["o", "e", "a"]},
+        {"logit_bias": {"120": 100}},
+        {"allowed_token_ids": [97, 98, 99]},
+        {"ignore_eos": True, "min_tokens": 24},
+        {"temperature": 0.9, "seed": 7, "top_k": 5, "frequency_penalty": 1.5},
+        {"temperature": 0.9, "seed": 7, "repetition_penalty": 1.7, "presence_penalty": -1},
+        {"structured_outputs": {"choice": ["left", "right"]}},
+        {"guided_regex": "[0-9]{4}"},
+        {"truncate_prompt_tokens": 3},
+    ],
+)
+def test_what_a_sampler_is_told_has_the_names_and_the_meaning_of_chats(
+    server: ServerProcess, told: dict[str, object]
+) -> None:
+    messages = [{"role": "user", "content": "héllo"}]
+    with server.client() as client:
+        plain = client.post("/v1/responses", json=ASKED).json()
+        made = client.post("/v1/responses", json={**ASKED, **told}).json()
+        chat = client.post(
+            "/v1/chat/completions", json={"messages": messages, "max_tokens": 24, "temperature": 0, **told}
+        ).json()
+    text = made["output"][0]["content"][0]["text"]
+    assert text == chat["choices"][0]["message"]["content"]
+    assert made["usage"]["output_tokens"] == chat["usage"]["completion_tokens"]
+    if "ignore_eos" not in told:
+        assert text != plain["output"][0]["content"][0]["text"]
+
+
+@pytest.mark.parametrize(
     ("fields", "status", "param"),
     [
         ({"previous_response_id": "resp_1"}, 404, "previous_response_id"),
@@ -95,6 +133,10 @@ def test_items_and_instructions_are_the_conversation_that_a_chat_would_send(serv
         ({"max_output_tokens": 100_000}, 400, "max_output_tokens"),
         ({"text": "json"}, 400, "text"),
         ({"model": "other"}, 404, "model"),
+        ({"n": 2}, 400, "n"),
+        ({"prompt_logprobs": 1}, 400, "prompt_logprobs"),
+        ({"bad_words": ["x"]}, 400, "bad_words"),
+        ({"min_p": 2}, 400, "min_p"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_this_endpoints_words(

@@ -29,6 +29,13 @@ TargetSeconds = Annotated[float, Field(ge=0.0001, le=86_400)]
 
 Value = TypeVar("Value")
 
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
+
+
+def told_tier(asked: ServiceTier | None) -> str | None:
+    """What an answer says of it: OpenAI tells the fast tiers as "priority", whichever name was sent."""
+    return "priority" if asked in ("fast", "ultrafast") else asked
+
 
 class StreamOptions(BaseModel):
     """Read when `stream` is true. Given without it they are ignored, because SDKs send them always."""
@@ -69,7 +76,7 @@ class SharedFields(BaseModel):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    service_tier: ServiceTier | None = None
     top_k: Integer | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
@@ -164,7 +171,7 @@ def generation(
         sampling=replace(_sampling(fields, limit, logprobs, defaults), prompt_logprobs=scoring.alternatives(logprobs)),
         explicit_max=limit.field,
         service_class=ServiceClass.BATCH if tier == "flex" else ServiceClass.ONLINE,
-        service_tier=tier,
+        service_tier=told_tier(tier),
         tenant=fields.cache_salt or "",
         priority=priority,
         return_token_ids=bool(fields.return_token_ids),

@@ -18,7 +18,8 @@ from plait.api.completions import CompletionFields
 from plait.api.embeddings import EmbeddingFields
 from plait.api.fields import SharedFields
 from plait.api.refusals import REFUSALS
-from plait.api.responses import KEPT, ResponseFields
+from plait.api.responses import AS_IN_CHATS, KEPT, NOT_TOLD, ResponseFields
+from plait.api.structured import FORM_FIELDS
 from plait.core.errors import RequestError
 
 IGNORED: Mapping[str, str] = {
@@ -41,10 +42,6 @@ IGNORED: Mapping[str, str] = {
 }
 """Field -> why an answer is the same without it."""
 
-_FORMS = (
-    *("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
-    *("json_schema", "regex", "grammar", "ebnf"),
-)
 _MODELS: Mapping[Endpoint, tuple[type[BaseModel], ...]] = {
     Endpoint.CHAT: (SharedFields, ChatFields),
     Endpoint.COMPLETIONS: (SharedFields, CompletionFields),
@@ -52,10 +49,10 @@ _MODELS: Mapping[Endpoint, tuple[type[BaseModel], ...]] = {
     Endpoint.RESPONSES: (ResponseFields,),
 }
 _FURTHER: Mapping[Endpoint, tuple[str, ...]] = {
-    Endpoint.CHAT: ("messages", "tools", "tool_choice", *_FORMS),
-    Endpoint.COMPLETIONS: ("prompt", *_FORMS),
+    Endpoint.CHAT: ("messages", "tools", "tool_choice", *FORM_FIELDS),
+    Endpoint.COMPLETIONS: ("prompt", *FORM_FIELDS),
     Endpoint.EMBEDDINGS: ("input",),
-    Endpoint.RESPONSES: ("input", "tools", "tool_choice", "text", "seed", "chat_template_kwargs", "stream_options"),
+    Endpoint.RESPONSES: ("input", "tools", "text", "stream_options", *AS_IN_CHATS),
 }
 
 
@@ -71,7 +68,8 @@ def refused(endpoint: Endpoint) -> list[str]:
         case Endpoint.CHAT | Endpoint.COMPLETIONS:
             return sorted({*(refusal.field for refusal in REFUSALS), "modalities"} - set(honoured(endpoint)))
         case Endpoint.RESPONSES:
-            return sorted(KEPT)
+            further = (refusal.field for refusal in (*REFUSALS, *NOT_TOLD))
+            return sorted({*KEPT, *further, "modalities"} - set(honoured(endpoint)))
         case Endpoint.EMBEDDINGS:
             return []
 

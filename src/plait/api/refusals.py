@@ -7,6 +7,7 @@ Invariant: null, and the values that ask for nothing, are always accepted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plait.api.bodies import JsonObject, JsonValue, shown
@@ -41,9 +42,12 @@ REFUSALS: tuple[Refusal, ...] = (
 )
 
 
-def refuse_unsupported(body: JsonObject) -> None:
-    """Raise `RequestError` for the first field of `body` that asks for something we do not have."""
-    for refusal in REFUSALS:
+def refuse_unsupported(body: JsonObject, further: Sequence[Refusal] = ()) -> None:
+    """Raise `RequestError` for the first field of `body` that asks for something we do not have.
+
+    `further`: what only its endpoint does not have.
+    """
+    for refusal in (*REFUSALS, *further):
         value = body.get(refusal.field)
         if value is not None and not any(_same(value, harmless) for harmless in refusal.harmless):
             raise _unsupported(refusal.field, value, refusal.reason)

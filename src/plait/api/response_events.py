@@ -194,7 +194,8 @@ def _logprob(entry: TokenLogprob, tokenizer: Tokenizer) -> JsonObject:
 def _usage(usage: Usage) -> JsonObject:
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+        # Whatever is computed stays in the cache; nothing is written there because a client asks and pays for it.
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.prompt_tokens + usage.output_tokens,

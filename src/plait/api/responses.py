@@ -18,7 +18,10 @@ from plait.api.bodies import JsonObject, JsonValue, shown
 from plait.api.calls import Call, Endpoint
 from plait.api.chat import ChatBody, chat_call, parse_chat
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
+from plait.api.fields import ServiceTier, SharedFields, told_tier
 from plait.api.model_text import ModelText
+from plait.api.refusals import Refusal, refuse_unsupported
+from plait.api.structured import FORM_FIELDS
 from plait.core.client import ModelInfo
 from plait.core.errors import RequestError
 
@@ -30,6 +33,22 @@ KEPT = {
     "prompt": "prompts are not kept; send the text in input",
     "context_management": "a conversation is never shortened silently; leave it out",
 }
+
+NOT_TOLD = (
+    Refusal("n", "a response is one answer; send several requests, or use /v1/chat/completions", (1, 1.0)),
+    Refusal("best_of", "as n", (1, 1.0)),
+    Refusal("prompt_logprobs", "a response has no place for them; use /v1/chat/completions"),
+    Refusal("return_token_ids", "a response has no place for them; use /v1/chat/completions", (False,)),
+    Refusal("return_tokens_as_token_ids", "a response has no place for them; use /v1/chat/completions", (False,)),
+)
+"""What a chat can say and a response cannot."""
+AS_IN_CHATS = (
+    *sorted(set(SharedFields.model_fields) - {"stream", "stream_options"} - {refusal.field for refusal in NOT_TOLD}),
+    *("tool_choice", "parallel_tool_calls", "chat_template_kwargs"),
+    # A response's own form is text.format.
+    *(field for field in FORM_FIELDS if field != "response_format"),
+)
+"""Fields that mean the same here, so that what a sampler is told never depends on the endpoint."""
 
 
 class ReasoningFields(BaseModel):
@@ -52,7 +71,7 @@ class ResponseFields(BaseModel):
     parallel_tool_calls: bool | None = None
     truncation: Literal["auto", "disabled"] | None = None
     previous_response_id: str | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    service_tier: ServiceTier | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
     reasoning: ReasoningFields | None = None
@@ -80,25 +99,16 @@ def parse_response(body: JsonObject) -> ResponseBody:
     """Check a body; `RequestError` for the first fault."""
     fields = checked(ResponseFields, body)
     _refuse_memory(body, fields)
+    refuse_unsupported(body, NOT_TOLD)
     conversation = _conversation(body.get("input"))
     if fields.instructions:
         conversation.insert(0, ("instructions", {"role": "system", "content": fields.instructions}))
     paths = tuple(path for path, _ in conversation)
     messages: list[JsonValue] = [message for _, message in conversation]
     chat: JsonObject = {"messages": messages, "stream": bool(fields.stream)}
-    for theirs, ours in (
-        ("model", "model"),
-        ("max_output_tokens", "max_completion_tokens"),
-        ("temperature", "temperature"),
-        ("top_p", "top_p"),
-        ("service_tier", "service_tier"),
-        ("seed", "seed"),
-        ("tool_choice", "tool_choice"),
-        ("parallel_tool_calls", "parallel_tool_calls"),
-        ("chat_template_kwargs", "chat_template_kwargs"),
-    ):
-        if body.get(theirs) is not None:
-            chat[ours] = body[theirs]
+    chat |= {field: body[field] for field in AS_IN_CHATS if body.get(field) is not None}
+    if body.get("max_output_tokens") is not None:
+        chat["max_completion_tokens"] = body["max_output_tokens"]
     if fields.top_logprobs:
         chat |= {"logprobs": True, "top_logprobs": fields.top_logprobs}
     if fields.reasoning is not None and fields.reasoning.effort is not None:
@@ -262,14 +272,14 @@ def _with_their_names(error: RequestError, paths: Sequence[str]) -> RequestError
 
 def _told(body: JsonObject, fields: ResponseFields) -> JsonObject:
     text = body.get("text")
-    return {
+    told: JsonObject = {
         "instructions": fields.instructions,
         "max_output_tokens": fields.max_output_tokens,
         "metadata": dict(fields.metadata or {}),
         "parallel_tool_calls": fields.parallel_tool_calls is not False,
         "previous_response_id": None,
         "reasoning": {"effort": None if fields.reasoning is None else fields.reasoning.effort, "summary": None},
-        "service_tier": fields.service_tier or "default",
+        "service_tier": told_tier(fields.service_tier) or "default",
         "store": False,
         "temperature": 1.0 if fields.temperature is None else fields.temperature,
         "text": text if isinstance(text, dict) and text.get("format") else {"format": {"type": "text"}},
@@ -278,5 +288,6 @@ def _told(body: JsonObject, fields: ResponseFields) -> JsonObject:
         "top_logprobs": fields.top_logprobs or 0,
         "top_p": 1.0 if fields.top_p is None else fields.top_p,
         "truncation": "disabled",
-        "user": fields.user,
     }
+    # In OpenAI's description this is a text where it is there, and never null.
+    return told if fields.user is None else {**told, "user": fields.user}

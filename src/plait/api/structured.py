@@ -28,6 +28,7 @@ _FLAT: Mapping[str, GrammarKind] = {
     "grammar": GrammarKind.GRAMMAR,
     "ebnf": GrammarKind.GRAMMAR,
 }
+FORM_FIELDS = ("response_format", "structured_outputs", *_FLAT)
 _NESTED: Mapping[str, GrammarKind] = {
     "json": GrammarKind.JSON_SCHEMA,
     "regex": GrammarKind.REGEX,

@@ -57,17 +57,17 @@ class StoredFile:
     expires_at: int | None = None
 
     def body(self) -> JsonObject:
-        return {
+        told: JsonObject = {
             "id": self.id,
             "object": "file",
             "bytes": self.num_bytes,
             "created_at": self.created_at,
-            "expires_at": self.expires_at,
             "filename": self.filename,
             "purpose": self.purpose,
             "status": "processed",
-            "status_details": None,
         }
+        # In OpenAI's description this is a number where it is there, and never null.
+        return told if self.expires_at is None else {**told, "expires_at": self.expires_at}
 
 
 @dataclass(frozen=True, slots=True)

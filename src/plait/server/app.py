@@ -27,7 +27,7 @@ from plait.server.models import is_alive, is_well, list_models, load, one_model
 from plait.server.replies import Json, as_request_error, error_reply
 from plait.server.responding import not_kept, respond
 from plait.server.serving import Serving
-from plait.server.tokens import detokenize, tokenize
+from plait.server.tokens import detokenize, tokenize, tokenizer_info
 
 Work = Callable[[Serving, Request], Awaitable[Response]]
 RouteOf = tuple[str, str, Work]
@@ -74,6 +74,7 @@ def make_app(serving: Serving, layers: Layers, version: str, further: Sequence[R
         ("GET", "/v1/models/{name:path}", one_model),
         ("POST", "/tokenize", tokenize),
         ("POST", "/detokenize", detokenize),
+        ("GET", "/tokenizer_info", tokenizer_info),
         ("GET", "/health", is_well),
         ("GET", "/ready", is_well),
         ("GET", "/v1/health/ready", is_well),

@@ -19,7 +19,7 @@ from plait.api.completions import CompletionFields
 from plait.api.embeddings import EmbeddingFields
 from plait.api.fields import PRIORITY_LIMIT, SharedFields
 from plait.api.prompts import MAX_PROMPTS
-from plait.api.responses import ResponseFields
+from plait.api.responses import NOT_TOLD, ResponseFields
 from plait.core.request import MAX_CHOICES
 from plait.core.sampling import MAX_LOGPROBS
 from plait.server.replies import Json
@@ -166,12 +166,13 @@ def description(version: str, *, with_keys: bool) -> JsonObject:
             "A vector for each of one or several texts.",
             _body([EmbeddingFields], {"input": _PROMPT}),
         ),
-        "/v1/responses": ("A response, stateless.", _body([ResponseFields], {"input": _INPUT})),
+        "/v1/responses": ("A response, stateless.", _response_body()),
         "/tokenize": ("Tokens of a text or a conversation.", _body([TokenizeFields], {"messages": _MESSAGES}, ())),
         "/detokenize": ("Text of tokens.", _body([DetokenizeFields], {}, ("tokens",))),
     }
     gets = {
         "/v1/models": "The models that are served.",
+        "/tokenizer_info": "Named tokens, size of the vocabulary and chat template of the model.",
         "/health": "Whether the engine serves.",
         "/ready": "Whether work is taken.",
         "/live": "Whether the process runs.",
@@ -231,6 +232,14 @@ def _body(
     properties |= further
     wanted = [name for name in further if name not in ("stop",)] if required is None else list(required)
     return {"type": "object", "properties": properties, "required": list[JsonValue](wanted)}
+
+
+def _response_body() -> JsonObject:
+    body = _body([SharedFields, ResponseFields], {"input": _INPUT, "stop": _STOP})
+    refused = {refusal.field for refusal in NOT_TOLD}
+    properties = body["properties"]
+    assert isinstance(properties, dict)
+    return {**body, "properties": {name: field for name, field in properties.items() if name not in refused}}
 
 
 def _ranged(field: JsonValue, limits: JsonObject | None) -> JsonValue:

@@ -1,6 +1,6 @@
-"""Tokens: /tokenize and /detokenize, in vLLM's shapes.
+"""Tokens: /tokenize, /detokenize and /tokenizer_info, in vLLM's shapes.
 
-Owns nothing but these two bodies: texts are encoded exactly as prompts are.
+Owns nothing but these bodies: texts are encoded exactly as prompts are.
 """
 
 from __future__ import annotations
@@ -46,6 +46,21 @@ async def tokenize(serving: Serving, request: Request) -> Response:
 async def detokenize(serving: Serving, request: Request) -> Response:
     body = await read_json(request, serving.limits.max_body_bytes)
     return Json(await serving.beside_loop(_detokenized, serving, body))
+
+
+async def tokenizer_info(serving: Serving, request: Request) -> Response:
+    """What a client needs to tokenize through this server, as lm-eval does where it finds this route."""
+    text = serving.text
+    # Clients read the one and require the other, so both are there even where the model has none.
+    named: JsonObject = {"bos_token": None, "eos_token": None, **text.tokenizer.named_tokens}
+    return Json(
+        {
+            **named,
+            "vocab_size": text.tokenizer.vocab_size,
+            "model_max_length": serving.client.model.max_model_tokens,
+            "chat_template": None if text.template is None else text.template.source,
+        }
+    )
 
 
 def _tokenized(serving: Serving, body: JsonObject) -> JsonObject:

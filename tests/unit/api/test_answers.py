@@ -117,11 +117,12 @@ def test_the_seed_in_force_is_told_where_it_matters() -> None:
     assert "seed" not in choices_of(greedy)[0]
 
 
-def test_a_stop_string_is_reported_and_a_service_tier_echoed() -> None:
-    answer = chat(stop="\n", service_tier="default")
+@pytest.mark.parametrize(("asked", "told"), [("default", "default"), ("fast", "priority"), ("ultrafast", "priority")])
+def test_a_stop_string_is_reported_and_a_service_tier_told_as_openai_does(asked: str, told: str) -> None:
+    answer = chat(stop="\n", service_tier=asked)
     answer.add(0, Delta(0, "x", (120, 10), finish_reason=FinishReason.STOP, stop_reason="\n"))
     assert choices_of(answer)[0]["stop_reason"] == "\n"
-    assert answer.body()["service_tier"] == "default"
+    assert answer.body()["service_tier"] == told
 
 
 def test_token_ids_are_returned_on_request() -> None:
