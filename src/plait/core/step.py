@@ -122,6 +122,8 @@ class Join:
     adapter: str | None = None
     eos_token_ids: tuple[int, ...] = ()
     """Tokens that `min_tokens` forbids: every end-of-sequence token and the request's stop tokens."""
+    num_imported: int = 0
+    """Slots of the granted blocks, from the first on, that were filled from another device before this step begins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,5 +92,6 @@ def _info(spec: ReplicaSpec, *, runs: bool) -> ExecutorInfo:
         formats=(),
         fingerprint=f"simulated-{spec.hardware.name}-{spec.program.name}",
         bit_exact=False,
+        imports=True,
         runs=runs,
     )

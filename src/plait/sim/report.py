@@ -165,7 +165,8 @@ class ReportBuilder:
                 self._collected(engine, result)
             case Preempted():
                 self._num["preemptions"] += 1
-            case Refused():
+            case Refused(request=request):
+                self._between.pop(request, None)
                 self._num["refused"] += 1
             case _:
                 pass
