@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import NamedTuple
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.sampling import SamplingParams
@@ -182,8 +183,7 @@ class RowMask:
     allowed: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkShape:
+class ChunkShape(NamedTuple):
     start: int
     num_tokens: int
     num_outputs: int

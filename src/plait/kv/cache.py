@@ -292,9 +292,7 @@ class KVCache:
             return
         self._quarantined[table] = None
         for pool, blocks in zip(self._pools, table.blocks, strict=True):
-            for block in blocks[table.num_hit_blocks :]:
-                if pool.is_private(block):
-                    pool.quarantine(block)
+            pool.quarantine_own(blocks[table.num_hit_blocks :])
 
     def table(self, seq: SeqId, group: GroupId) -> tuple[BlockId, ...]:
         return tuple(self._table(seq).blocks[group])
@@ -423,9 +421,7 @@ class KVCache:
 
     def _drop(self, table: SeqTable, at_s: float) -> None:
         for pool, blocks in zip(self._pools, table.blocks, strict=True):
-            for block in blocks[table.num_hit_blocks :]:
-                if pool.state(block) in (BlockState.PRIVATE, BlockState.QUARANTINED):
-                    pool.free(block)
+            pool.free_own(blocks[table.num_hit_blocks :])
             pool.disown(table.seq)
         self._index.release(table.node, at_s)
 
