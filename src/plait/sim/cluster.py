@@ -14,7 +14,7 @@ from functools import partial
 
 from plait.assembly import EngineParts
 from plait.core.errors import UsageError
-from plait.core.events import Event, Finished
+from plait.core.events import Collected, Event, Finished, Refused, Submitted
 from plait.kv.cache import KVCache
 from plait.model.cache_layout import token_bytes
 from plait.sim.arrivals import Arrival
@@ -115,9 +115,11 @@ class _Cluster:
             self._report.hand_over(station, event)
         else:
             self._report.tell(station, event)
-        for work in self._work:
-            work.tell(station, event)
-        self._figures[station](event)
+        if isinstance(event, Finished | Refused):
+            for work in self._work:
+                work.tell(station, event)
+        elif isinstance(event, Collected | Submitted):
+            self._figures[station](event)
 
     def _memory_of(self, place: int) -> Callable[[], KVCache]:
         return lambda: self._parts[place].kv

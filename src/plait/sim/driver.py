@@ -120,7 +120,8 @@ class Driver:
         def tell(event: Event) -> None:
             for sink in sinks:
                 sink(station, event)
-            self._note(station, event)
+            if isinstance(event, Finished | Refused):
+                self._note(station, event)
 
         place = self.stations[station]
         return Ports(place.inbox, place.outbox, tell)
@@ -183,17 +184,15 @@ class Driver:
             if station.clock.wake_s is not None and station.clock.wake_s <= now:
                 engine.tick()
 
-    def _note(self, station: int, event: Event) -> None:
-        match event:
-            case Finished(request=request):
-                if not self._dispatch.goes_on(station, event):
-                    self._open[request] -= 1
-                    if self._open[request] == 0:
-                        self._end(request, event.at_s)
-            case Refused(request=request):
-                self._end(request, event.at_s)
-            case _:
-                pass
+    def _note(self, station: int, event: Finished | Refused) -> None:
+        request = event.request
+        if isinstance(event, Finished):
+            if self._dispatch.goes_on(station, event):
+                return
+            self._open[request] -= 1
+            if self._open[request] > 0:
+                return
+        self._end(request, event.at_s)
 
     def _end(self, request: RequestId, at_s: float) -> None:
         del self._open[request]
