@@ -45,6 +45,11 @@ class Flights:
     def __len__(self) -> int:
         return len(self._by_step)
 
+    @property
+    def holds_others(self) -> bool:
+        """Whether a step in flight holds blocks that it only reads."""
+        return any(flight.sources or flight.readers for flight in self._by_step.values())
+
     def by_step(self) -> Mapping[StepId, Flight]:
         return self._by_step
 
@@ -53,7 +58,7 @@ class Flights:
             raise InvariantError(f"step {plan.step} is submitted after step {self._newest}; steps ascend")
         if plan.encodes:
             raise InvariantError(f"step {plan.step} encodes images, but the model has no group for them")
-        self._newest = plan.step
+        self._newest = plan.last_step
         flight = self._by_step[plan.step] = Flight(plan.step, plan.lane)
         moved: dict[SeqId, list[int]] = {}
         for move in plan.moves:
@@ -92,9 +97,10 @@ class Flights:
             raise InvariantError(f"sequence {chunk.seq} is in flight on {there} (H7)")
         first, last = start // self._tokens_per_block, (end - 1) // self._tokens_per_block
         for pool, blocks in zip(self._pools, table.blocks, strict=True):
-            for block in blocks[first : last + 1]:
-                if not pool.is_private(block):
-                    raise InvariantError(f"step {flight.step} writes {_described(pool, block)} (H6)")
+            written = blocks[first : last + 1]
+            if not pool.are_private(written):
+                block = next(block for block in written if not pool.is_private(block))
+                raise InvariantError(f"step {flight.step} writes {_described(pool, block)} (H6)")
         known: Sequence[int] = () if num_moved or isinstance(chunk.tokens, FromDevice) else chunk.tokens
         table.lane = flight.lane
         table.writing[flight.step] = Writing(start, end, known)

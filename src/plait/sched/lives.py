@@ -9,11 +9,13 @@ names is never preempted (CONTRACTS H9), and whoever ends while steps name him i
 from __future__ import annotations
 
 import bisect
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from plait.core.decision import Cancel, SeqUpdate, Submit
 from plait.core.errors import InvariantError
 from plait.core.events import EventSink, Preempted, Scheduled
+from plait.core.executor import Foresight
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
@@ -24,6 +26,7 @@ from plait.sched.open_step import OpenStep
 from plait.sched.outcome import take_tokens
 from plait.sched.prefix_hold import PrefixHolds
 from plait.sched.rows import Rows
+from plait.sched.runs import prolong
 from plait.sched.waiting import WaitingLine, order_key
 
 
@@ -40,6 +43,8 @@ class LivesConfig:
     """Read and write the prefix index."""
     can_embed: bool = False
     """Whether requests may ask for embeddings."""
+    can_import: bool = False
+    """Whether requests may bring keys and values of their prompt."""
 
 
 class Lives:
@@ -89,7 +94,7 @@ class Lives:
 
     def lookup(self, seq: Sequence) -> Hit:
         """What a waiting sequence would find in the prefix index. Good until the next verb."""
-        if not self._uses_prefix(seq) or seq.needs_every_row:
+        if not self._uses_prefix(seq) or seq.needs_every_row or self._num_imported(seq):
             return self._kv.no_hit()
         hit = self._kv.lookup(seq.tokens, self._root(seq))
         leader = self._leader(seq)
@@ -97,7 +102,7 @@ class Lives:
 
     def is_held(self, seq: Sequence, hit: Hit) -> bool:
         """Whether somebody who runs is computing what `seq` would have to compute first."""
-        if not self._uses_prefix(seq) or seq.needs_every_row:
+        if not self._uses_prefix(seq) or seq.needs_every_row or self._num_imported(seq):
             return False
         leader = self._leader(seq)
         if leader is not None and leader.num_computed < _num_shared(seq) > hit.num_reused:
@@ -124,7 +129,7 @@ class Lives:
     def admit(self, seq: Sequence) -> None:
         """A new sequence waits. `RequestError` if it could never be served; then nothing has changed."""
         limits = (self._config.max_model_tokens, self._kv.capacity_tokens)
-        refuse_impossible(seq, *limits, can_embed=self._config.can_embed)
+        refuse_impossible(seq, *limits, can_embed=self._config.can_embed, can_import=self._config.can_import)
         self._by_id[seq.id] = seq
         if seq.request.n > 1:
             self._siblings.setdefault(seq.request.id, []).append(seq)
@@ -141,18 +146,21 @@ class Lives:
         if grants is None:
             raise InvariantError(f"sequence {seq.id} does not fit into the room there was: {self._kv.explain()}")
         self.waiting.remove(seq)
+        num_imported = self._num_imported(seq)
+        if num_imported:
+            self._kv.imported(seq.id, seq.tokens[:num_imported], now)
         if seq.state is SeqState.WAITING:
             seq.num_cached = hit.num_reused
             seq.scheduled_s = now
             self._events(Scheduled(now, seq.id, hit.num_reused))
         seq.state, seq.lane, seq.row = SeqState.RUNNING, step.lane, self._rows.take(step.lane)
         # What is copied from a partly matched block is in flight like what is computed.
-        seq.num_computed, seq.num_scheduled = hit.num_tokens, hit.num_reused - hit.num_tokens
+        seq.num_computed, seq.num_scheduled = num_imported or hit.num_tokens, hit.num_reused - hit.num_tokens
         bisect.insort(self.running, seq, key=order_key)
-        step.joins.append(self._join(seq, seq.row))
+        step.joins.append(self._join(seq, seq.row, num_imported))
         step.add(seq, min(seq.num_plannable, step.budget), grants)
         if uses_prefix:
-            self._holds.computing(seq, root, hit.num_reused)
+            self._holds.computing(seq, root, num_imported or hit.num_reused)
 
     def go_on(self, step: OpenStep, seq: Sequence, num_plannable: int, now: float) -> bool:
         """A running sequence gets its next chunk, of at most its `num_plannable` tokens. False: there is no memory for
@@ -176,10 +184,20 @@ class Lives:
         seq.num_computed = 0
         self.waiting.add(seq)
 
+    def prolong(self, step: OpenStep, foresight: Foresight, now: float) -> None:
+        """Make the step the first of a run, if nothing new will come between its steps. Nobody who waits may be waiting
+        for what these steps change.
+        """
+        prolong(step, self.running, self._kv, foresight, now, self._deadlines.earliest())
+
+    def may_grow(self, hit: Hit) -> bool:
+        """Whether somebody who runs could publish what would make the hit longer."""
+        return self._kv.may_grow(hit)
+
     def submit(self, step: OpenStep) -> Submit:
         """The step is closed and in flight."""
         step_id = StepId(self._next_step)
-        self._next_step += 1
+        self._next_step += step.num_steps
         plan = step.plan(step_id, self._rows.submitted(step_id, step.lane))
         self._kv.submitted(plan)
         self._in_flight[step_id] = plan
@@ -191,12 +209,14 @@ class Lives:
         if plan is None:
             raise InvariantError(f"step {result.step} was collected but is not in flight")
         by_seq = {given.seq: given for given in result.seqs}
+        if plan.num_steps > 1:
+            self._commit_run(plan, by_seq, now)
         updates = []
         for chunk in plan.chunks:
             seq = self._by_id.get(chunk.seq)
             if seq is None:
                 continue
-            update = self._commit_chunk(plan.step, seq, chunk, by_seq[chunk.seq], now)
+            update = self._commit_chunk(plan.step, seq, chunk, by_seq[chunk.seq], now, plan.num_steps > 1)
             if update is not None:
                 updates.append(update)
         self._kv.collected(result.step)
@@ -246,8 +266,17 @@ class Lives:
                 raise InvariantError(f"sequence {seq.id} waits but has row {seq.row} or something computed")
         self._holds.check([seq.id for seq in self.running], everyone)
 
+    def _commit_run(self, plan: StepPlan, by_seq: Mapping[SeqId, SeqResult], now: float) -> None:
+        """The memory takes all sequences of a run at once. Of what they sampled, the last token is not computed yet."""
+        written = {}
+        for chunk in plan.chunks:
+            seq, given = self._by_id.get(chunk.seq), by_seq[chunk.seq]
+            if seq is not None and given.status is SeqStatus.OK:
+                written[chunk.seq] = [*seq.tokens[chunk.start :], *given.tokens[:-1]]
+        self._kv.commit_run(plan.step, written, now)
+
     def _commit_chunk(
-        self, step: StepId, seq: Sequence, chunk: Chunk, given: SeqResult, now: float
+        self, step: StepId, seq: Sequence, chunk: Chunk, given: SeqResult, now: float, is_run: bool
     ) -> SeqUpdate | None:
         if given.status is SeqStatus.CANCELLED:
             raise InvariantError(f"step {step} cancelled sequence {seq.id}, but nobody asked for it")
@@ -256,7 +285,8 @@ class Lives:
             return SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=given.error or "the step failed")
         # Steps are committed in order, so this one goes on at `num_computed`, with what it copied if it copied.
         start, end = seq.num_computed, chunk.start + given.num_computed
-        self._kv.commit(step, seq.id, seq.tokens[start:end], now)
+        if not is_run:
+            self._kv.commit(step, seq.id, seq.tokens[start:end], now)
         seq.num_computed = end
         seq.num_scheduled -= chunk.end - start
         if start < len(seq.request.prompt):
@@ -302,7 +332,11 @@ class Lives:
         self._holds.forget(seq)
         seq.row = seq.lane = None
 
-    def _join(self, seq: Sequence, row: int) -> Join:
+    def _num_imported(self, seq: Sequence) -> int:
+        """Tokens that a waiting sequence brings along. What it lost to a preemption does not come again."""
+        return 0 if seq.num_preemptions or seq.needs_every_row else seq.request.num_imported
+
+    def _join(self, seq: Sequence, row: int, num_imported: int) -> Join:
         sampling = seq.request.sampling
         return Join(
             seq=seq.id,
@@ -314,6 +348,7 @@ class Lives:
             history=tuple(seq.tokens[: seq.num_computed + seq.num_scheduled]) if sampling.has_penalties else (),
             adapter=seq.request.adapter,
             eos_token_ids=self._config.eos_token_ids,
+            num_imported=num_imported,
         )
 
     def _leader(self, seq: Sequence) -> Sequence | None:
