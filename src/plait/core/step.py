@@ -287,6 +287,24 @@ class StepResult:
     workers: int
     seqs: tuple[SeqResult, ...]
 
+    @property
+    def num_steps(self) -> int:
+        return 1
+
+
+class PlanDigest:
+    """The `plan_hash` of plans that come one by one."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def add(self, plan: StepPlan) -> None:
+        self._digest.update(repr(plan).encode())
+        self._digest.update(b"\n")
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
 
 def plan_hash(plans: Iterable[StepPlan]) -> str:
     """Digest of a sequence of plans: equal seeds must give equal digests."""

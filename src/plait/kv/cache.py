@@ -292,6 +292,11 @@ class KVCache:
         total = self._layout.pool_bytes
         return Usage(total, used, evictable, total - used - evictable, self._pages.num_free, counts)
 
+    def idle_bytes(self) -> int:
+        """Bytes of granted slots that hold no committed token. Looks at every table."""
+        slots = sum(table.num_slots - table.num_committed for table in self._tables.values())
+        return sum(slots * pool.layout.block_bytes for pool in self._pools) // self.tokens_per_block
+
     def explain(self) -> CacheReport:
         usage = self.usage()
         index = IndexReport(

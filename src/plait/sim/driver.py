@@ -1,105 +1,184 @@
-"""Driver: runs the real engine through a trace in simulated time.
+"""Driver: runs real engines through a load in simulated time.
 
-Owns the arrivals' way into the inbox and the end of the run: when everything has arrived and been answered, the
-engine is closed. Decides nothing else; the engine, scheduler and memory are those that serve.
-Invariant: the engine sees a request at exactly its arrival time, unless it is later by its own doing.
+Owns the way of requests into the engines' inboxes, whose turn it is, and the end of the run: when everything has
+arrived and been answered, every engine is closed. Decides nothing else; engines, schedulers and memory are those that
+serve.
+Invariant: an engine sees a request at exactly its arrival time, unless it is later by its own doing; engines whose
+moments are equal take turns in the order of their numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 
 from plait.core.clock import Clock, SimClock, WaitSource
 from plait.core.errors import InvariantError
 from plait.core.events import Event, EventSink, Finished, Refused
 from plait.core.ids import RequestId
+from plait.core.request import Request
 from plait.engine.engine import Engine, Ports
 from plait.engine.inbox import Arrive, Close, Inbox
-from plait.engine.outbox import NullOutbox
+from plait.engine.outbox import NullOutbox, Outbox
 from plait.sim.arrivals import Arrival
+from plait.sim.load import Load, TraceLoad
 from plait.sim.report import Report, ReportBuilder
 
 MakeEngine = Callable[[Clock, Ports], Engine]
 
 
-class ArrivalSource:
-    """A `WaitSource` that is ready when the next request is due. Also an `EventSink`: it counts open answers."""
+class TurnClock:
+    """The clock of one engine of several. To wait is to let the others go on: `wait` returns at once, and the engine is
+    not ticked before `wake_s`.
+    """
 
-    def __init__(self, arrivals: Iterable[Arrival], inbox: Inbox, clock: Clock) -> None:
-        self._arrivals: Iterator[Arrival] = iter(arrivals)
-        self._inbox = inbox
-        self._clock = clock
-        self._next: Arrival | None = next(self._arrivals, None)
+    def __init__(self, time: SimClock) -> None:
+        self._time = time
+        self.wake_s: float | None = time.now()
+        """When the engine wants its next turn; None: not before something arrives."""
+
+    def now(self) -> float:
+        return self._time.now()
+
+    def wait(self, *sources: WaitSource, until: float | None = None) -> None:
+        if any(source.ready() for source in sources):
+            self.wake_s = self.now()
+            return
+        moments = [moment for source in sources if (moment := source.next_s()) is not None]
+        if until is not None:
+            moments.append(until)
+        self.wake_s = min(moments, default=None)
+
+
+@dataclass(slots=True)
+class Station:
+    """An engine's place: its door and its clock."""
+
+    clock: TurnClock
+    inbox: Inbox = field(default_factory=Inbox)
+    outbox: Outbox = field(default_factory=NullOutbox)
+
+    def put(self, message: Arrive | Close) -> None:
+        """It gets a turn now."""
+        self.inbox.put(message)
+        self.clock.wake_s = self.clock.now()
+
+
+StationSink = Callable[[int, Event], None]
+"""Told what happens at which station."""
+
+Choose = Callable[[Request], int]
+"""The station of a new request."""
+
+Onward = Callable[[int, Finished], bool]
+"""Asked about every request that ended at a station: whether it goes on at another."""
+
+
+def ends_here(station: int, event: Finished) -> bool:
+    """Of engines that do all of a request."""
+    return False
+
+
+class Driver:
+    """Stations under one clock, and a load. First engines are made for all `stations`, then it runs once."""
+
+    def __init__(self, load: Load, num_stations: int, choose: Choose, onward: Onward = ends_here) -> None:
+        self._load = load
+        self._choose = choose
+        self._onward = onward
+        self._time = SimClock()
+        self.stations = [Station(TurnClock(self._time)) for _ in range(num_stations)]
         self._open: dict[RequestId, int] = {}
         """Answers still to come, by request."""
+        self._on_its_way: list[tuple[float, int, int, Request]] = []
+        """Requests that go on at another station: when, which of those sent, where, what. A heap."""
+        self._num_sent = count()
 
-    def ready(self) -> bool:
-        return self._next is not None and self._next.at_s <= self._clock.now()
+    def now(self) -> float:
+        return self._time.now()
 
-    def subscribe(self, wake: Callable[[], None]) -> None:
-        """Nothing to do: a trace becomes ready by time alone."""
+    def ports(self, station: int, sinks: Sequence[StationSink]) -> Ports:
+        """For the engine of a station; its events go to `sinks` too."""
 
-    def next_s(self) -> float | None:
-        return None if self._next is None else self._next.at_s
+        def tell(event: Event) -> None:
+            for sink in sinks:
+                sink(station, event)
+            self._note(station, event)
 
-    @property
-    def is_done(self) -> bool:
-        """Everything has arrived and been answered."""
-        return self._next is None and not self._open
+        place = self.stations[station]
+        return Ports(place.inbox, place.outbox, tell)
 
-    def deliver(self) -> None:
-        """Put every request that is due into the inbox."""
-        while (due := self._next) is not None and self.ready():
-            self._open[due.request.id] = due.request.n
-            self._inbox.put(Arrive(due.request))
-            self._next = next(self._arrivals, None)
-            if self._next is not None and self._next.at_s < due.at_s:
-                raise InvariantError(
-                    f"request {self._next.request.id} arrives before {due.request.id}, which is ahead of it"
-                )
+    def send(self, request: Request, station: int, at_s: float) -> None:
+        """A request goes on at a station, from then on."""
+        heapq.heappush(self._on_its_way, (at_s, next(self._num_sent), station, request))
 
-    def __call__(self, event: Event) -> None:
+    def run(self, engines: Sequence[Engine]) -> None:
+        """Until the last answer. `engines[i]` stands at `stations[i]`."""
+        self._deliver()
+        self._take_turns(engines)
+        while (at_s := self._next_s()) is not None:
+            self._time.wait(until=at_s)
+            self._deliver()
+            self._take_turns(engines)
+        if self._open:
+            raise InvariantError(f"simulated time cannot move on, but {len(self._open)} requests wait for answers")
+        for station, engine in zip(self.stations, engines, strict=True):
+            station.put(Close())
+            engine.tick()
+
+    def _next_s(self) -> float | None:
+        """When the next thing happens, if anything is left to be done."""
+        next_s = self._load.next_s()
+        if next_s is None and not self._open:
+            return None
+        moments = [station.clock.wake_s for station in self.stations] + [next_s]
+        if self._on_its_way:
+            moments.append(self._on_its_way[0][0])
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _deliver(self) -> None:
+        """Everything that is due."""
+        now = self.now()
+        while self._on_its_way and self._on_its_way[0][0] <= now:
+            _, _, station, request = heapq.heappop(self._on_its_way)
+            self.stations[station].put(Arrive(request))
+        while (at_s := self._load.next_s()) is not None and at_s <= now:
+            request = self._load.take().request
+            self._open[request.id] = request.n
+            self.stations[self._choose(request)].put(Arrive(request))
+
+    def _take_turns(self, engines: Sequence[Engine]) -> None:
+        now = self.now()
+        for station, engine in zip(self.stations, engines, strict=True):
+            if station.clock.wake_s is not None and station.clock.wake_s <= now:
+                engine.tick()
+
+    def _note(self, station: int, event: Event) -> None:
         match event:
             case Finished(request=request):
-                self._open[request] -= 1
-                if self._open[request] == 0:
-                    del self._open[request]
+                if not self._onward(station, event):
+                    self._open[request] -= 1
+                    if self._open[request] == 0:
+                        self._end(request, event.at_s)
             case Refused(request=request):
-                del self._open[request]
+                self._end(request, event.at_s)
             case _:
                 pass
 
-
-class ArrivalClock:
-    """A simulated clock under which a trace arrives."""
-
-    def __init__(self, clock: SimClock, source: ArrivalSource, inbox: Inbox) -> None:
-        self._clock = clock
-        self._source = source
-        self._inbox = inbox
-
-    def now(self) -> float:
-        return self._clock.now()
-
-    def wait(self, *sources: WaitSource, until: float | None = None) -> None:
-        if self._source.is_done:
-            self._inbox.put(Close())
-        self._clock.wait(*sources, self._source, until=until)
-        self._source.deliver()
+    def _end(self, request: RequestId, at_s: float) -> None:
+        del self._open[request]
+        self._load.ended(request, at_s)
 
 
 def simulate(arrivals: Iterable[Arrival], make_engine: MakeEngine, events: EventSink | None = None) -> Report:
-    """Run a trace to its last answer. `events` may listen too."""
-    clock, inbox, report = SimClock(), Inbox(), ReportBuilder()
-    source = ArrivalSource(arrivals, inbox, clock)
-
-    def tell(event: Event) -> None:
-        report(event)
-        source(event)
-        if events is not None:
-            events(event)
-
-    engine = make_engine(ArrivalClock(clock, source, inbox), Ports(inbox, NullOutbox(), tell))
-    source.deliver()
-    engine.run()
+    """Run a trace through one engine to its last answer. `events` may listen too."""
+    report = ReportBuilder()
+    driver = Driver(TraceLoad(arrivals), 1, lambda request: 0)
+    sinks: list[StationSink] = [lambda station, event: report(event)]
+    if events is not None:
+        listen = events
+        sinks.append(lambda station, event: listen(event))
+    driver.run([make_engine(driver.stations[0].clock, driver.ports(0, sinks))])
     return report.report()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from plait.assembly import assemble
+from plait.assembly import EngineParts, assemble
 from plait.core.clock import Clock
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId
@@ -46,20 +46,21 @@ class ReplicaSpec:
 
 def replica(spec: ReplicaSpec) -> Callable[[Clock, Ports], Engine]:
     """What `simulate` needs to run a trace on one replica under the chunked scheduler."""
+    return lambda clock, ports: replica_parts(spec, clock, ports).engine
 
-    def make_engine(clock: Clock, ports: Ports) -> Engine:
-        layout = plan_layout(
-            spec.program,
-            memory_bytes=spec.cache_bytes,
-            tokens_per_block=spec.tokens_per_block,
-            cache_type=spec.cache_type,
-        )
-        cost = RooflineModel(spec.program, spec.formats, spec.hardware, alpha=spec.alpha)
-        executor = SimulatedExecutor(_info(spec), slots_of(layout), clock, cost, any_tokens(spec.program.vocab_size))
-        limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S)
-        return assemble(limits, layout, executor, clock, ports, enable_prefix=spec.enable_prefix).engine
 
-    return make_engine
+def replica_parts(spec: ReplicaSpec, clock: Clock, ports: Ports) -> EngineParts:
+    """A replica, and what it is made of. Starts nothing."""
+    layout = plan_layout(
+        spec.program,
+        memory_bytes=spec.cache_bytes,
+        tokens_per_block=spec.tokens_per_block,
+        cache_type=spec.cache_type,
+    )
+    cost = RooflineModel(spec.program, spec.formats, spec.hardware, alpha=spec.alpha)
+    executor = SimulatedExecutor(_info(spec), slots_of(layout), clock, cost, any_tokens(spec.program.vocab_size))
+    limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S)
+    return assemble(limits, layout, executor, clock, ports, enable_prefix=spec.enable_prefix)
 
 
 def any_tokens(vocab_size: int) -> Callable[[SeqId, int], int]:

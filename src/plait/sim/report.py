@@ -7,10 +7,9 @@ Invariant: every number comes from events; nothing is taken from a trace or a mo
 
 from __future__ import annotations
 
-import math
-from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from plait.core.events import (
     Arrived,
@@ -22,20 +21,51 @@ from plait.core.events import (
     Refused,
     Scheduled,
 )
-from plait.core.ids import SeqId
+from plait.core.ids import RequestId, SeqId
 from plait.core.request import FinishReason
+from plait.sim.samples import Distribution, Samples
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
-    """`percentiles` are linear between the two nearest samples."""
+class Outcome:
+    """How one sequence of a request fared. Times are simulated seconds."""
 
-    count: int
-    mean: float
-    p50: float
-    p90: float
-    p99: float
-    longest: float
+    request: RequestId
+    arrival_s: float
+    scheduled_s: float | None
+    """When its first tokens were planned; None: never."""
+    first_token_s: float | None
+    last_token_s: float | None
+    end_s: float
+    longest_gap_s: float
+    """Between two of its tokens; 0 for fewer than two."""
+    num_prompt: int
+    num_cached: int
+    num_output: int
+    reason: FinishReason
+
+    @property
+    def is_whole(self) -> bool:
+        """It came to its own end."""
+        return self.reason in (FinishReason.STOP, FinishReason.LENGTH)
+
+    @property
+    def ttft_s(self) -> float | None:
+        return None if self.first_token_s is None else self.first_token_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean time between its tokens; None for fewer than two."""
+        if self.num_output < 2 or self.first_token_s is None or self.last_token_s is None:
+            return None
+        return (self.last_token_s - self.first_token_s) / (self.num_output - 1)
+
+
+OutcomeSink = Callable[[Outcome], None]
+
+
+def nobody(outcome: Outcome) -> None:
+    """Nobody listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,134 +119,138 @@ class Report:
 
 @dataclass(slots=True)
 class _Open:
-    """A sequence on its way."""
+    """A sequence on its way. What other engines gave it before is in `num_prompt` (0: none did) to `num_output`."""
 
     arrival_s: float
+    scheduled_s: float | None = None
     first_token_s: float | None = None
-    last_token_s: float = 0.0
-    is_scheduled: bool = False
+    last_token_s: float | None = None
+    longest_gap_s: float = 0.0
+    num_prompt: int = 0
+    num_cached: int = 0
+    num_output: int = 0
 
 
-def _samples() -> array[float]:
-    return array("d")
-
-
-@dataclass(slots=True)
 class ReportBuilder:
-    """An `EventSink` that becomes a `Report`."""
+    """An `EventSink` that becomes a `Report`; for several engines, `tell` says whose event it is."""
 
-    num_finished: int = 0
-    num_failed: int = 0
-    num_refused: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    num_steps: int = 0
-    computed_tokens: int = 0
-    num_preemptions: int = 0
-    busy_s: float = 0.0
-    first_s: float | None = None
-    last_s: float = 0.0
-    queue_s: array[float] = field(default_factory=_samples)
-    ttft_s: array[float] = field(default_factory=_samples)
-    itl_s: array[float] = field(default_factory=_samples)
-    tpot_s: array[float] = field(default_factory=_samples)
-    e2e_s: array[float] = field(default_factory=_samples)
-    _open: dict[SeqId, _Open] = field(default_factory=dict)
+    def __init__(self, outcomes: OutcomeSink = nobody) -> None:
+        self._outcomes = outcomes
+        self._open: dict[tuple[int, SeqId], _Open] = {}
+        self._between: dict[RequestId, _Open] = {}
+        """Sequences that have left one engine for another."""
+        self._num = Counter[str]()
+        self._busy_s = 0.0
+        self._first_s: float | None = None
+        self._last_s = 0.0
+        self.queue_s, self.ttft_s, self.itl_s, self.tpot_s, self.e2e_s = (Samples() for _ in range(5))
 
     def __call__(self, event: Event) -> None:
+        self.tell(0, event)
+
+    def tell(self, engine: int, event: Event) -> None:
         match event:
             case Arrived():
-                self._open[event.seq] = _Open(event.at_s)
-                self.first_s = event.at_s if self.first_s is None else self.first_s
+                self._arrived(engine, event)
             case Scheduled():
-                self._scheduled(event)
+                self._scheduled(engine, event)
             case Emitted():
-                self._emitted(event)
+                self._emitted(engine, event)
             case Finished():
-                self._finished(event)
+                self._finished(engine, event)
             case Collected(result=result):
-                self.num_steps += 1
-                self.busy_s += result.end_s - result.start_s
-                self.computed_tokens += sum(one.num_computed for one in result.seqs)
+                self._num["steps"] += 1
+                self._num["computed"] += sum(one.num_computed for one in result.seqs)
+                self._busy_s += result.end_s - result.start_s
             case Preempted():
-                self.num_preemptions += 1
+                self._num["preemptions"] += 1
             case Refused():
-                self.num_refused += 1
+                self._num["refused"] += 1
             case _:
                 pass
 
+    def hand_over(self, engine: int, event: Finished) -> None:
+        """In place of the end that `event` tells: the sequence goes on at another engine, under the same request id."""
+        one = self._open.pop((engine, event.seq))
+        one.num_prompt, one.num_cached, one.num_output = event.num_prompt, event.num_cached, event.num_output
+        self._between[event.request] = one
+
     def report(self) -> Report:
-        span_s = 0.0 if self.first_s is None else self.last_s - self.first_s
+        span_s = 0.0 if self._first_s is None else self._last_s - self._first_s
+        num = self._num
 
         def per_s(amount: float) -> float:
             return amount / span_s if span_s > 0 else 0.0
 
         return Report(
-            num_finished=self.num_finished,
-            num_failed=self.num_failed,
-            num_refused=self.num_refused,
-            prompt_tokens=self.prompt_tokens,
-            output_tokens=self.output_tokens,
-            num_steps=self.num_steps,
-            computed_tokens=self.computed_tokens,
-            num_preemptions=self.num_preemptions,
-            prefix_hit_fraction=self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0,
+            num_finished=num["finished"],
+            num_failed=num["failed"],
+            num_refused=num["refused"],
+            prompt_tokens=num["prompt"],
+            output_tokens=num["output"],
+            num_steps=num["steps"],
+            computed_tokens=num["computed"],
+            num_preemptions=num["preemptions"],
+            prefix_hit_fraction=num["cached"] / num["prompt"] if num["prompt"] else 0.0,
             makespan_s=span_s,
-            busy_fraction=per_s(self.busy_s),
-            output_tokens_per_s=per_s(self.output_tokens),
-            total_tokens_per_s=per_s(self.prompt_tokens + self.output_tokens),
-            requests_per_s=per_s(self.num_finished),
-            queue_s=distribution(self.queue_s),
-            ttft_s=distribution(self.ttft_s),
-            itl_s=distribution(self.itl_s),
-            tpot_s=distribution(self.tpot_s),
-            e2e_s=distribution(self.e2e_s),
+            busy_fraction=per_s(self._busy_s),
+            output_tokens_per_s=per_s(num["output"]),
+            total_tokens_per_s=per_s(num["prompt"] + num["output"]),
+            requests_per_s=per_s(num["finished"]),
+            queue_s=self.queue_s.distribution(),
+            ttft_s=self.ttft_s.distribution(),
+            itl_s=self.itl_s.distribution(),
+            tpot_s=self.tpot_s.distribution(),
+            e2e_s=self.e2e_s.distribution(),
         )
 
-    def _scheduled(self, event: Scheduled) -> None:
-        one = self._open[event.seq]
-        if not one.is_scheduled:
-            one.is_scheduled = True
-            self.queue_s.append(event.at_s - one.arrival_s)
+    def _arrived(self, engine: int, event: Arrived) -> None:
+        one = self._between.pop(event.request, None)
+        self._open[engine, event.seq] = _Open(event.at_s) if one is None else one
+        self._first_s = event.at_s if self._first_s is None else self._first_s
 
-    def _emitted(self, event: Emitted) -> None:
-        one = self._open[event.seq]
-        if one.first_token_s is None:
+    def _scheduled(self, engine: int, event: Scheduled) -> None:
+        one = self._open[engine, event.seq]
+        if one.scheduled_s is None:
+            one.scheduled_s = event.at_s
+            self.queue_s.add(event.at_s - one.arrival_s)
+
+    def _emitted(self, engine: int, event: Emitted) -> None:
+        one = self._open[engine, event.seq]
+        if one.last_token_s is None:
             one.first_token_s = event.at_s
-            self.ttft_s.append(event.at_s - one.arrival_s)
+            self.ttft_s.add(event.at_s - one.arrival_s)
         else:
-            self.itl_s.append(event.at_s - one.last_token_s)
+            gap_s = event.at_s - one.last_token_s
+            one.longest_gap_s = max(one.longest_gap_s, gap_s)
+            self.itl_s.add(gap_s)
         # Tokens of one step come together: accepted drafts have no gap before them.
-        self.itl_s.extend([0.0] * (event.num_tokens - 1))
+        if event.num_tokens > 1:
+            self.itl_s.add(0.0, event.num_tokens - 1)
         one.last_token_s = event.at_s
 
-    def _finished(self, event: Finished) -> None:
-        one = self._open.pop(event.seq)
-        self.last_s = event.at_s
-        self.prompt_tokens += event.num_prompt
-        self.cached_tokens += event.num_cached
-        self.output_tokens += event.num_output
-        if event.reason not in (FinishReason.STOP, FinishReason.LENGTH):
-            self.num_failed += 1
-            return
-        self.num_finished += 1
-        self.e2e_s.append(event.at_s - one.arrival_s)
-        if event.num_output > 1 and one.first_token_s is not None:
-            self.tpot_s.append((one.last_token_s - one.first_token_s) / (event.num_output - 1))
-
-
-def distribution(samples: Sequence[float]) -> Distribution | None:
-    """None for no samples."""
-    if not samples:
-        return None
-    ordered = sorted(samples)
-    p50, p90, p99 = (_percentile(ordered, fraction) for fraction in (0.5, 0.9, 0.99))
-    return Distribution(len(ordered), math.fsum(ordered) / len(ordered), p50, p90, p99, ordered[-1])
-
-
-def _percentile(ordered: Sequence[float], fraction: float) -> float:
-    place = fraction * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    def _finished(self, engine: int, event: Finished) -> None:
+        one = self._open.pop((engine, event.seq))
+        outcome = Outcome(
+            event.request,
+            one.arrival_s,
+            one.scheduled_s,
+            one.first_token_s,
+            one.last_token_s,
+            event.at_s,
+            one.longest_gap_s,
+            one.num_prompt or event.num_prompt,
+            one.num_cached if one.num_prompt else event.num_cached,
+            one.num_output + event.num_output,
+            event.reason,
+        )
+        self._last_s = event.at_s
+        self._num.update(prompt=outcome.num_prompt, cached=outcome.num_cached, output=outcome.num_output)
+        if outcome.is_whole:
+            self._num["finished"] += 1
+            self.e2e_s.add(outcome.end_s - outcome.arrival_s)
+            if outcome.tpot_s is not None:
+                self.tpot_s.add(outcome.tpot_s)
+        else:
+            self._num["failed"] += 1
+        self._outcomes(outcome)

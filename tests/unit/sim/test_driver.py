@@ -7,52 +7,24 @@ import sys
 from dataclasses import replace
 
 import pytest
+from tests.unit.sim.kit import DEVICE, SPEC, TINY, TOKEN_BYTES, VOCAB, plans
 
-from plait.core.clock import SimClock
 from plait.core.errors import InvariantError
-from plait.core.events import Event, Finished, Refused, Submitted
+from plait.core.events import Event, Finished, Refused
 from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
-from plait.core.step import ChunkShape, StepPlan, StepShape, plan_hash
-from plait.cost.hardware import HardwareSpec
+from plait.core.step import ChunkShape, StepShape, plan_hash
 from plait.cost.roofline import RooflineModel
-from plait.engine.inbox import Inbox
 from plait.model.cache_layout import plan_layout
 from plait.model.cache_type import CacheType
-from plait.model.config import ModelConfig
 from plait.model.cost import Formats
-from plait.model.families import build_program
-from plait.model.ops import Activation
-from plait.model.rope import RopeSpec
-from plait.model.visibility import CAUSAL
 from plait.sim.arrivals import Arrival, Lengths, TraceRow, arrivals_of, poisson_trace
-from plait.sim.driver import ArrivalSource, simulate
+from plait.sim.driver import simulate
+from plait.sim.load import TraceLoad
 from plait.sim.replica import ReplicaSpec, replica
 from plait.sim.report import Report
 
-VOCAB = 1000
-TINY = build_program(
-    ModelConfig(
-        family="llama",
-        num_layers=2,
-        hidden=64,
-        ffn_hidden=128,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=16,
-        vocab_size=VOCAB,
-        max_positions=4096,
-        norm_eps=1e-5,
-        rope=RopeSpec(10000.0, 16, 4096),
-        activation=Activation.SILU,
-        layer_visibility=(CAUSAL,) * 2,
-        tied_embeddings=True,
-    )
-)
-TOKEN_BYTES = 2 * 2 * (16 + 16) * 2
-DEVICE = HardwareSpec("toy", 1e9, 1e9, 10**9, 4, 2.0, 1e-3, 0.0)
-SPEC = ReplicaSpec(TINY, Formats(), DEVICE, cache_bytes=4096 * TOKEN_BYTES, max_step_tokens=64, max_rows=8)
 MODEL = RooflineModel(TINY, Formats(), DEVICE)
 
 
@@ -60,10 +32,6 @@ def run(rows: list[TraceRow], spec: ReplicaSpec = SPEC) -> tuple[Report, list[Ev
     events: list[Event] = []
     report = simulate(arrivals_of(rows, VOCAB), replica(spec), events.append)
     return report, events
-
-
-def plans(events: list[Event]) -> list[StepPlan]:
-    return [event.plan for event in events if isinstance(event, Submitted)]
 
 
 def seconds(start: int, num_tokens: int, num_outputs: int) -> float:
@@ -178,11 +146,10 @@ def test_cache_memory_is_used_as_laid_out() -> None:
 
 
 def test_arrivals_that_go_back_in_time_are_our_bug() -> None:
-    clock, inbox = SimClock(3.0), Inbox()
     request = Request(RequestId("r"), (1,))
-    source = ArrivalSource([Arrival(2.0, request), Arrival(1.0, request)], inbox, clock)
+    load = TraceLoad([Arrival(2.0, request), Arrival(1.0, request)])
     with pytest.raises(InvariantError, match="arrives before r"):
-        source.deliver()
+        load.take()
 
 
 def test_simulation_needs_neither_numpy_nor_torch() -> None:

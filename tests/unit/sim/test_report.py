@@ -19,7 +19,8 @@ from plait.core.events import (
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, ServiceClass
 from plait.core.step import SeqResult, SeqStatus, StepResult, StepStatus
-from plait.sim.report import Distribution, Report, ReportBuilder, distribution
+from plait.sim.report import Report, ReportBuilder
+from plait.sim.samples import Distribution, distribution
 
 
 def story(

@@ -1,0 +1,106 @@
+"""Clusters: several engines behind one door, all under one simulated clock.
+
+Owns what a cluster is made of and how it is put together: engines, their memories, the router and what is told of
+each. Steps, plans and memory are those of `plait.assembly`.
+Invariant: equal specs and loads give equal reports, plan hashes included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from plait.assembly import EngineParts
+from plait.core.errors import UsageError
+from plait.core.events import Event
+from plait.kv.cache import KVCache
+from plait.sim.arrivals import Arrival
+from plait.sim.driver import Driver, StationSink
+from plait.sim.figures import EngineFigures, EngineReport
+from plait.sim.form import Form, Routing
+from plait.sim.load import Load, TraceLoad
+from plait.sim.replica import ReplicaSpec, replica_parts
+from plait.sim.report import OutcomeSink, Report, ReportBuilder, nobody
+from plait.sim.router import router
+from plait.sim.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """Every engine is a `replica`; with P + D engines there are P + D devices and pools."""
+
+    replica: ReplicaSpec
+    form: Form = field(default_factory=Form)
+    routing: Routing = Routing.LEAST_TOKENS
+    link_bytes_per_s: float | None = None
+    """What one hand-over of keys and values gets; None: the device's link to others."""
+    link_latency_s: float = 0.21e-3
+    """Bullet (ASPLOS'26): mean time in which a request's metadata goes from prefill to decode."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """`whole` is what those see who send requests; `engines` what each engine did, in the order of their numbers."""
+
+    whole: Report
+    engines: tuple[EngineReport, ...]
+    plan_hash: str
+    """Of all engines' plans: `plait.core.step.PlanDigest` of each, in order."""
+
+    @property
+    def decode_batch_mean(self) -> float:
+        """Over the steps of all engines that decode anything."""
+        steps = [engine.num_decode_steps for engine in self.engines]
+        weighted = sum(e.decode_batch_mean * n for e, n in zip(self.engines, steps, strict=True))
+        return weighted / sum(steps) if sum(steps) else 0.0
+
+    @property
+    def prefill_share(self) -> float:
+        """Part of all engines' time in steps that goes to prompts."""
+        busy_s = sum(engine.busy_s for engine in self.engines)
+        return sum(engine.prefill_share * engine.busy_s for engine in self.engines) / busy_s if busy_s else 0.0
+
+
+EngineSink = Callable[[int, Event], None]
+"""Told every event with the number of its engine; sequence and step ids count within one engine."""
+
+
+def simulate_cluster(
+    arrivals: Iterable[Arrival] | Load,
+    spec: ClusterSpec,
+    events: EngineSink | None = None,
+    outcomes: OutcomeSink = nobody,
+) -> ClusterReport:
+    """Run a load to its last answer. `outcomes` is told of every sequence as it ends."""
+    load = TraceLoad(arrivals) if isinstance(arrivals, Iterable) else arrivals
+    return _Cluster(load, spec, events, outcomes).run()
+
+
+class _Cluster:
+    def __init__(self, load: Load, spec: ClusterSpec, events: EngineSink | None, outcomes: OutcomeSink) -> None:
+        if spec.form.is_disagg:
+            raise UsageError(f"form {spec.form} is not built yet")
+        self._report = ReportBuilder(outcomes)
+        self._work = Work(range(spec.form.num_first), router(spec.routing))
+        self._driver = Driver(load, spec.form.num_engines, self._work.choose)
+        self._parts: list[EngineParts] = []
+        self._figures = [EngineFigures(role, self._memory_of(place)) for place, role in enumerate(spec.form.roles)]
+        sinks: list[StationSink] = [self._report.tell, self._work.tell, self._figure]
+        if events is not None:
+            sinks.append(events)
+        for place, station in enumerate(self._driver.stations):
+            self._parts.append(replica_parts(spec.replica, station.clock, self._driver.ports(place, sinks)))
+
+    def run(self) -> ClusterReport:
+        self._driver.run([parts.engine for parts in self._parts])
+        engines = tuple(figures.report() for figures in self._figures)
+        digest = hashlib.blake2b("".join(engine.plan_hash for engine in engines).encode(), digest_size=16)
+        plan_hash = engines[0].plan_hash if len(engines) == 1 else digest.hexdigest()
+        return ClusterReport(self._report.report(), engines, plan_hash)
+
+    def _figure(self, station: int, event: Event) -> None:
+        self._figures[station](event)
+
+    def _memory_of(self, place: int) -> Callable[[], KVCache]:
+        return lambda: self._parts[place].kv
