@@ -19,9 +19,6 @@ PREFIX_TOKENS = 512
 _MOST_PIECES = 1 << 18
 """Pieces that are remembered; the oldest go first."""
 
-_UNEVEN_FACTOR = 2.0
-"""An engine with more than so many times the mean work gets no request for its prefixes alone."""
-
 
 class Router(Protocol):
     def choose(self, request: Request, tokens_left: Sequence[int]) -> int:
@@ -43,8 +40,8 @@ class RoundRobin:
 
 
 class PrefixAffinity:
-    """The engine that was last sent the longest beginning of the prompt; without one, or if that engine is overloaded,
-    the one with the least to do.
+    """The engine that was last sent the longest beginning of the prompt, if this saves more tokens than the engine has
+    to do more than the one with the least to do; else that one.
     """
 
     def __init__(self) -> None:
@@ -52,16 +49,18 @@ class PrefixAffinity:
 
     def choose(self, request: Request, tokens_left: Sequence[int]) -> int:
         pieces = _pieces(request)
-        known = next((self._places[piece] for piece in reversed(pieces) if piece in self._places), None)
-        limit = _UNEVEN_FACTOR * sum(tokens_left) / len(tokens_left) + PREFIX_TOKENS
-        if known is None or tokens_left[known] > limit:
-            known = LeastTokens().choose(request, tokens_left)
+        chosen = LeastTokens().choose(request, tokens_left)
+        num_known = next((count for count in range(len(pieces), 0, -1) if pieces[count - 1] in self._places), 0)
+        if num_known:
+            place = self._places[pieces[num_known - 1]]
+            if tokens_left[place] - num_known * PREFIX_TOKENS <= tokens_left[chosen]:
+                chosen = place
         for piece in pieces:
             self._places.pop(piece, None)
-            self._places[piece] = known
+            self._places[piece] = chosen
         while len(self._places) > _MOST_PIECES:
             del self._places[next(iter(self._places))]
-        return known
+        return chosen
 
 
 def router(routing: Routing) -> Router:
