@@ -20,8 +20,9 @@ from plait.exec.roster import slots_of
 from plait.exec.simulated import SimulatedExecutor
 from plait.model.cache_layout import plan_layout
 from plait.model.cache_type import CacheType
-from plait.model.cost import Formats
+from plait.model.cost import Formats, Parallel
 from plait.model.program import Program
+from plait.model.shard import shard
 
 STEP_LIMIT_S = 86400.0
 """A simulated step may be long, but a lane that never ends one is a fault all the same."""
@@ -42,6 +43,8 @@ class ReplicaSpec:
     enable_prefix: bool = True
     alpha: float = 1.0
     """Calibration factor of the roofline."""
+    tensor_parallel: int = 1
+    """Devices that a replica is cut over; the pool is that of one of them."""
 
 
 def replica(spec: ReplicaSpec) -> Callable[[Clock, Ports], Engine]:
@@ -52,12 +55,13 @@ def replica(spec: ReplicaSpec) -> Callable[[Clock, Ports], Engine]:
 def replica_parts(spec: ReplicaSpec, clock: Clock, ports: Ports) -> EngineParts:
     """A replica, and what it is made of. Starts nothing."""
     layout = plan_layout(
-        spec.program,
+        shard(spec.program, spec.tensor_parallel),
         memory_bytes=spec.cache_bytes,
         tokens_per_block=spec.tokens_per_block,
         cache_type=spec.cache_type,
     )
-    cost = RooflineModel(spec.program, spec.formats, spec.hardware, alpha=spec.alpha)
+    parallel = Parallel(spec.tensor_parallel)
+    cost = RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
     executor = SimulatedExecutor(_info(spec), slots_of(layout), clock, cost, any_tokens(spec.program.vocab_size))
     limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S)
     return assemble(limits, layout, executor, clock, ports, enable_prefix=spec.enable_prefix)
