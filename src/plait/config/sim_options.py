@@ -115,3 +115,8 @@ class SimImportOptions:
     format: str = option("auto", parse_text, "form of the input; auto: seen from its beginning", choices=FORMS)
     seed: int = option(0, parse_seed, "for arrivals that the input leaves to chance", metavar="N", rare=True)
     quiet: bool = option(False, parse_flag, "no word about what was read")
+
+
+@dataclass(frozen=True, slots=True)
+class SimCardsOptions:
+    json: bool = option(False, parse_flag, "print one JSON object and no text")
