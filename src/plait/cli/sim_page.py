@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from plait.cli.sim_setup import Setup, target_words
 from plait.sim.goodput import Search
-from plait.sim.page.charts import Chart, goodput_chart, lane_chart, latency_chart, memory_chart
+from plait.sim.page.charts import Chart, batch_chart, goodput_chart, lane_chart, latency_chart, memory_chart
 from plait.sim.page.page import Figure, page
 from plait.sim.page.svg import seconds
 from plait.sim.samples import Distribution
@@ -37,7 +37,12 @@ def charts(trial: Trial) -> list[Chart]:
         if at is not None
     ]
     engines = trial.cluster.engines
-    found = (latency_chart(trial.latencies.curves(), targets), lane_chart(engines), memory_chart(engines))
+    found = (
+        latency_chart(trial.latencies.curves(), targets),
+        batch_chart(engines),
+        memory_chart(engines),
+        lane_chart(engines),
+    )
     return [chart for chart in found if chart is not None]
 
 

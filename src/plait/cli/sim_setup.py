@@ -231,7 +231,7 @@ def write_file(path: Path, text: str, option: str) -> None:
 def target_words(slo: Slo) -> str:
     """ "TTFT 500 ms, TPOT 50 ms"."""
     parts = [
-        f"{name.removesuffix('_s').upper()} {float(value) * 1000:g} ms"
+        f"{name.removesuffix('_s').upper()} {f'{value:g} s' if value >= 1 else f'{value * 1000:g} ms'}"
         for name, value in slo_object(slo).items()
         if isinstance(value, float)
     ]

@@ -15,6 +15,7 @@ from plait.sim.page import svg
 
 BUCKETS = 160
 MOST_LANES = 8
+LANE_HEIGHT, LANE_GAP = 44, 22
 GIB = 2**30
 
 
@@ -118,39 +119,68 @@ def lane_chart(engines: Sequence[EngineReport]) -> Chart | None:
     shown = [(f"{name}, lane {lane}" if lane else name, steps) for name, lane, steps in lanes][:MOST_LANES]
     if not shown:
         return None
-    start_s = min(one.start_s for _, steps in lanes_of(shown) for one in steps)
-    end_s = max(one.end_s for _, steps in lanes_of(shown) for one in steps)
-    across = svg.horizontal(start_s, end_s)
-    row = (svg.HEIGHT - svg.TOP - svg.BOTTOM) / len(shown)
+    steps_shown = [one for _, steps in shown for one in steps]
+    across = svg.horizontal(min(one.start_s for one in steps_shown), max(one.end_s for one in steps_shown))
+    bottom = svg.TOP + len(shown) * (LANE_HEIGHT + LANE_GAP)
     body, rows = "", []
     for number, (name, steps) in enumerate(shown):
-        top = svg.TOP + number * row + 14
-        body += svg.text(svg.LEFT, top - 3, name, "name")
-        body += _strip(across, steps, top, row - 18)
+        top = svg.TOP + number * (LANE_HEIGHT + LANE_GAP) + LANE_GAP - 8
+        body += svg.text(svg.LEFT, top - 4, name, "name") + _strip(across, steps, top)
         decode, prefill = _work(steps)
         rows.append((name, f"{len(steps):,}", f"{decode:.1f}", f"{prefill:,.0f}"))
     for value in across.ticks():
-        body += svg.text(across(value), svg.HEIGHT - svg.BOTTOM + 16, svg.short(value), "middle")
-    body += svg.text((svg.LEFT + svg.WIDTH) / 2, svg.HEIGHT - 6, "simulated seconds", "middle name")
+        body += svg.text(across(value), bottom + 12, svg.short(value), "middle")
+    body += svg.text((svg.LEFT + svg.WIDTH) / 2, bottom + 32, "simulated seconds", "middle name")
     words = "; ".join(f"{name}: {decode} sequences decode in a step on average" for name, _, decode, _ in rows)
     more = f" The first {MOST_LANES} of {len(lanes)} lanes." if len(lanes) > MOST_LANES else ""
     return Chart(
         "Lanes over time",
         f"What the time in steps went to, by tokens; empty: no step was seen there.{more}",
-        svg.drawing("lanes", "Lanes over time", words, body),
+        svg.drawing("lanes", "Lanes over time", words, body, bottom + 40),
         (("c1", "decode"), ("c2", "prompts")),
         ("lane", "steps looked at", "sequences that decode", "prompt tokens a step"),
         tuple(rows),
     )
 
 
-def lanes_of(shown: Sequence[tuple[str, list[StepSample]]]) -> list[tuple[str, list[StepSample]]]:
-    return [(name, steps) for name, steps in shown if steps]
-
-
-def _strip(across: svg.Scale, steps: list[StepSample], top: float, height: float) -> str:
-    """Stacked bars: decode below, prompts above."""
+def batch_chart(engines: Sequence[EngineReport]) -> Chart | None:
+    """How many sequences decode in a step, over time; the engines together."""
+    steps = [one for engine in engines for one in engine.timeline]
+    if not steps:
+        return None
+    across = svg.horizontal(min(one.start_s for one in steps), max(one.end_s for one in steps))
     width_s = (across.high - across.low) / BUCKETS
+    seen: list[list[StepSample]] = [[] for _ in range(BUCKETS)]
+    for one in steps:
+        seen[min(BUCKETS - 1, int((one.start_s - across.low) / width_s))].append(one)
+    levels = [(across.low + (bucket + 0.5) * width_s, _work(found)) for bucket, found in enumerate(seen) if found]
+    up = svg.vertical(0.0, max(decode for _, (decode, _) in levels) * 1.05)
+    body = svg.axes(
+        across,
+        up,
+        ("simulated seconds", "sequences in a step"),
+        [svg.short(one) for one in across.ticks()],
+        [svg.short(one) for one in up.ticks()],
+    )
+    body += svg.line([(across(at_s), up(decode)) for at_s, (decode, _) in levels], "c1")
+    decode, prefill = _work(steps)
+    words = f"{decode:.1f} sequences decode in a step on average, beside {prefill:,.0f} tokens of prompts"
+    return Chart(
+        "Batch over time",
+        "Sequences that are given a token in one step of an engine.",
+        svg.drawing("batch", "Batch over time", words, body),
+        (("c1", "sequences that decode"),),
+        ("", "mean", "most"),
+        (
+            ("sequences that decode", f"{decode:.1f}", f"{max(one.num_decode for one in steps):,}"),
+            ("prompt tokens a step", f"{prefill:,.0f}", f"{max(one.num_prefill_tokens for one in steps):,}"),
+        ),
+    )
+
+
+def _strip(across: svg.Scale, steps: list[StepSample], top: float) -> str:
+    """Stacked bars: decode below, prompts above."""
+    height, width_s = LANE_HEIGHT, (across.high - across.low) / BUCKETS
     spent = [[0.0, 0.0] for _ in range(BUCKETS)]
     for one in steps:
         tokens = one.num_decode * one.num_steps + one.num_prefill_tokens

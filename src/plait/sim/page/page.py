@@ -18,7 +18,7 @@ BEGINNING = "<!doctype html><!-- plait sim -->"
 
 _STYLE = """
 :root{color-scheme:light dark;--ground:#fbfbfa;--panel:#fff;--ink:#1d2129;--soft:#5b6472;--rule:#dfe2e7;--c1:#2f6fb3;
---c2:#d98a1f;--c3:#8cc0a4;--c4:#8a63b8;--bad:#c0392b}
+--c2:#d98a1f;--c3:#4f9a73;--c4:#8a63b8;--bad:#c0392b}
 @media(prefers-color-scheme:dark){:root{--ground:#15181d;--panel:#1d2127;--ink:#e8eaee;--soft:#a2abb8;--rule:#343a44;
 --c1:#6aa9e9;--c2:#e8a94d;--c3:#4d8f6c;--c4:#b595e0;--bad:#ef7b6c}}
 *{box-sizing:border-box}
@@ -29,7 +29,7 @@ p{margin:0 0 8px;color:var(--soft)}p.evidence{color:var(--ink)}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:20px 0;padding:0}
 .figures div{background:var(--panel);border:1px solid var(--rule);border-radius:8px;padding:10px 12px}
 dt{color:var(--soft);font-size:.85rem}dd{margin:0;font-size:1.25rem;font-variant-numeric:tabular-nums}
-dd small{font-size:.85rem;color:var(--soft)}
+dd small{display:block;font-size:.85rem;line-height:1.3;color:var(--soft)}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:16px}
 figure,.panel{margin:0;background:var(--panel);border:1px solid var(--rule);border-radius:8px;padding:14px 16px}
 svg{display:block;width:100%;height:auto}
@@ -48,7 +48,7 @@ summary{cursor:pointer;color:var(--soft);font-size:.9rem}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
 th,td{text-align:right;padding:4px 8px;border-bottom:1px solid var(--rule);font-weight:400}
 th:first-child,td:first-child{text-align:left}thead th{color:var(--soft)}
-.panel{margin-top:16px}.panel td:last-child{overflow-wrap:anywhere}
+.panel{margin-top:16px}.panel table{width:auto}.panel td:last-child{text-align:left;overflow-wrap:anywhere}
 @media print{figure,.panel{break-inside:avoid}}
 """
 

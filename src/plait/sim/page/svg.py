@@ -52,7 +52,7 @@ def vertical(low: float, high: float) -> Scale:
     return Scale(low, high if high > low else low + 1, HEIGHT - BOTTOM, TOP)
 
 
-def round_values(low: float, high: float, count: int = 5) -> list[float]:
+def round_values(low: float, high: float, count: int = 6) -> list[float]:
     """About `count` values of 1, 2 or 5 times a power of ten, inside the range."""
     step = (high - low) / count
     power = 10.0 ** math.floor(math.log10(step))
@@ -73,7 +73,9 @@ def seconds(value: float) -> str:
     """A time on an axis."""
     if 0 < value < 1e-3:
         return f"{value * 1e6:.3g} us"
-    return f"{value * 1e3:.3g} ms" if 0 < value < 1 else f"{value:,.4g} s"
+    if value >= 100:
+        return f"{value:,.0f} s"
+    return f"{value * 1e3:.3g} ms" if 0 < value < 0.9995 else f"{value:.3g} s"
 
 
 def place(value: float) -> str:
