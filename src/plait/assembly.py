@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plait.core.clock import Clock
-from plait.core.executor import Executor
+from plait.core.executor import Executor, Foresight
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.kv.cache import KVCache
 from plait.model.cache_layout import CacheLayout
@@ -36,8 +36,11 @@ def assemble(
     *,
     eos_token_ids: tuple[int, ...] = (),
     enable_prefix: bool = True,
+    foresight: Foresight | None = None,
 ) -> EngineParts:
-    """An engine on an executor that has its programs, weights and memory. Starts nothing."""
+    """An engine on an executor that has its programs, weights and memory. Starts nothing. `foresight` is for devices
+    whose `info.runs`.
+    """
     info = executor.info
     lives = LivesConfig(
         max_rows=info.max_rows,
@@ -48,6 +51,6 @@ def assemble(
         can_embed=info.pools,
     )
     kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix)
-    limits = ChunkedConfig(lives, info.max_step_tokens, queue_depth=info.queue_depth)
+    limits = ChunkedConfig(lives, info.max_step_tokens, queue_depth=info.queue_depth, foresight=foresight)
     scheduler = ChunkedScheduler(limits, kv, ports.events)
     return EngineParts(Engine(config, clock, scheduler, executor, ports), scheduler, kv)

@@ -16,7 +16,8 @@ from tests.conformance.traffic import Traffic
 
 from plait.core.decision import Decision
 from plait.core.ids import StepId
-from plait.core.step import OutputKind, StepResult, plan_hash
+from plait.core.plan_hash import plan_hash
+from plait.core.step import OutputKind, StepResult
 from plait.model.ops import KEY_TILE
 
 NUM_PAGES = 110

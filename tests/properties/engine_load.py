@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from plait.core.events import Event, Submitted
 from plait.core.ids import RequestId
+from plait.core.plan_hash import plan_hash
 from plait.core.request import Request, ServiceClass
 from plait.core.sampling import SamplingParams
-from plait.core.step import plan_hash
 from plait.cost.hardware import find_hardware
 from plait.model.config import ModelConfig
 from plait.model.cost import Formats

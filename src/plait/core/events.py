@@ -78,6 +78,8 @@ class Emitted:
     at_s: float
     seq: SeqId
     num_tokens: int
+    first_s: float | None = None
+    """Of a run: when the first of them came; each further one came when a step of the `Collected` before ended."""
 
 
 @dataclass(frozen=True, slots=True)

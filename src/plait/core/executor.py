@@ -14,7 +14,7 @@ from typing import Protocol
 
 from plait.core.clock import WaitSource
 from plait.core.ids import LaneId, SeqId, StepId
-from plait.core.step import StepPlan, StepResult
+from plait.core.step import StepPlan, StepResult, StepShape
 
 
 class StepForm(StrEnum):
@@ -51,6 +51,18 @@ class ExecutorInfo:
     """Whether a row's result is independent of everything else in the step, bit for bit."""
     pools: bool = False
     """Whether it takes outputs of kind POOL, so that it can be asked for embeddings."""
+    runs: bool = False
+    """Whether it takes plans of several steps. Only a device that knows what is to come can be given one."""
+
+
+class Foresight(Protocol):
+    """Who knows what is to come, as in a simulation, so that steps without news between them are planned at once."""
+
+    def num_steps(self, lane: LaneId, shape: StepShape, most: int, before_s: float) -> int:
+        """How many steps may be planned as a run that begins with one of `shape`, 1 to `most`: planned one by one, each
+        of them and the one behind them would find nothing new when its turn came, neither an arrival nor the moment
+        `before_s`. Holds as long as no other lane is given work before the run has ended.
+        """
 
 
 class Executor(WaitSource, Protocol):
@@ -89,7 +101,7 @@ class Executor(WaitSource, Protocol):
 
         A step's time runs from its first op (`start_s`) to its last (`end_s`), suspended or starved as it may have been
         in between; a step that was cancelled before its first op starts when it ends. `workers` is the largest number
-        that worked on it at one time.
+        that worked on it at one time. A run is collected as one, when its last step has ended.
         """
 
     def close(self) -> None:

@@ -221,5 +221,12 @@ class Sequence:
         return 1 if planned_end < len(self.request.prompt) + self.max_output_tokens - 1 else 0
 
     @property
+    def ends_by_length(self) -> bool:
+        """Nothing that it samples can end it before its length, be written down or change what may come next."""
+        sampling = self.request.sampling
+        plain = sampling.ignore_eos and not sampling.stop_token_ids and not sampling.stop and sampling.logprobs is None
+        return plain and self.constraint is None and self.mask is None and self.request.task is Task.GENERATE
+
+    @property
     def output(self) -> list[int]:
         return self.tokens[len(self.request.prompt) :]

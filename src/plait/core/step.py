@@ -3,15 +3,14 @@
 Owns `StepPlan` and its parts, `StepResult`, and `StepShape`, from which steps are priced. A plan has no phase: a
 chunk of one token is decode, of five hundred is prefill, of one token and four drafts is verify. Nothing else may be
 sent beside a plan.
-Invariant: a plan is frozen when built; equal plans have equal `plan_hash`.
+Invariant: a plan is frozen when built.
 
 Order inside a step: roster and blocks -> moves -> encodes -> chunks -> snapshots -> sampling.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
@@ -215,6 +214,9 @@ class StepShape:
 class StepPlan:
     """All that a device does in one launch on one lane. `program` names one of the loaded programs: "step", or "draft"
     for a draft model, whose sequences, rows and cache groups are its own.
+
+    With `num_steps` above 1 it is a run (docs/adr/0013): so many steps in a row, of which each computes one token of
+    every chunk, taken from the device. `blocks` are those of all its steps, in order; everything else is the first's.
     """
 
     step: StepId
@@ -226,8 +228,17 @@ class StepPlan:
     encodes: tuple[Encode, ...] = ()
     sampling: tuple[RowMask, ...] = ()
     program: str = STEP_PROGRAM
+    num_steps: int = 1
 
-    def shape(self) -> StepShape:
+    @property
+    def last_step(self) -> StepId:
+        """The steps of a run have ids of their own, from `step` to this."""
+        return StepId(self.step + self.num_steps - 1)
+
+    def shape(self, place: int = 0) -> StepShape:
+        """Of the step, or of the one at `place` in a run."""
+        if self.num_steps > 1:
+            return StepShape(tuple(ChunkShape(c.start + place, 1, c.num_outputs) for c in self.chunks))
         chunks = (
             ChunkShape(c.start, c.num_tokens, c.num_outputs, len({snapshot.offset for snapshot in c.snapshots}))
             for c in self.chunks
@@ -277,7 +288,9 @@ class SeqResult:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """A finished step. `start_s` and `end_s` are on the executor's clock; `workers` is how many workers took part."""
+    """A finished step, or run of steps. `start_s` and `end_s` are on the executor's clock; `workers` is how many
+    workers took part.
+    """
 
     step: StepId
     lane: LaneId
@@ -286,45 +299,38 @@ class StepResult:
     end_s: float
     workers: int
     seqs: tuple[SeqResult, ...]
+    ends_s: tuple[float, ...] = ()
+    """Of a run: when each of its steps ended. Every sequence has a token of each."""
 
     @property
     def num_steps(self) -> int:
-        return 1
-
-
-class PlanDigest:
-    """The `plan_hash` of plans that come one by one."""
-
-    def __init__(self) -> None:
-        self._digest = hashlib.blake2b(digest_size=16)
-
-    def add(self, plan: StepPlan) -> None:
-        self._digest.update(repr(plan).encode())
-        self._digest.update(b"\n")
-
-    def hexdigest(self) -> str:
-        return self._digest.hexdigest()
-
-
-def plan_hash(plans: Iterable[StepPlan]) -> str:
-    """Digest of a sequence of plans: equal seeds must give equal digests."""
-    digest = hashlib.blake2b(digest_size=16)
-    for plan in plans:
-        digest.update(repr(plan).encode())
-        digest.update(b"\n")
-    return digest.hexdigest()
+        return len(self.ends_s) or 1
 
 
 def plan_fault(plan: StepPlan) -> str | None:
     """The first way in which a plan contradicts itself, or None. Executors refuse a faulty plan: it is our bug."""
-    seen: set[SeqId] = set()
+    if len({chunk.seq for chunk in plan.chunks}) < len(plan.chunks):
+        twice = next(seq for seq, count in Counter(chunk.seq for chunk in plan.chunks).items() if count > 1)
+        return f"sequence {twice} has two chunks in step {plan.step}"
+    if plan.num_steps != 1:
+        return _run_fault(plan)
     for chunk in plan.chunks:
-        if chunk.seq in seen:
-            return f"sequence {chunk.seq} has two chunks in step {plan.step}"
-        seen.add(chunk.seq)
         fault = _chunk_fault(chunk)
         if fault:
             return f"chunk of sequence {chunk.seq} in step {plan.step}: {fault}"
+    return None
+
+
+def _run_fault(plan: StepPlan) -> str | None:
+    """Steps of a run differ in where their chunks start, and in nothing else."""
+    extra = plan.moves or plan.encodes or plan.sampling
+    if extra or any(isinstance(change, Join) for change in plan.roster):
+        return f"step {plan.step} begins a run of {plan.num_steps} steps but joins, copies, encodes or masks something"
+    for chunk in plan.chunks:
+        sampled = len(chunk.outputs) == 1 and chunk.outputs[0] == Outputs(0, 1, OutputKind.SAMPLE)
+        known = chunk.tokens is not FROM_DEVICE or chunk.drafts or chunk.snapshots or chunk.positions
+        if chunk.num_tokens != plan.num_steps or known or not sampled:
+            return f"chunk of sequence {chunk.seq} does not sample one token in each of {plan.num_steps} steps"
     return None
 
 

@@ -192,24 +192,24 @@ class Engine:
             self._phase(Phase.COMMIT)
             updates = self._scheduler.commit(result, now)
             self._phase(Phase.ANSWER)
-            self._answer(updates, now)
+            self._answer(updates, now, result.ends_s[0] if result.ends_s else None)
         self._answer(self._scheduler.expire(now), now)
 
-    def _answer(self, updates: list[SeqUpdate], now: float) -> None:
+    def _answer(self, updates: list[SeqUpdate], now: float, first_s: float | None = None) -> None:
         for update in updates:
             seq = self._sequences[update.seq]
             delta = self._answering.delta(seq, update)
             if delta.tokens:
-                self._emitted(seq, len(delta.tokens), now)
+                self._emitted(seq, len(delta.tokens), now, first_s)
             if delta.finish_reason is not None:
                 if update.finish_reason is None:
                     self._scheduler.abort(seq.id, now)  # a stop string: the scheduler cannot know
                 self._finish(seq, delta.finish_reason, len(update.tokens) - len(delta.tokens), now)
             self._outbox.put(seq.request.id, delta)
 
-    def _emitted(self, seq: Sequence, num_tokens: int, now: float) -> None:
+    def _emitted(self, seq: Sequence, num_tokens: int, now: float, first_s: float | None) -> None:
         self._first_token_s.setdefault(seq.id, now)
-        self._events(Emitted(now, seq.id, num_tokens))
+        self._events(Emitted(now, seq.id, num_tokens, first_s))
 
     def _finish(self, seq: Sequence, reason: FinishReason, num_overshoot: int, now: float) -> None:
         del self._sequences[seq.id]

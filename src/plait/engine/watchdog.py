@@ -94,4 +94,6 @@ class Watchdog:
         return lane.since_s + self._step_limit_s(plan) - lane.spent_s
 
     def _step_limit_s(self, plan: StepPlan) -> float:
-        return max(self._limit_s, self._limit_s_per_token * sum(chunk.num_tokens for chunk in plan.chunks))
+        return max(
+            self._limit_s * plan.num_steps, self._limit_s_per_token * sum(chunk.num_tokens for chunk in plan.chunks)
+        )

@@ -41,6 +41,12 @@ def check_known_tokens(chunk: Chunk, join: Join, tokens: TokenSource) -> None:
             )
 
 
+def run_result(chunk: Chunk, tokens: TokenSource) -> SeqResult:
+    """Of a chunk in a run: a token from each of its steps."""
+    sampled = tuple(tokens(chunk.seq, position) for position in range(chunk.start + 1, chunk.end + 1))
+    return SeqResult(chunk.seq, SeqStatus.OK, chunk.num_tokens, sampled)
+
+
 def chunk_result(chunk: Chunk, join: Join, tokens: TokenSource) -> SeqResult:
     """Every SAMPLE row gives a token, every LOGPROBS row its target with log-probability 0."""
     if chunk.drafts is not None:

@@ -44,7 +44,7 @@ class Intake:
             raise InvariantError(fault)
         seats = self._roster.apply(plan)
         self._num_uncollected[plan.lane] += 1
-        self._last_step = plan.step
+        self._last_step = plan.last_step
         return seats
 
     def collect(self, results: Sequence[StepResult]) -> None:
@@ -87,7 +87,9 @@ class Intake:
         if self._num_uncollected[plan.lane] >= info.queue_depth:
             waiting = f"lane {plan.lane} has {info.queue_depth} steps submitted and not collected"
             return f"{waiting}; step {plan.step} is one too many"
-        num_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
+        if plan.num_steps > 1 and not info.runs:
+            return f"step {plan.step} begins a run of {plan.num_steps} steps; this executor takes them one by one"
+        num_tokens = sum(chunk.num_tokens for chunk in plan.chunks) // plan.num_steps
         if num_tokens > info.max_step_tokens:
             return f"step {plan.step} has {num_tokens} tokens; the executor takes {info.max_step_tokens}"
         return None

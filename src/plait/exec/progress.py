@@ -2,7 +2,8 @@
 
 Owns the arithmetic of simulated lanes: a running step is a fraction of work done, growing at 1 / price(shape, share,
 beside). A change of share, a suspension or a cancellation takes effect at the end of the running quantum, as on a
-real device at the lane's next op; what it does to the price of other lanes is felt at once. Knows no tokens and no
+real device at the lane's next op; what it does to the price of other lanes is felt at once. A run of steps that nothing
+disturbs is looked through once, to its end; where something does, it goes on step by step. Knows no tokens and no
 clock: time comes in as an argument.
 Invariant: time never goes back, and equal calls at equal times give equal ends.
 """
@@ -10,8 +11,10 @@ Invariant: time never goes back, and equal calls at equal times give equal ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.step import Join, StepPlan, StepShape
@@ -19,6 +22,9 @@ from plait.core.step import Join, StepPlan, StepShape
 Units = tuple[int, ...]
 PriceOf = Callable[[StepShape, int, Sequence[StepShape]], float]
 """Seconds of a step of this shape on this many share units, beside running steps of those shapes."""
+
+RunPricesOf = Callable[[StepShape, int], Iterator[float]]
+"""Seconds of step after step of a run that begins with this shape, alone on this many share units."""
 
 # A verb that comes this close behind a quantum's start counts as coming at its start: clocks add rounding errors.
 _QUANTUM_SLACK = 1e-9
@@ -33,6 +39,13 @@ class LaneStep:
     start_s: float = 0.0
     end_s: float = 0.0
     workers: int = 0
+    ends_s: tuple[float, ...] = ()
+    """Of a run: when those of its steps ended that have."""
+
+    @property
+    def num_left(self) -> int:
+        """Steps that have not ended; 1 unless it is a run."""
+        return self.plan.num_steps - len(self.ends_s)
 
     @property
     def is_dead(self) -> bool:
@@ -40,10 +53,11 @@ class LaneStep:
         return bool(self.plan.chunks) and all(chunk.seq in self.cancelled for chunk in self.plan.chunks)
 
     def live_shape(self) -> StepShape:
+        """Of the step that is due, without cancelled chunks."""
         if not self.cancelled:
-            return self.plan.shape()
+            return self.plan.shape(len(self.ends_s))
         live = tuple(chunk for chunk in self.plan.chunks if chunk.seq not in self.cancelled)
-        return replace(self.plan, chunks=live).shape()
+        return replace(self.plan, chunks=live).shape(len(self.ends_s))
 
     def without(self, seqs: Sequence[SeqId]) -> LaneStep:
         fresh = tuple(c.seq for c in self.plan.chunks if c.seq in seqs and c.seq not in self.cancelled)
@@ -88,6 +102,8 @@ class Lane:
     """Fraction of the first step that was done at `since_s`."""
     since_s: float = 0.0
     price_s: float | None = None
+    ahead_s: list[float] = field(default_factory=list)
+    """When the steps of a run will end, from the one at `done` and `since_s` on, if nothing disturbs it; else empty."""
 
     @property
     def can_run(self) -> bool:
@@ -103,15 +119,25 @@ class Lane:
         """When the change takes effect or the step ends, whichever is first."""
         if self.price_s is None:
             return None
+        if self.ahead_s:
+            return self.ahead_s[-1]
         return self.time_of(1.0 if self.change is None else self.change.fraction)
 
 
 class Progress:
     """The lanes of one device. `ended` collects steps in the order in which they end; the owner empties it."""
 
-    def __init__(self, lanes: dict[LaneId, Lane], price: PriceOf, quanta_per_step: int) -> None:
+    def __init__(
+        self,
+        lanes: dict[LaneId, Lane],
+        price: PriceOf,
+        quanta_per_step: int,
+        run_prices: RunPricesOf | None = None,
+    ) -> None:
+        """`run_prices` must say what `price` does; without it runs go step by step."""
         self._lanes = lanes
         self._price = price
+        self._run_prices = run_prices
         self._quanta = quanta_per_step
         self.ended: list[LaneStep] = []
 
@@ -157,17 +183,32 @@ class Progress:
             self._pass(lane_id, at_s)
 
     def next_end_s(self) -> float | None:
-        """When the next step will end if nobody intervenes; None: not before somebody does."""
-        ahead = Progress({lane_id: replace(lane) for lane_id, lane in self._lanes.items()}, self._price, self._quanta)
-        while (lane_id := ahead._next_lane()) is not None:
-            lane = ahead._lanes[lane_id]
-            at_s = lane.next_s()
-            if at_s is None or lane.change is None:
-                return at_s
+        """When the next step or run will end if nobody intervenes; None: not before somebody does."""
+        lane_id = self._next_lane()
+        if lane_id is None:
+            return None
+        lane = self._lanes[lane_id]
+        if lane.change is None and (lane.ahead_s or lane.steps[0].num_left == 1):
+            return lane.next_s()
+        ahead = Progress({one: replace(lane) for one, lane in self._lanes.items()}, self._price, self._quanta)
+        while not ahead.ended and (lane_id := ahead._next_lane()) is not None:
+            at_s = ahead._lanes[lane_id].next_s()
+            if at_s is None:
+                return None
             ahead._pass(lane_id, at_s)
-            if ahead.ended:
-                return at_s
-        return None
+        return ahead.ended[0].end_s if ahead.ended else None
+
+    def quiet_from_s(self, lane_id: LaneId, now_s: float) -> float | None:
+        """When a step that is pushed now would start, if that is certain as long as nobody gives another lane work or
+        changes a share: nothing else is queued or about to change. None: it is not.
+        """
+        lane = self._lanes[lane_id]
+        alone = all(other is lane or not other.steps for other in self._lanes.values())
+        if not alone or lane.change is not None or lane.suspended or not lane.units or len(lane.steps) > 1:
+            return None
+        if not lane.steps:
+            return now_s
+        return lane.next_s() if lane.ahead_s or lane.steps[0].num_left == 1 else None
 
     def _want(
         self,
@@ -178,6 +219,7 @@ class Progress:
         suspended: bool | None = None,
         cancelled: tuple[SeqId, ...] = (),
     ) -> None:
+        self._disturb(lane, now_s)
         old = lane.change
         if old is None:
             fraction = lane.fraction_at(now_s)
@@ -227,8 +269,39 @@ class Progress:
         self._reprice(at_s)
 
     def _end(self, lane: Lane, at_s: float) -> None:
-        self.ended.append(replace(lane.steps[0], end_s=at_s))
+        """The first step ends, or one of the run that is there does."""
+        first = lane.steps[0]
+        if first.plan.num_steps > 1:
+            first = replace(first, ends_s=(*first.ends_s, *(lane.ahead_s or (at_s,))))
+            lane.ahead_s = []
+            if first.num_left and not first.is_dead:
+                lane.steps = (first, *lane.steps[1:])
+                lane.shape, lane.price_s, lane.done = first.live_shape(), None, 0.0
+                return
+        self.ended.append(replace(first, end_s=at_s))
         lane.steps, lane.shape, lane.price_s, lane.done = lane.steps[1:], None, None, 0.0
+
+    def _look_ahead(self, lane: Lane) -> None:
+        """A run that nothing disturbs: its steps follow each other to the end."""
+        if self._run_prices is None or lane.shape is None or lane.ahead_s:
+            return
+        prices = self._run_prices(lane.shape, len(lane.units))
+        next(prices)  # of the step that is there, whose price is known
+        at_s = lane.time_of(1.0)
+        lane.ahead_s = [at_s]
+        for price_s in islice(prices, lane.steps[0].num_left - 1):
+            at_s += price_s
+            lane.ahead_s.append(at_s)
+
+    def _disturb(self, lane: Lane, now_s: float) -> None:
+        """Something comes between the steps of a run: it goes on step by step, from the one that is due now."""
+        num_ended = bisect_right(lane.ahead_s, now_s)
+        if num_ended:
+            first = replace(lane.steps[0], ends_s=(*lane.steps[0].ends_s, *lane.ahead_s[:num_ended]))
+            lane.steps = (first, *lane.steps[1:])
+            lane.done, lane.since_s, lane.shape = 0.0, lane.ahead_s[num_ended - 1], first.live_shape()
+            lane.price_s = self._price(lane.shape, len(lane.units), ())
+        lane.ahead_s = []
 
     def _reprice(self, at_s: float) -> None:
         """Start what can start, end what is dead, and give every lane the price of the present company."""
@@ -245,8 +318,19 @@ class Progress:
             price_s = None
             if lane.can_run and lane.shape is not None:
                 beside = [other.shape for other in running if other is not lane and other.shape is not None]
+                if lane.ahead_s:
+                    if not beside:
+                        continue
+                    self._disturb(lane, at_s)
                 price_s = self._price(lane.shape, len(lane.units), beside)
                 if lane.steps[0].workers < len(lane.units):
                     lane.steps = (replace(lane.steps[0], workers=len(lane.units)), *lane.steps[1:])
             if price_s != lane.price_s:
                 lane.done, lane.since_s, lane.price_s = lane.fraction_at(at_s), at_s, price_s
+        if (
+            len(running) == 1
+            and not running[0].ahead_s
+            and running[0].change is None
+            and running[0].steps[0].num_left > 1
+        ):
+            self._look_ahead(running[0])

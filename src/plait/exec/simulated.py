@@ -9,6 +9,7 @@ their end.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from plait.core.clock import Clock
 from plait.core.executor import ExecutorInfo
@@ -22,8 +23,8 @@ from plait.core.step import (
     StepShape,
     StepStatus,
 )
-from plait.cost.model import CostModel
-from plait.exec.foretold import TokenSource, check_known_tokens, chunk_result
+from plait.cost.model import CostModel, run_prices
+from plait.exec.foretold import TokenSource, check_known_tokens, chunk_result, run_result
 from plait.exec.intake import Intake
 from plait.exec.progress import Lane, LaneStep, Progress
 from plait.exec.roster import GroupSlots, Seat
@@ -33,6 +34,8 @@ Units = tuple[int, ...]
 
 class SimulatedExecutor:
     """Until the first `assign`, the first lane has every share unit and the others rest.
+
+    `horizon`: before when nothing can arrive; then runs are taken, and foreseen, that end before it.
 
     `quanta_per_step`: how many ops a step counts as, evenly long; verbs take effect between them. A real program has
     a few hundred.
@@ -49,6 +52,7 @@ class SimulatedExecutor:
         cost: CostModel,
         tokens: TokenSource,
         quanta_per_step: int = 256,
+        horizon: Callable[[], float] | None = None,
     ) -> None:
         self._info = info
         self._clock = clock
@@ -57,7 +61,8 @@ class SimulatedExecutor:
         self._intake = Intake(info, groups)
         everything = tuple(range(info.share_units))
         lanes = {lane: Lane(everything if place == 0 else ()) for place, lane in enumerate(info.lanes)}
-        self._progress = Progress(lanes, self._price_s, quanta_per_step)
+        self._horizon = horizon
+        self._progress = Progress(lanes, self._price_s, quanta_per_step, partial(run_prices, cost))
         self._seats: dict[StepId, tuple[Seat, ...]] = {}
 
     @property
@@ -111,6 +116,24 @@ class SimulatedExecutor:
     def next_s(self) -> float | None:
         return self._progress.ended[0].end_s if self.ready() else self._progress.next_end_s()
 
+    def num_steps(self, lane: LaneId, shape: StepShape, most: int, before_s: float) -> int:
+        """As `plait.core.executor.Foresight` wants it."""
+        if self._horizon is None or most < 2:
+            return 1
+        before_s = min(before_s, self._horizon())
+        end_s = self._progress.quiet_from_s(lane, self._advance())
+        if end_s is None:
+            return 1
+        units = len(self._progress.lane(lane).units)
+        # With a step in front of it, each is planned when the last but one before it has ended.
+        count = 0
+        for price_s in run_prices(self._cost, shape, units):
+            count += 1
+            end_s += price_s
+            if count == most or end_s >= before_s:
+                break
+        return count
+
     def _advance(self) -> float:
         now_s = self._clock.now()
         self._progress.advance(now_s)
@@ -129,9 +152,12 @@ class SimulatedExecutor:
             step.end_s,
             step.workers,
             tuple(self._seq_result(chunk, seat, step) for chunk, seat in zip(plan.chunks, seats, strict=True)),
+            step.ends_s,
         )
 
     def _seq_result(self, chunk: Chunk, seat: Seat, step: LaneStep) -> SeqResult:
         if chunk.seq in step.cancelled:
             return SeqResult(chunk.seq, SeqStatus.CANCELLED)
+        if step.plan.num_steps > 1:
+            return run_result(chunk, self._tokens)
         return chunk_result(chunk, seat.join, self._tokens)

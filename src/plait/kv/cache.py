@@ -23,7 +23,7 @@ refused by name.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from plait.core.errors import InvariantError, ModelError
@@ -205,6 +205,31 @@ class KVCache:
         """
         if now_s != self._now_s:
             self._advance(now_s)
+        table = self._commit(step, seq, tokens)
+        if table.publishes:
+            if len(table.tail) >= self.tokens_per_block:
+                self._publish(table, now_s)
+            if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
+                self._plan_next(table)
+
+    def commit_run(self, step: StepId, written: Mapping[SeqId, Sequence[int]], now_s: float) -> None:
+        """`commit` for the sequences of a run. Blocks are published in the order in which its steps filled them, so
+        that everything is as if these had been committed one by one.
+        """
+        self._advance(now_s)
+        size = self.tokens_per_block
+        full: list[tuple[int, int, SeqTable]] = []
+        for number, (seq, tokens) in enumerate(written.items()):
+            had = len(self._table(seq).tail)
+            table = self._commit(step, seq, tokens)
+            if table.publishes:
+                full += [(place, number, table) for place in range(size - had, len(tokens) + 1, size)]
+        for _, _, table in sorted(full, key=lambda one: one[:2]):
+            self._publish_block(table, now_s)
+        for seq in written:
+            self._plan_next(self._table(seq))
+
+    def _commit(self, step: StepId, seq: SeqId, tokens: Sequence[int]) -> SeqTable:
         table = self._table(seq)
         writing = table.writing.get(step)
         if writing is None:
@@ -221,10 +246,7 @@ class KVCache:
             table.planned_end = table.num_committed
         if table.publishes:
             table.tail += tokens
-            if len(table.tail) >= self.tokens_per_block:
-                self._publish(table, now_s)
-            if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
-                self._plan_next(table)
+        return table
 
     def collected(self, step: StepId) -> None:
         """The step is over, however it ended: what only it held back is free or evictable now."""
@@ -264,6 +286,18 @@ class KVCache:
     def num_quarantined(self) -> int:
         """Released sequences whose memory comes back when steps in flight are collected."""
         return len(self._quarantined)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether collecting a step in flight will free or unreference something."""
+        return bool(self._quarantined) or self._flights.holds_others
+
+    def may_grow(self, hit: Hit) -> bool:
+        """Whether a sequence could publish the block behind a hit: one that has published just so much."""
+        return any(
+            table.publishes and (table.node.id == hit.node if hit.node is not None else table.node.parent is None)
+            for table in self._tables.values()
+        )
 
     @property
     def available_tokens(self) -> int:
@@ -385,19 +419,21 @@ class KVCache:
         steps in flight may be reading; it stays private and is freed on release. The sequence references the published
         node all the same, so that what it publishes behind it cannot lose its parent.
         """
+        for _ in range(len(table.tail) // self.tokens_per_block):
+            self._publish_block(table, at_s)
+
+    def _publish_block(self, table: SeqTable, at_s: float) -> None:
         size = self.tokens_per_block
-        end = len(table.tail) - len(table.tail) % size
-        for first in range(0, end, size):
-            key = tuple(table.tail[first : first + size])
-            node = table.node.children.get(key)
-            if node is None:
-                place = table.node.length // size
-                node = self._index.insert(table.node, key, tuple(blocks[place] for blocks in table.blocks), at_s)
-            else:
-                self._index.extend(node)
-                self._num_duplicates += 1
-            table.node = node
-        del table.tail[:end]
+        key = tuple(table.tail[:size])
+        del table.tail[:size]
+        node = table.node.children.get(key)
+        if node is None:
+            place = table.node.length // size
+            node = self._index.insert(table.node, key, tuple(blocks[place] for blocks in table.blocks), at_s)
+        else:
+            self._index.extend(node)
+            self._num_duplicates += 1
+        table.node = node
 
     def _plan_next(self, table: SeqTable) -> None:
         """Announce the block that this sequence's steps in flight will publish next, if its tokens are known. Without

@@ -45,6 +45,11 @@ class Flights:
     def __len__(self) -> int:
         return len(self._by_step)
 
+    @property
+    def holds_others(self) -> bool:
+        """Whether a step in flight holds blocks that it only reads."""
+        return any(flight.sources or flight.readers for flight in self._by_step.values())
+
     def by_step(self) -> Mapping[StepId, Flight]:
         return self._by_step
 
@@ -53,7 +58,7 @@ class Flights:
             raise InvariantError(f"step {plan.step} is submitted after step {self._newest}; steps ascend")
         if plan.encodes:
             raise InvariantError(f"step {plan.step} encodes images, but the model has no group for them")
-        self._newest = plan.step
+        self._newest = plan.last_step
         flight = self._by_step[plan.step] = Flight(plan.step, plan.lane)
         moved: dict[SeqId, list[int]] = {}
         for move in plan.moves:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from plait.core.decision import Blocked, Decision, SeqUpdate
 from plait.core.events import EventSink
+from plait.core.executor import Foresight
 from plait.core.ids import LaneId, SeqId
 from plait.core.request import SeqState, Sequence
 from plait.core.step import StepResult
@@ -40,6 +41,8 @@ class ChunkedConfig:
     lane: LaneId = LANE
     queue_depth: int = 1
     """Steps in flight at once at most; what the executor's info allows."""
+    foresight: Foresight | None = None
+    """Who knows how many steps will bring nothing new; None: nobody, so every step is planned by itself."""
 
 
 class ChunkedScheduler:
@@ -49,6 +52,8 @@ class ChunkedScheduler:
         self._config = config
         self._lives = Lives(config.lives, kv, events)
         self._blocked: Blocked | None = None
+        self._is_news_near = False
+        """Whether somebody who waits might be taken once what runs has gone on a little, without anybody ending."""
 
     def plan(self, now: float) -> list[Decision]:
         decisions: list[Decision] = [*self._lives.take_cancels()]
@@ -58,6 +63,8 @@ class ChunkedScheduler:
         self._plan_running(step, now)
         self._plan_waiting(step, now)
         if step.chunks:
+            if self._config.foresight is not None and not decisions and not self._is_news_near:
+                self._lives.prolong(step, self._config.foresight, now)
             decisions.append(self._lives.submit(step))
         return decisions
 
@@ -86,7 +93,7 @@ class ChunkedScheduler:
         return None
 
     def _plan_waiting(self, step: OpenStep, now: float) -> None:
-        self._blocked = None
+        self._blocked, self._is_news_near = None, False
         # Those that wait for a prefix are passed over, but only so many: looking through a long line would cost every
         # step more than it could gain.
         num_looked_at = self._lives.num_free_rows(step.lane) + self._config.lives.max_rows
@@ -105,9 +112,11 @@ class ChunkedScheduler:
             return Blocked.BY_ROWS
         hit = self._lives.lookup(seq)
         if self._lives.is_held(seq, hit):
+            self._is_news_near = True
             return Blocked.BY_PREFIX
         fitting = self._lives.fitting(seq, hit)
         if fitting is None:
+            self._is_news_near = self._is_news_near or self._lives.may_grow(hit)
             return Blocked.BY_MEMORY
         self._lives.join(step, seq, fitting, now)
         return None

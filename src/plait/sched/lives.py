@@ -9,11 +9,13 @@ names is never preempted (CONTRACTS H9), and whoever ends while steps name him i
 from __future__ import annotations
 
 import bisect
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from plait.core.decision import Cancel, SeqUpdate, Submit
 from plait.core.errors import InvariantError
 from plait.core.events import EventSink, Preempted, Scheduled
+from plait.core.executor import Foresight
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
@@ -24,6 +26,7 @@ from plait.sched.open_step import OpenStep
 from plait.sched.outcome import take_tokens
 from plait.sched.prefix_hold import PrefixHolds
 from plait.sched.rows import Rows
+from plait.sched.runs import prolong
 from plait.sched.waiting import WaitingLine, order_key
 
 
@@ -176,10 +179,20 @@ class Lives:
         seq.num_computed = 0
         self.waiting.add(seq)
 
+    def prolong(self, step: OpenStep, foresight: Foresight, now: float) -> None:
+        """Make the step the first of a run, if nothing new will come between its steps. Nobody who waits may be waiting
+        for what these steps change.
+        """
+        prolong(step, self.running, self._kv, foresight, now, self._deadlines.earliest())
+
+    def may_grow(self, hit: Hit) -> bool:
+        """Whether somebody who runs could publish what would make the hit longer."""
+        return self._kv.may_grow(hit)
+
     def submit(self, step: OpenStep) -> Submit:
         """The step is closed and in flight."""
         step_id = StepId(self._next_step)
-        self._next_step += 1
+        self._next_step += step.num_steps
         plan = step.plan(step_id, self._rows.submitted(step_id, step.lane))
         self._kv.submitted(plan)
         self._in_flight[step_id] = plan
@@ -191,12 +204,14 @@ class Lives:
         if plan is None:
             raise InvariantError(f"step {result.step} was collected but is not in flight")
         by_seq = {given.seq: given for given in result.seqs}
+        if plan.num_steps > 1:
+            self._commit_run(plan, by_seq, now)
         updates = []
         for chunk in plan.chunks:
             seq = self._by_id.get(chunk.seq)
             if seq is None:
                 continue
-            update = self._commit_chunk(plan.step, seq, chunk, by_seq[chunk.seq], now)
+            update = self._commit_chunk(plan.step, seq, chunk, by_seq[chunk.seq], now, plan.num_steps > 1)
             if update is not None:
                 updates.append(update)
         self._kv.collected(result.step)
@@ -246,8 +261,17 @@ class Lives:
                 raise InvariantError(f"sequence {seq.id} waits but has row {seq.row} or something computed")
         self._holds.check([seq.id for seq in self.running], everyone)
 
+    def _commit_run(self, plan: StepPlan, by_seq: Mapping[SeqId, SeqResult], now: float) -> None:
+        """The memory takes all sequences of a run at once. Of what they sampled, the last token is not computed yet."""
+        written = {}
+        for chunk in plan.chunks:
+            seq, given = self._by_id.get(chunk.seq), by_seq[chunk.seq]
+            if seq is not None and given.status is SeqStatus.OK:
+                written[chunk.seq] = [*seq.tokens[chunk.start :], *given.tokens[:-1]]
+        self._kv.commit_run(plan.step, written, now)
+
     def _commit_chunk(
-        self, step: StepId, seq: Sequence, chunk: Chunk, given: SeqResult, now: float
+        self, step: StepId, seq: Sequence, chunk: Chunk, given: SeqResult, now: float, is_run: bool
     ) -> SeqUpdate | None:
         if given.status is SeqStatus.CANCELLED:
             raise InvariantError(f"step {step} cancelled sequence {seq.id}, but nobody asked for it")
@@ -256,7 +280,8 @@ class Lives:
             return SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=given.error or "the step failed")
         # Steps are committed in order, so this one goes on at `num_computed`, with what it copied if it copied.
         start, end = seq.num_computed, chunk.start + given.num_computed
-        self._kv.commit(step, seq.id, seq.tokens[start:end], now)
+        if not is_run:
+            self._kv.commit(step, seq.id, seq.tokens[start:end], now)
         seq.num_computed = end
         seq.num_scheduled -= chunk.end - start
         if start < len(seq.request.prompt):

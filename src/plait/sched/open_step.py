@@ -6,11 +6,25 @@ Invariant: at most one chunk per sequence, and no more tokens than the budget it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import Sequence, Task
-from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Join, Leave, Move, OutputKind, Outputs, RowMask, StepPlan
+from plait.core.step import (
+    FROM_DEVICE,
+    BlockGrant,
+    Chunk,
+    ChunkShape,
+    Join,
+    Leave,
+    Move,
+    OutputKind,
+    Outputs,
+    RowMask,
+    StepPlan,
+    StepShape,
+)
 from plait.kv.cache import Grants
 
 _NO_OUTPUTS: tuple[Outputs, ...] = ()
@@ -59,6 +73,7 @@ class OpenStep:
     grants: list[BlockGrant] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     masks: list[RowMask] = field(default_factory=list)
+    num_steps: int = 1
 
     def add(self, seq: Sequence, num_tokens: int, grants: Grants) -> None:
         """The next `num_tokens` tokens of `seq`, which the budget allows."""
@@ -73,6 +88,19 @@ class OpenStep:
         self.budget -= num_tokens
         seq.num_scheduled += num_tokens
 
+    def shape(self) -> StepShape:
+        """Of a step of single tokens."""
+        return StepShape(tuple(ChunkShape(chunk.start, 1, 1) for chunk in self.chunks.values()))
+
+    def prolong(self, num_steps: int, sequences: Iterable[Sequence], grants: Iterable[Grants]) -> None:
+        """Make a step of single unknown tokens the first of a run. `grants`: those of the further steps, in order."""
+        for seq in sequences:
+            self.chunks[seq.id] = replace(self.chunks[seq.id], num_tokens=num_steps)
+            seq.num_scheduled += num_steps - 1
+        for one in grants:
+            self.grants += one.blocks
+        self.num_steps = num_steps
+
     def plan(self, step: StepId, leaves: tuple[Leave, ...]) -> StepPlan:
         """The finished plan: whoever left before goes first, so that a row can be joined again."""
         return StepPlan(
@@ -83,4 +111,5 @@ class OpenStep:
             moves=tuple(self.moves),
             chunks=tuple(self.chunks.values()),
             sampling=tuple(self.masks),
+            num_steps=self.num_steps,
         )

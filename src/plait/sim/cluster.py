@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from plait.assembly import EngineParts
 from plait.core.errors import UsageError
@@ -33,6 +34,8 @@ class ClusterSpec:
     replica: ReplicaSpec
     form: Form = field(default_factory=Form)
     routing: Routing = Routing.LEAST_TOKENS
+    macro_steps: bool = True
+    """Plan equal steps at once; no figure depends on it (docs/adr/0013)."""
     link_bytes_per_s: float | None = None
     """What one hand-over of keys and values gets; None: the device's link to others."""
     link_latency_s: float = 0.21e-3
@@ -90,7 +93,9 @@ class _Cluster:
         if events is not None:
             sinks.append(events)
         for place, station in enumerate(self._driver.stations):
-            self._parts.append(replica_parts(spec.replica, station.clock, self._driver.ports(place, sinks)))
+            horizon = partial(self._driver.horizon, place) if spec.macro_steps else None
+            ports = self._driver.ports(place, sinks)
+            self._parts.append(replica_parts(spec.replica, station.clock, ports, horizon))
 
     def run(self) -> ClusterReport:
         self._driver.run([parts.engine for parts in self._parts])

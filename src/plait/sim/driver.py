@@ -10,6 +10,7 @@ moments are equal take turns in the order of their numbers.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -88,6 +89,7 @@ class Driver:
         self._load = load
         self._choose = choose
         self._onward = onward
+        self._may_go_on = onward is not ends_here
         self._time = SimClock()
         self.stations = [Station(TurnClock(self._time)) for _ in range(num_stations)]
         self._open: dict[RequestId, int] = {}
@@ -109,6 +111,16 @@ class Driver:
 
         place = self.stations[station]
         return Ports(place.inbox, place.outbox, tell)
+
+    def horizon(self, station: int) -> float:
+        """Before when nothing will arrive at a station. What other engines do may bring something about, at their next
+        turn, unless this load comes whatever happens and no request goes from one to another.
+        """
+        moments = [self._load.next_s()]
+        if not self._load.is_open or self._may_go_on:
+            moments += [other.clock.wake_s for place, other in enumerate(self.stations) if place != station]
+            moments += [at_s for at_s, *_ in self._on_its_way[:1]]
+        return min((moment for moment in moments if moment is not None), default=math.inf)
 
     def send(self, request: Request, station: int, at_s: float) -> None:
         """A request goes on at a station, from then on."""

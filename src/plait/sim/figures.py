@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 
 from plait.core.events import Collected, Event, Submitted
 from plait.core.ids import LaneId
-from plait.core.step import PlanDigest, StepResult
+from plait.core.plan_hash import PlanDigest
+from plait.core.step import StepResult
 from plait.kv.cache import KVCache
 from plait.sim.form import Role
 

@@ -52,8 +52,12 @@ def replica(spec: ReplicaSpec) -> Callable[[Clock, Ports], Engine]:
     return lambda clock, ports: replica_parts(spec, clock, ports).engine
 
 
-def replica_parts(spec: ReplicaSpec, clock: Clock, ports: Ports) -> EngineParts:
-    """A replica, and what it is made of. Starts nothing."""
+def replica_parts(
+    spec: ReplicaSpec, clock: Clock, ports: Ports, horizon: Callable[[], float] | None = None
+) -> EngineParts:
+    """A replica, and what it is made of. Starts nothing. `horizon` says before when nothing will arrive, so that equal
+    steps may be planned as runs; None: they are not.
+    """
     layout = plan_layout(
         shard(spec.program, spec.tensor_parallel),
         memory_bytes=spec.cache_bytes,
@@ -62,9 +66,11 @@ def replica_parts(spec: ReplicaSpec, clock: Clock, ports: Ports) -> EngineParts:
     )
     parallel = Parallel(spec.tensor_parallel)
     cost = RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
-    executor = SimulatedExecutor(_info(spec), slots_of(layout), clock, cost, any_tokens(spec.program.vocab_size))
+    info = _info(spec, runs=horizon is not None)
+    tokens = any_tokens(spec.program.vocab_size)
+    executor = SimulatedExecutor(info, slots_of(layout), clock, cost, tokens, horizon=horizon)
     limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S)
-    return assemble(limits, layout, executor, clock, ports, enable_prefix=spec.enable_prefix)
+    return assemble(limits, layout, executor, clock, ports, enable_prefix=spec.enable_prefix, foresight=executor)
 
 
 def any_tokens(vocab_size: int) -> Callable[[SeqId, int], int]:
@@ -77,7 +83,7 @@ def any_tokens(vocab_size: int) -> Callable[[SeqId, int], int]:
     return token
 
 
-def _info(spec: ReplicaSpec) -> ExecutorInfo:
+def _info(spec: ReplicaSpec, *, runs: bool) -> ExecutorInfo:
     return ExecutorInfo(
         name="simulated",
         lanes=(LaneId(0), LaneId(1)),
@@ -90,4 +96,5 @@ def _info(spec: ReplicaSpec) -> ExecutorInfo:
         formats=(),
         fingerprint=f"simulated-{spec.hardware.name}-{spec.program.name}",
         bit_exact=False,
+        runs=runs,
     )

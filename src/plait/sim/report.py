@@ -23,6 +23,7 @@ from plait.core.events import (
 )
 from plait.core.ids import RequestId, SeqId
 from plait.core.request import FinishReason
+from plait.core.step import SeqStatus, StepResult
 from plait.sim.samples import Distribution, Samples
 
 
@@ -141,6 +142,8 @@ class ReportBuilder:
         """Sequences that have left one engine for another."""
         self._num = Counter[str]()
         self._busy_s = 0.0
+        self._run_gap_s: dict[int, float] = {}
+        """The longest gap inside the last run of an engine."""
         self._first_s: float | None = None
         self._last_s = 0.0
         self.queue_s, self.ttft_s, self.itl_s, self.tpot_s, self.e2e_s = (Samples() for _ in range(5))
@@ -159,9 +162,7 @@ class ReportBuilder:
             case Finished():
                 self._finished(engine, event)
             case Collected(result=result):
-                self._num["steps"] += 1
-                self._num["computed"] += sum(one.num_computed for one in result.seqs)
-                self._busy_s += result.end_s - result.start_s
+                self._collected(engine, result)
             case Preempted():
                 self._num["preemptions"] += 1
             case Refused():
@@ -215,17 +216,34 @@ class ReportBuilder:
             one.scheduled_s = event.at_s
             self.queue_s.add(event.at_s - one.arrival_s)
 
+    def _collected(self, engine: int, result: StepResult) -> None:
+        self._num["steps"] += result.num_steps
+        self._num["computed"] += sum(one.num_computed for one in result.seqs)
+        start_s = result.start_s
+        gaps_s = []
+        for end_s in result.ends_s or (result.end_s,):
+            gaps_s.append(end_s - start_s)
+            self._busy_s += end_s - start_s
+            start_s = end_s
+        # Behind the first step of a run its sequences have their tokens together, so gaps are counted once for all.
+        self._run_gap_s[engine] = max(gaps_s[1:], default=0.0)
+        num_live = sum(one.status is SeqStatus.OK for one in result.seqs)
+        self.itl_s.extend(gaps_s[1:], num_live)
+
     def _emitted(self, engine: int, event: Emitted) -> None:
         one = self._open[engine, event.seq]
+        first_s = event.at_s if event.first_s is None else event.first_s
         if one.last_token_s is None:
-            one.first_token_s = event.at_s
-            self.ttft_s.add(event.at_s - one.arrival_s)
+            one.first_token_s = first_s
+            self.ttft_s.add(first_s - one.arrival_s)
         else:
-            gap_s = event.at_s - one.last_token_s
+            gap_s = first_s - one.last_token_s
             one.longest_gap_s = max(one.longest_gap_s, gap_s)
             self.itl_s.add(gap_s)
-        # Tokens of one step come together: accepted drafts have no gap before them.
-        if event.num_tokens > 1:
+        if event.first_s is not None:
+            one.longest_gap_s = max(one.longest_gap_s, self._run_gap_s[engine])
+        elif event.num_tokens > 1:
+            # Tokens of one step come together: accepted drafts have no gap before them.
             self.itl_s.add(0.0, event.num_tokens - 1)
         one.last_token_s = event.at_s
 

@@ -22,16 +22,15 @@ from plait.exec.reference.executor import ReferenceExecutor
 from plait.exec.simulated import SimulatedExecutor
 from plait.sched.chunked import ChunkedScheduler
 from plait.sched.scheduler import Scheduler
-from plait.sim.driver import ArrivalClock, ArrivalSource
+from plait.sim.driver import TurnClock
 from plait.text import stream
 
 PAIRS = [
     (Clock, RealClock),
     (Clock, SimClock),
-    (Clock, ArrivalClock),
+    (Clock, TurnClock),
     (Clock, Stage),
     (WaitSource, Inbox),
-    (WaitSource, ArrivalSource),
     (WaitSource, Script),
     (Executor, SimulatedExecutor),
     (Executor, ReferenceExecutor),

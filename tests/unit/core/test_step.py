@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
+from plait.core.plan_hash import plan_hash
 from plait.core.sampling import SamplingParams
 from plait.core.step import (
     FROM_DEVICE,
@@ -31,7 +32,6 @@ from plait.core.step import (
     StepPlan,
     StepShape,
     plan_fault,
-    plan_hash,
 )
 
 SAMPLE = Outputs(3, 1, OutputKind.SAMPLE)
@@ -48,7 +48,18 @@ def fault(**changes: object) -> str | None:
 
 def test_a_plan_has_the_fields_of_the_contract_and_no_side_door() -> None:
     names = [field.name for field in fields(StepPlan)]
-    assert names == ["step", "lane", "roster", "blocks", "moves", "chunks", "encodes", "sampling", "program"]
+    assert names == [
+        "step",
+        "lane",
+        "roster",
+        "blocks",
+        "moves",
+        "chunks",
+        "encodes",
+        "sampling",
+        "program",
+        "num_steps",
+    ]
 
 
 def test_sound_plans_have_no_fault() -> None:
@@ -171,7 +182,7 @@ def test_the_order_and_the_number_of_plans_count() -> None:
 
 def test_the_digest_is_the_same_in_another_process_with_another_hash_seed() -> None:
     code = (
-        "from plait.core.step import *; from plait.core.ids import *;"
+        "from plait.core.step import *; from plait.core.ids import *; from plait.core.plan_hash import plan_hash;"
         "c = Chunk(SeqId(1), 8, 4, (5, 6, 7, 8), outputs=(Outputs(3, 1, OutputKind.SAMPLE),));"
         "print(plan_hash([StepPlan(StepId(9), LaneId(0), (), (), (), (c,))]))"
     )

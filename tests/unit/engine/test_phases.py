@@ -7,8 +7,8 @@ from itertools import groupby
 from tests.unit.engine.kit import Stage, ask
 
 from plait.core.events import Submitted
+from plait.core.plan_hash import plan_hash
 from plait.core.profiling import Phase
-from plait.core.step import plan_hash
 
 TURN = [
     Phase.ARRIVALS,

@@ -9,10 +9,11 @@ from plait.core.decision import Blocked
 from plait.core.errors import InvariantError, RequestError
 from plait.core.events import Preempted
 from plait.core.ids import RequestId, SeqId
+from plait.core.plan_hash import plan_hash
 from plait.core.request import FinishReason, Request, SeqState, ServiceClass, Task
 from plait.core.request import Sequence as Seq
 from plait.core.sampling import SamplingParams
-from plait.core.step import Join, Leave, StepResult, StepStatus, plan_hash
+from plait.core.step import Join, Leave, StepResult, StepStatus
 from plait.kv.cache import Hit, Root
 
 

@@ -8,9 +8,9 @@ from tests.unit.sim.kit import SPEC, VOCAB, plans
 from plait.core.errors import UsageError
 from plait.core.events import Event, Refused
 from plait.core.ids import RequestId
+from plait.core.plan_hash import plan_hash
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
-from plait.core.step import plan_hash
 from plait.sim.arrivals import Lengths, arrivals_of, poisson_trace
 from plait.sim.cluster import ClusterSpec, simulate_cluster
 from plait.sim.driver import simulate

@@ -12,9 +12,10 @@ from tests.unit.sim.kit import DEVICE, SPEC, TINY, TOKEN_BYTES, VOCAB, plans
 from plait.core.errors import InvariantError
 from plait.core.events import Event, Finished, Refused
 from plait.core.ids import RequestId
+from plait.core.plan_hash import plan_hash
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
-from plait.core.step import ChunkShape, StepShape, plan_hash
+from plait.core.step import ChunkShape, StepShape
 from plait.cost.roofline import RooflineModel
 from plait.model.cache_layout import plan_layout
 from plait.model.cache_type import CacheType

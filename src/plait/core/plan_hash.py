@@ -1,0 +1,105 @@
+"""Plan hashes: whether two engines planned the same.
+
+Owns the canonical form in which plans are hashed, and `PlanDigest`, which takes them one by one.
+Invariant: the digest is the same whether decode steps were planned one by one or as runs (docs/adr/0013).
+
+Everything in a plan is covered. A decode step that follows another with the same sequences, each one token further and
+taken from the device, adds to a stretch: of a stretch the first step is hashed, the number of steps, and all grants in
+order. What is left out follows from these: ids and starts ascend by one, and a block is granted when its first slot is
+due.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterable
+
+from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, FromDevice, OutputKind, Outputs, StepPlan
+
+_SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
+
+
+class PlanDigest:
+    """The hash of plans that come one by one, in order of submission."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._first: StepPlan | None = None
+        """What opened the stretch."""
+        self._num_steps = 0
+        self._grants: list[str] = []
+
+    def add(self, plan: StepPlan) -> None:
+        first = self._first
+        if first is not None and _follows(plan, first, self._num_steps):
+            self._num_steps += plan.num_steps
+        else:
+            self._close()
+            self._first, self._num_steps = plan, plan.num_steps
+        self._grants += [_grant_text(grant) for grant in plan.blocks]
+
+    def hexdigest(self) -> str:
+        """Of all plans so far."""
+        self._close()
+        return self._digest.hexdigest()
+
+    def _close(self) -> None:
+        if self._first is not None:
+            for part in _parts(self._first):
+                self._digest.update(part)
+            self._digest.update(f"{self._num_steps}{self._grants}\n".encode())
+            self._first, self._grants = None, []
+
+
+def plan_hash(plans: Iterable[StepPlan]) -> str:
+    """Digest of a sequence of plans: equal seeds must give equal digests."""
+    digest = PlanDigest()
+    for plan in plans:
+        digest.add(plan)
+    return digest.hexdigest()
+
+
+def _follows(plan: StepPlan, first: StepPlan, num_steps: int) -> bool:
+    """Whether `plan` is what the stretch of `num_steps` steps that `first` opened goes on with."""
+    if len(plan.chunks) != len(first.chunks) or plan.step != first.step + num_steps:
+        return False
+    if plan.roster or plan.moves or plan.encodes or plan.sampling or not plan.chunks:
+        return False
+    if plan.lane != first.lane or plan.program != first.program or first.sampling:
+        return False
+    size = plan.num_steps
+    return all(
+        chunk.seq == before.seq
+        and chunk.start == before.start + num_steps
+        and chunk.tokens is FROM_DEVICE
+        and before.num_tokens == first.num_steps
+        and chunk.num_tokens == size
+        and chunk.outputs == _SAMPLES_ONE == before.outputs
+        and chunk.drafts is None
+        and not chunk.snapshots
+        and chunk.positions is None
+        for chunk, before in zip(plan.chunks, first.chunks, strict=True)
+    )
+
+
+def _parts(plan: StepPlan) -> Iterable[bytes]:
+    """Everything but the number of steps and the grants."""
+    rest = (plan.roster, plan.moves, plan.encodes, plan.sampling)
+    yield f"{plan.step} {plan.lane} {plan.program} {rest if any(rest) else ''}\n".encode()
+    for chunk in plan.chunks:
+        yield _chunk_text(chunk, plan.num_steps).encode()
+        yield b"device" if isinstance(chunk.tokens, FromDevice) else array("q", chunk.tokens).tobytes()
+
+
+def _chunk_text(chunk: Chunk, num_steps: int) -> str:
+    """The first step's part of a chunk, its token ids aside."""
+    outputs = "" if chunk.outputs == _SAMPLES_ONE else chunk.outputs
+    extra = (chunk.drafts, chunk.snapshots, chunk.positions)
+    if extra == (None, (), None):
+        return f"{chunk.seq} {chunk.start} {chunk.num_tokens // num_steps} {outputs}\n"
+    return f"{chunk.seq} {chunk.start} {chunk.num_tokens} {outputs} {extra}\n"
+
+
+def _grant_text(grant: BlockGrant) -> str:
+    return f"{grant.seq} {grant.group} {grant.first} {grant.blocks}"

@@ -1,0 +1,110 @@
+"""Runs of steps planned at once are what the same steps planned one by one would be (docs/adr/0013)."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tests.properties.engine_load import arrivals, spec
+
+from plait.core.events import Arrived, Collected, Event, Finished, Preempted, Refused, Scheduled, Submitted
+from plait.core.ids import RequestId
+from plait.core.request import Request
+from plait.core.sampling import SamplingParams
+from plait.sim.arrivals import Arrival
+from plait.sim.cluster import ClusterReport, ClusterSpec, simulate_cluster
+from plait.sim.form import Form, Routing
+from plait.sim.report import Outcome
+
+Told = tuple[int, Event]
+
+
+class Ran:
+    """A simulation with all that was told of it."""
+
+    def __init__(self, load: Sequence[Arrival], made: ClusterSpec) -> None:
+        self.outcomes: list[Outcome] = []
+        self.events: list[Told] = []
+        self.report: ClusterReport = simulate_cluster(
+            load, made, lambda engine, event: self.events.append((engine, event)), self.outcomes.append
+        )
+
+    def of(self, *kinds: type) -> list[Told]:
+        return [(engine, event) for engine, event in self.events if isinstance(event, kinds)]
+
+    @property
+    def num_plans(self) -> int:
+        return len(self.of(Submitted))
+
+    def step_ends(self) -> list[tuple[int, float]]:
+        """When each step ended, runs taken apart."""
+        return [
+            (engine, end_s)
+            for engine, event in self.events
+            if isinstance(event, Collected)
+            for end_s in event.result.ends_s or (event.result.end_s,)
+        ]
+
+
+def assert_equal(load: Sequence[Arrival], made: ClusterSpec) -> tuple[Ran, Ran]:
+    """All that anybody can see of both forms; returns (runs, single)."""
+    runs, single = Ran(load, made), Ran(load, replace(made, macro_steps=False))
+    assert runs.report.plan_hash == single.report.plan_hash
+    assert runs.outcomes == single.outcomes
+    kinds = (Arrived, Scheduled, Preempted, Refused, Finished)
+    assert runs.of(*kinds) == single.of(*kinds)
+    assert sorted(runs.step_ends()) == sorted(single.step_ends())
+    mine, theirs = runs.report.whole, single.report.whole
+    assert mine.itl_s is not None
+    assert theirs.itl_s is not None
+    assert math.isclose(mine.itl_s.mean, theirs.itl_s.mean, rel_tol=1e-12)
+    assert math.isclose(mine.busy_fraction, theirs.busy_fraction, rel_tol=1e-12)
+    exact_itl = replace(mine.itl_s, mean=theirs.itl_s.mean)
+    assert replace(mine, itl_s=exact_itl, busy_fraction=theirs.busy_fraction) == theirs
+    for one, other in zip(runs.report.engines, single.report.engines, strict=True):
+        assert (one.num_steps, one.plan_hash, one.computed_tokens) == (
+            other.num_steps,
+            other.plan_hash,
+            other.computed_tokens,
+        )
+    return runs, single
+
+
+def ignoring_ends(load: Sequence[Arrival], seed: int) -> list[Arrival]:
+    """Requests of which some may be ended by a token, so that they hinder runs."""
+    rng = random.Random(seed)
+    return [
+        replace(
+            one, request=replace(one.request, sampling=replace(one.request.sampling, ignore_eos=rng.random() < 0.9))
+        )
+        for one in load
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_runs_change_nothing_whatever_is_short(seed: int) -> None:
+    """Memory and rows end now and then; prefixes, tenants, choices and priorities are mixed."""
+    made = spec(cache_tokens=random.Random(seed).choice((1024, 4096, 16384)), max_rows=(8, 32)[seed % 2])
+    load = ignoring_ends(list(arrivals(60, seed, requests_per_s=(0.5, 6.0, 30.0)[seed % 3])), seed)
+    runs, single = assert_equal(load, ClusterSpec(made))
+    assert runs.num_plans < single.num_plans
+
+
+@pytest.mark.parametrize("routing", Routing)
+def test_runs_change_nothing_for_several_engines(routing: Routing) -> None:
+    load = list(arrivals(80, 11, requests_per_s=4.0))
+    runs, single = assert_equal(load, ClusterSpec(spec(cache_tokens=2048), Form(3), routing))
+    assert runs.num_plans < single.num_plans
+
+
+def test_few_plans_stand_for_long_answers() -> None:
+    load = [
+        Arrival(0.0, Request(RequestId(f"r{n}"), (n, 1, 2), SamplingParams(max_tokens=500, ignore_eos=True)))
+        for n in range(8)
+    ]
+    runs, single = assert_equal(load, ClusterSpec(spec(cache_tokens=8192)))
+    assert single.num_plans > 500
+    assert runs.num_plans < 10
