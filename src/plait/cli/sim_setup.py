@@ -135,6 +135,8 @@ def _replica(
         max_model_tokens=longest,
         enable_prefix=options.enable_prefix_caching,
         tensor_parallel=ranks,
+        # Plans come from the scheduler that serves; looking at each again takes a third of the time.
+        check_plans=False,
     )
     cut = longest < model.max_tokens and options.max_model_len is None
     notes = (f"          sequences of at most {longest:,} tokens: what the cache holds",) if cut else ()

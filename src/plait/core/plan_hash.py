@@ -46,8 +46,7 @@ class PlanDigest:
 
     def _close(self) -> None:
         if self._first is not None:
-            for part in _parts(self._first):
-                self._digest.update(part)
+            self._digest.update(b"".join(_parts(self._first)))
             self._digest.update(f"{self._num_steps}{self._grants}\n".encode())
             self._first, self._grants = None, []
 

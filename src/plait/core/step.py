@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import NamedTuple
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.sampling import SamplingParams
@@ -122,6 +123,8 @@ class Join:
     adapter: str | None = None
     eos_token_ids: tuple[int, ...] = ()
     """Tokens that `min_tokens` forbids: every end-of-sequence token and the request's stop tokens."""
+    num_imported: int = 0
+    """Slots of the granted blocks, from the first on, that were filled from another device before this step begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +183,7 @@ class RowMask:
     allowed: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkShape:
+class ChunkShape(NamedTuple):
     start: int
     num_tokens: int
     num_outputs: int

@@ -51,8 +51,6 @@ class Calibration:
     """Of the whole engine: what lies between the steps of a device that always has one."""
     seq_overhead_s: float
     """Further for each sequence of a step."""
-    request_overhead_s: float = 0.0
-    """From a request's arrival to its first plan on an idle engine, and from its last result to its end."""
     spread: float = 1.0
     """How much longer than its price a step may take: what all but one in a hundred of the measured ones kept to."""
     mixed: Grid | None = None
@@ -71,7 +69,6 @@ class Calibration:
             "num_steps": self.num_steps,
             "step_overhead_s": self.step_overhead_s,
             "seq_overhead_s": self.seq_overhead_s,
-            "request_overhead_s": self.request_overhead_s,
             "spread": self.spread,
             "alpha": self.alpha.json_object(),
         }
@@ -90,7 +87,6 @@ def read_calibration(fields: Fields) -> Calibration:
         alpha=read_alpha(fields.part("alpha")),
         step_overhead_s=fields.number("step_overhead_s"),
         seq_overhead_s=fields.number("seq_overhead_s"),
-        request_overhead_s=fields.number("request_overhead_s"),
         spread=fields.number("spread", least=1.0, most=100.0) if fields.has("spread") else 1.0,
         mixed=read_grid(fields.part("mixed"), ("share", "tokens", "rows")) if fields.has("mixed") else None,
         bandwidth=read_grid(fields.part("bandwidth"), ("share", "beside")) if fields.has("bandwidth") else None,

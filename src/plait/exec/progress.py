@@ -102,6 +102,8 @@ class Lane:
     """Fraction of the first step that was done at `since_s`."""
     since_s: float = 0.0
     price_s: float | None = None
+    priced_alone: tuple[int, int] | None = None
+    """What `price_s` is the price of, if nothing runs beside: the identity of the shape, and units."""
     ahead_s: list[float] = field(default_factory=list)
     """When the steps of a run will end, from the one at `done` and `since_s` on, if nothing disturbs it; else empty."""
 
@@ -281,6 +283,13 @@ class Progress:
         self.ended.append(replace(first, end_s=at_s))
         lane.steps, lane.shape, lane.price_s, lane.done = lane.steps[1:], None, None, 0.0
 
+    def _priced(self, lane: Lane, shape: StepShape, beside: Sequence[StepShape]) -> float:
+        """A lane alone is asked for again and again while others come and go behind it."""
+        if lane.price_s is not None and not beside and lane.priced_alone == (id(shape), len(lane.units)):
+            return lane.price_s
+        lane.priced_alone = None if beside else (id(shape), len(lane.units))
+        return self._price(shape, len(lane.units), beside)
+
     def _look_ahead(self, lane: Lane) -> None:
         """A run that nothing disturbs: its steps follow each other to the end."""
         if self._run_prices is None or lane.shape is None or lane.ahead_s:
@@ -322,7 +331,7 @@ class Progress:
                     if not beside:
                         continue
                     self._disturb(lane, at_s)
-                price_s = self._price(lane.shape, len(lane.units), beside)
+                price_s = self._priced(lane, lane.shape, beside)
                 if lane.steps[0].workers < len(lane.units):
                     lane.steps = (replace(lane.steps[0], workers=len(lane.units)), *lane.steps[1:])
             if price_s != lane.price_s:

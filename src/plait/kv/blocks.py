@@ -12,6 +12,7 @@ Invariant: a lent page holds at least one block that is not free; a page without
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 from plait.core.errors import InvariantError
@@ -37,7 +38,9 @@ class BlockState(IntEnum):
     """Its sequence is released, but a step in flight may still read or write it."""
 
 
-_PRIVATE = int(BlockState.PRIVATE)
+_FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
+_OWN = (_PRIVATE, int(BlockState.QUARANTINED))
+"""States of blocks that only their sequence keeps from being free."""
 
 
 class BlockPool:
@@ -94,6 +97,8 @@ class BlockPool:
           4. free blocks on pages of other owners.
         `frugal`: other groups need the fresh pages too, so step 2 comes last.
         """
+        if self.blocks_per_page == 1:
+            return self._grant_pages(owner, count)
         granted: list[BlockId] = []
         while len(granted) < count:
             source = self._source(owner, frugal)
@@ -131,6 +136,30 @@ class BlockPool:
 
     def quarantine(self, block: BlockId) -> None:
         self._turn(block, BlockState.PRIVATE, BlockState.QUARANTINED)
+
+    def are_private(self, blocks: Sequence[BlockId]) -> bool:
+        states = self._states
+        return all(states[block] == _PRIVATE for block in blocks)
+
+    def quarantine_own(self, blocks: Sequence[BlockId]) -> None:
+        """Those of `blocks` that are private, and not published."""
+        for block in blocks:
+            if self._states[block] == _PRIVATE:
+                self.quarantine(block)
+
+    def free_own(self, blocks: Sequence[BlockId]) -> None:
+        """Those of `blocks` that are private or quarantined, and not published."""
+        own = [block for block in blocks if self._states[block] in _OWN]
+        if self.blocks_per_page > 1:
+            for block in own:
+                self.free(block)
+            return
+        for block in own:
+            before, self._states[block] = self._states[block], _FREE
+            self.counts[before] -= 1
+            self._holders[block] = None
+            self._num_pinned[block] = 0
+            self._pages.give_back(PageId(block), self.group)
 
     def free(self, block: BlockId) -> None:
         """A private, quarantined or evictable block holds nothing any more; its page goes back with its last block."""
@@ -200,6 +229,18 @@ class BlockPool:
                 listed[page] = sorted(blocks)
         if listed != free_pages:
             raise InvariantError(f"{name}: free blocks {free_pages} are listed as {listed}")
+
+    def _grant_pages(self, owner: Owner, count: int) -> list[BlockId]:
+        """Blocks that are pages: there is nothing to choose, and nobody to share a page with."""
+        blocks = [BlockId(page) for page in self._pages.lend_many(self.group, count)]
+        for block in blocks:
+            if self._states[block] != _FREE:
+                raise InvariantError(f"block {block} of group {self.group} is {self.state(block).name} on a free page")
+            self._states[block] = _PRIVATE
+            self._holders[block] = owner
+            self._num_pinned[block] = 1
+        self.counts[BlockState.PRIVATE] += count
+        return blocks
 
     def _source(self, owner: Owner, frugal: bool) -> Owner | None:
         """Whose pages the next blocks come from; borrows a page where that is the answer."""

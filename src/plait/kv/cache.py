@@ -12,6 +12,7 @@ The life of a sequence:
     open(seq, root, hit)                            the hit's blocks are referenced and begin the table
     grants = reserve(seq, num_tokens)               private blocks behind them, and the copies that a partly matched
                                                     block needs; None: shortage, nothing changed
+    imported(seq, tokens)                           instead of computing them here
     submitted(plan) -> commit(step, seq, tokens)    per step, commit only for what was computed and accepted,
                     -> collected(step)              then collected, always
     release(seq)                                    free or cached, but in quarantine until its steps are collected
@@ -185,6 +186,22 @@ class KVCache:
         ]
         return Grants(tuple(grants), table.take_moves([pool.group for pool in self._pools]))
 
+    def imported(self, seq: SeqId, tokens: Sequence[int], now_s: float) -> None:
+        """The slots of `tokens`, the first of an empty and reserved table, were filled from another device. From now on
+        they are as if a step had computed them.
+        """
+        self._advance(now_s)
+        table = self._table(seq)
+        if table.num_committed or table.writing or table.copy is not None or len(tokens) > table.num_slots:
+            raise InvariantError(
+                f"sequence {seq} imports {len(tokens)} tokens into {table.num_slots} slots, behind "
+                f"{table.num_committed} committed ones; nothing may be there before"
+            )
+        table.num_committed = table.planned_end = len(tokens)
+        if table.publishes:
+            table.tail += tokens
+            self._publish(table, now_s)
+
     def submitted(self, plan: StepPlan) -> None:
         """A step is in flight: whatever it names stays as it is until `collected`. Raises if the plan writes what it
         must not.
@@ -275,9 +292,7 @@ class KVCache:
             return
         self._quarantined[table] = None
         for pool, blocks in zip(self._pools, table.blocks, strict=True):
-            for block in blocks[table.num_hit_blocks :]:
-                if pool.is_private(block):
-                    pool.quarantine(block)
+            pool.quarantine_own(blocks[table.num_hit_blocks :])
 
     def table(self, seq: SeqId, group: GroupId) -> tuple[BlockId, ...]:
         return tuple(self._table(seq).blocks[group])
@@ -406,9 +421,7 @@ class KVCache:
 
     def _drop(self, table: SeqTable, at_s: float) -> None:
         for pool, blocks in zip(self._pools, table.blocks, strict=True):
-            for block in blocks[table.num_hit_blocks :]:
-                if pool.state(block) in (BlockState.PRIVATE, BlockState.QUARANTINED):
-                    pool.free(block)
+            pool.free_own(blocks[table.num_hit_blocks :])
             pool.disown(table.seq)
         self._index.release(table.node, at_s)
 

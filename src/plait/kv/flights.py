@@ -97,9 +97,10 @@ class Flights:
             raise InvariantError(f"sequence {chunk.seq} is in flight on {there} (H7)")
         first, last = start // self._tokens_per_block, (end - 1) // self._tokens_per_block
         for pool, blocks in zip(self._pools, table.blocks, strict=True):
-            for block in blocks[first : last + 1]:
-                if not pool.is_private(block):
-                    raise InvariantError(f"step {flight.step} writes {_described(pool, block)} (H6)")
+            written = blocks[first : last + 1]
+            if not pool.are_private(written):
+                block = next(block for block in written if not pool.is_private(block))
+                raise InvariantError(f"step {flight.step} writes {_described(pool, block)} (H6)")
         known: Sequence[int] = () if num_moved or isinstance(chunk.tokens, FromDevice) else chunk.tokens
         table.lane = flight.lane
         table.writing[flight.step] = Writing(start, end, known)

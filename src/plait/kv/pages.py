@@ -35,6 +35,16 @@ class PagePool:
         self._borrower[page] = group
         return page
 
+    def lend_many(self, group: GroupId, count: int) -> list[PageId]:
+        """As many pages as `lend` would give one by one."""
+        if count > len(self._free):
+            raise InvariantError(f"group {group} asks for {count} pages but {len(self._free)} are free")
+        pages = self._free[-1 : -count - 1 : -1]
+        del self._free[len(self._free) - count :]
+        for page in pages:
+            self._borrower[page] = group
+        return pages
+
     def give_back(self, page: PageId, group: GroupId) -> None:
         """Only the borrower gives a page back."""
         if self._borrower[page] != group:

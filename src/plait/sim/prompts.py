@@ -1,8 +1,9 @@
-"""Prompts: tokens for requests of which only lengths and common beginnings are known.
+"""Prompts for traces that do not hold any text.
 
-Owns the text of a named block and of what is nobody else's. Knows no file and no engine.
-Invariant: equal names give equal tokens, other names other first tokens (as long as they differ by no multiple of the
-vocabulary), and so no prefix index mistakes one for the other.
+Owns how prompts are made up from lengths, and from names of blocks that stand for common beginnings. Making one costs a
+few copies of references: all prompts share the tokens of one sequence, apart from a few at the start of each block.
+Invariant: equal arguments give equal prompts; two prompts share the beginning that the trace says they share, and at most
+some tokens of the block behind it, where its names differ by a multiple of the vocabulary.
 """
 
 from __future__ import annotations
@@ -10,37 +11,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from plait.sim.arrivals import made_up_prompt
-
-_HEAD = 6
-"""Tokens that spell a name, the lowest digit first; the rest of a block is alike in all."""
 _OWN = 1 << 61
 """Names of requests' own endings lie above those of blocks."""
+_DIGITS = 6
+"""Tokens that spell a name, the lowest digit first: more than any two names need to differ in."""
+
+
+def made_up_prompt(index: int, num_tokens: int, vocab_size: int) -> tuple[int, ...]:
+    """A prompt whose first token differs from that of every other index up to `vocab_size`, its first two up to the
+    square of it.
+    """
+    return _piece(index, 2, num_tokens, vocab_size)
 
 
 def prompt_of(num_tokens: int, blocks: Sequence[int], block_tokens: int, index: int, vocab_size: int) -> tuple[int, ...]:
-    """A prompt that begins with its named blocks, as far as it has room for them, and ends as nobody else's."""
+    """A prompt that begins with its named blocks, as far as it has room for them, and ends as nobody else's: that of
+    request `index`.
+    """
     if not blocks:
         return made_up_prompt(index, num_tokens, vocab_size)
-    found: list[int] = []
+    prompt: list[int] = []
     for name in blocks[: -(-num_tokens // block_tokens)]:
-        found += _spelled(name, vocab_size)[:block_tokens]
-        found += _filler(vocab_size, max(0, block_tokens - _HEAD))
-    rest = num_tokens - len(found)
-    if rest > 0:
-        found += _spelled(_OWN + index, vocab_size)[:rest]
-        found += _filler(vocab_size, max(0, rest - _HEAD))
-    return tuple(found[:num_tokens])
+        prompt += _piece(name, _DIGITS, min(block_tokens, num_tokens - len(prompt)), vocab_size)
+    prompt += _piece(_OWN + index, _DIGITS, num_tokens - len(prompt), vocab_size)
+    return tuple(prompt)
 
 
-def _spelled(name: int, vocab_size: int) -> list[int]:
-    digits = []
-    for _ in range(_HEAD):
+def _piece(name: int, digits: int, num_tokens: int, vocab_size: int) -> tuple[int, ...]:
+    head: list[int] = []
+    for _ in range(min(digits, num_tokens)):
         name, digit = divmod(name, vocab_size)
-        digits.append(digit)
-    return digits
+        head.append(digit)
+    if num_tokens <= digits:
+        return tuple(head)
+    return (*head, *_filling(max(256, 1 << (num_tokens - 1).bit_length()), vocab_size)[digits:num_tokens])
 
 
 @lru_cache(maxsize=64)
-def _filler(vocab_size: int, num_tokens: int) -> tuple[int, ...]:
+def _filling(num_tokens: int, vocab_size: int) -> tuple[int, ...]:
     return tuple(place % vocab_size for place in range(num_tokens))

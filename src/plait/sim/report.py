@@ -152,20 +152,22 @@ class ReportBuilder:
         self.tell(0, event)
 
     def tell(self, engine: int, event: Event) -> None:
+        # The most frequent first.
         match event:
+            case Emitted():
+                self._emitted(engine, event)
             case Arrived():
                 self._arrived(engine, event)
             case Scheduled():
                 self._scheduled(engine, event)
-            case Emitted():
-                self._emitted(engine, event)
             case Finished():
                 self._finished(engine, event)
             case Collected(result=result):
                 self._collected(engine, result)
             case Preempted():
                 self._num["preemptions"] += 1
-            case Refused():
+            case Refused(request=request):
+                self._between.pop(request, None)
                 self._num["refused"] += 1
             case _:
                 pass

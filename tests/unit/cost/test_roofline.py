@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 
 import pytest
 from hypothesis import given
@@ -241,18 +241,12 @@ def test_equal_shapes_are_priced_once() -> None:
 # Runs of steps:
 
 
-@given(
-    starts=st.lists(st.integers(0, 5000), min_size=1, max_size=5),
-    count=st.integers(0, 6),
-    beside=st.sampled_from([(), (prefill(300),)]),
-)
-def test_a_run_of_decode_steps_has_the_very_prices_of_its_steps(
-    starts: list[int], count: int, beside: tuple[StepShape, ...]
-) -> None:
-    run = RooflineModel(SMOLLM2, BF16, A100_80G, alpha=1.61)
-    steps = [StepShape(tuple(ChunkShape(start + later, 1, 1) for start in starts)) for later in range(count)]
-    shape = StepShape(tuple(ChunkShape(start, 1, 1) for start in starts))
-    assert run.price_run(shape, count, 50, beside) == [run.price(step, 50, beside).expected_s for step in steps]
+@given(starts=st.lists(st.integers(0, 5000), min_size=1, max_size=5), tokens=st.integers(1, 2))
+def test_a_run_of_steps_has_the_very_prices_of_its_steps(starts: list[int], tokens: int) -> None:
+    model = RooflineModel(SMOLLM2, BF16, A100_80G, alpha=1.61)
+    steps = [StepShape(tuple(ChunkShape(start + later, tokens, 1) for start in starts)) for later in range(4)]
+    run = islice(model.run_prices(steps[0], 50), len(steps))
+    assert list(run) == [model.price(step, 50).expected_s for step in steps]
 
 
 # Number formats and waves:
