@@ -24,6 +24,7 @@ from plait.config.load_options import CompareOptions, KernelsOptions, ServingOpt
 from plait.config.models_options import ModelsOptions
 from plait.config.option import OptionSources
 from plait.config.serve_options import ServeOptions
+from plait.config.sim_options import GoodputOptions, SimCardsOptions, SimImportOptions, SimOptions
 from plait.config.tune_options import TuneOptions
 from plait.config.verify_options import VerifyOptions
 
@@ -49,6 +50,10 @@ COMMANDS = (
     Command("calibrate", "Measure steps of a model for the cost model.", (CalibrateOptions, EngineOptions), "model"),
     Command("inspect", "Say what a model is and needs, without its weights.", (InspectOptions,), "model"),
     Command("inspect memory", "Say where memory goes under several layouts.", (InspectMemoryOptions,), "model"),
+    Command("sim", "Simulate a workload on hardware that is not here.", (SimOptions,), "model"),
+    Command("sim goodput", "Find the highest rate that keeps its targets.", (GoodputOptions, SimOptions), "model"),
+    Command("sim import", "Turn a log or a trace into a trace of our own.", (SimImportOptions,), "input"),
+    Command("sim cards", "List workloads that are known by published moments.", (SimCardsOptions,)),
     Command("completion", "Print a script that completes commands in a shell.", (CompletionOptions,), "shell"),
 )
 GROUPS: Final[Mapping[str, str]] = MappingProxyType({"bench": "Measure this machine, and servers side by side."})
@@ -147,6 +152,30 @@ def _load_inspect_memory() -> Work:
     return run_inspect_memory
 
 
+def _load_sim() -> Work:
+    from plait.cli.sim import run_sim
+
+    return run_sim
+
+
+def _load_goodput() -> Work:
+    from plait.cli.sim_goodput import run_goodput
+
+    return run_goodput
+
+
+def _load_import() -> Work:
+    from plait.cli.sim_import import run_import
+
+    return run_import
+
+
+def _load_cards() -> Work:
+    from plait.cli.sim_cards import run_cards
+
+    return run_cards
+
+
 def _load_completion() -> Work:
     from plait.cli.completion import run_completion
 
@@ -169,5 +198,9 @@ LOAD: dict[str, Callable[[], Work]] = {
     "calibrate": _load_calibrate,
     "inspect": _load_inspect,
     "inspect memory": _load_inspect_memory,
+    "sim": _load_sim,
+    "sim goodput": _load_goodput,
+    "sim import": _load_import,
+    "sim cards": _load_cards,
     "completion": _load_completion,
 }

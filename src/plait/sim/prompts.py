@@ -1,9 +1,9 @@
 """Prompts for traces that do not hold any text.
 
-Owns how prompts are made up from lengths, and from ids of blocks that stand for shared prefixes. Making one costs a few
-copies of references: all prompts share the tokens of one sequence, apart from two at each beginning.
-Invariant: equal arguments give equal prompts; two prompts share exactly the beginning that the trace says they share (and
-one token more where a vocabulary is smaller than the number of blocks).
+Owns how prompts are made up from lengths, and from names of blocks that stand for common beginnings. Making one costs a
+few copies of references: all prompts share the tokens of one sequence, apart from a few at the start of each block.
+Invariant: equal arguments give equal prompts; two prompts share the beginning that the trace says they share, and at most
+some tokens of the block behind it, where its names differ by a multiple of the vocabulary.
 """
 
 from __future__ import annotations
@@ -11,41 +11,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from plait.core.errors import UsageError
-
-BLOCK_TOKENS = 512
-"""Tokens that one id stands for in Mooncake's traces."""
+_OWN = 1 << 61
+"""Names of requests' own endings lie above those of blocks."""
+_DIGITS = 6
+"""Tokens that spell a name, the lowest digit first: more than any two names need to differ in."""
 
 
 def made_up_prompt(index: int, num_tokens: int, vocab_size: int) -> tuple[int, ...]:
     """A prompt whose first token differs from that of every other index up to `vocab_size`, its first two up to the
     square of it.
     """
-    return _piece(index, num_tokens, vocab_size)
+    return _piece(index, 2, num_tokens, vocab_size)
 
 
-def block_prompt(
-    ids: Sequence[int], num_tokens: int, vocab_size: int, block_tokens: int = BLOCK_TOKENS
-) -> tuple[int, ...]:
-    """A prompt of `num_tokens` in blocks of which each has an id, the last perhaps not whole. Two prompts share as many
-    tokens as leading ids.
+def prompt_of(num_tokens: int, blocks: Sequence[int], block_tokens: int, index: int, vocab_size: int) -> tuple[int, ...]:
+    """A prompt that begins with its named blocks, as far as it has room for them, and ends as nobody else's: that of
+    request `index`.
     """
-    if len(ids) != -(-num_tokens // block_tokens):
-        raise UsageError(
-            f"{len(ids)} block ids for {num_tokens} tokens; blocks of {block_tokens} tokens make that "
-            f"{-(-num_tokens // block_tokens)}"
-        )
+    if not blocks:
+        return made_up_prompt(index, num_tokens, vocab_size)
     prompt: list[int] = []
-    for number in ids:
-        prompt += _piece(number, min(block_tokens, num_tokens - len(prompt)), vocab_size)
+    for name in blocks[: -(-num_tokens // block_tokens)]:
+        prompt += _piece(name, _DIGITS, min(block_tokens, num_tokens - len(prompt)), vocab_size)
+    prompt += _piece(_OWN + index, _DIGITS, num_tokens - len(prompt), vocab_size)
     return tuple(prompt)
 
 
-def _piece(index: int, num_tokens: int, vocab_size: int) -> tuple[int, ...]:
-    head = (index % vocab_size, index // vocab_size % vocab_size)
-    if num_tokens <= len(head):
-        return head[:num_tokens]
-    return head + _filling(max(256, 1 << (num_tokens - 1).bit_length()), vocab_size)[2:num_tokens]
+def _piece(name: int, digits: int, num_tokens: int, vocab_size: int) -> tuple[int, ...]:
+    head: list[int] = []
+    for _ in range(min(digits, num_tokens)):
+        name, digit = divmod(name, vocab_size)
+        head.append(digit)
+    if num_tokens <= digits:
+        return tuple(head)
+    return (*head, *_filling(max(256, 1 << (num_tokens - 1).bit_length()), vocab_size)[digits:num_tokens])
 
 
 @lru_cache(maxsize=64)

@@ -20,8 +20,9 @@ from plait.exec.roster import slots_of
 from plait.exec.simulated import SimulatedExecutor
 from plait.model.cache_layout import plan_layout
 from plait.model.cache_type import CacheType
-from plait.model.cost import Formats
+from plait.model.cost import Formats, Parallel
 from plait.model.program import Program
+from plait.model.shard import shard
 
 STEP_LIMIT_S = 86400.0
 """A simulated step may be long, but a lane that never ends one is a fault all the same."""
@@ -42,6 +43,8 @@ class ReplicaSpec:
     enable_prefix: bool = True
     alpha: float = 1.0
     """Calibration factor of the roofline."""
+    tensor_parallel: int = 1
+    """Devices that a replica is cut over; the pool is that of one of them."""
     check_plans: bool = True
     """Let the simulated executor look for faults in every plan, as others do; costs about a third of the time."""
 
@@ -58,12 +61,13 @@ def replica_parts(
     steps may be planned as runs; None: they are not.
     """
     layout = plan_layout(
-        spec.program,
+        shard(spec.program, spec.tensor_parallel),
         memory_bytes=spec.cache_bytes,
         tokens_per_block=spec.tokens_per_block,
         cache_type=spec.cache_type,
     )
-    cost = RooflineModel(spec.program, spec.formats, spec.hardware, alpha=spec.alpha)
+    parallel = Parallel(spec.tensor_parallel)
+    cost = RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
     info = _info(spec, runs=horizon is not None)
     tokens = any_tokens(spec.program.vocab_size)
     executor = SimulatedExecutor(

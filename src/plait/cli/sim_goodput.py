@@ -1,0 +1,125 @@
+"""Sim goodput: `plait sim goodput`, the highest rate of requests that keeps its targets.
+
+Owns how a rate is tried, the sweep for people and the JSON. The search is `plait.sim.goodput`'s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+
+from plait.cli.sim import evidence_words
+from plait.cli.sim_page import goodput_page
+from plait.cli.sim_setup import STDOUT, Setup, set_up, target_words, write_file
+from plait.cli.streams import say, show
+from plait.config.option import OptionSources
+from plait.config.sim_options import GoodputOptions, SimOptions
+from plait.core.errors import UsageError
+from plait.sim.attainment import has_target
+from plait.sim.goodput import Point, Search, search
+from plait.sim.results import SCHEMA, SCHEMA_VERSION, result_object
+from plait.sim.trial import Trial, run_trial
+
+REQUESTS = 1000
+"""Of each run, unless the user says otherwise: enough for the 99th percentile, few enough for thirty runs."""
+START = 1.0
+FLOOR = 1.0 / 1024
+"""Of the rate that the search begins with."""
+
+
+def run_goodput(sources: OptionSources) -> int:
+    options, how = sources.read(SimOptions), sources.read(GoodputOptions)
+    if options.speed is not None:
+        raise UsageError("--speed is not for plait sim goodput, which plays the trace at rates of its own; leave it out")
+    start = options.rate or START
+    setup = set_up(replace(options, rate=start), default_requests=REQUESTS)
+    if not has_target(setup.slo):
+        raise UsageError("no target was given; say what must hold with --ttft-slo, --tpot-slo or --itl-slo")
+    trials: dict[float, Trial] = {}
+    # Where nothing is drawn, a second run would be the first one again.
+    repeats = how.repeats if setup.workload.extent.rate is None else 1
+
+    def try_rate(rate: float) -> Point:
+        runs = [_run(setup, rate, options.seed + one) for one in range(repeats)]
+        trials[rate] = runs[0]
+        point = Point(
+            rate,
+            tuple(run.attainment_fraction or 0.0 for run in runs),
+            tuple(run.goodput_per_s or 0.0 for run in runs),
+            tuple(run.latencies.is_steady for run in runs),
+        )
+        if not options.quiet:
+            say(f"{rate:.4g} requests/s: {point.attainment:.2%}")
+        return point
+
+    found = search(try_rate, start, how.attainment, start * FLOOR)
+    shown = found.points[0].rate if found.rate is None else found.rate
+    _report(options, setup, found, trials[shown], repeats)
+    return 0 if found.rate is not None else 1
+
+
+def _run(setup: Setup, rate: float, seed: int) -> Trial:
+    workload = setup.workload
+    pace = replace(workload.pace, rate=rate, seed=seed)
+    return run_trial(setup.cluster, replace(workload, pace=pace, source=setup.source_of(seed)), setup.slo)
+
+
+def _report(options: SimOptions, setup: Setup, found: Search, trial: Trial, repeats: int) -> None:
+    if options.html is not None:
+        write_file(options.html, goodput_page(setup, found, trial), "--html")
+    if options.json is not None:
+        text = json.dumps(search_object(setup, found, trial, options.seed, repeats), allow_nan=False)
+        if options.json == STDOUT:
+            show(text)
+        else:
+            write_file(options.json, f"{text}\n", "--json")
+    if options.json != STDOUT:
+        for line in lines(setup, found, repeats):
+            show(line)
+
+
+def search_object(setup: Setup, found: Search, trial: Trial, seed: int, repeats: int) -> Mapping[str, object]:
+    """`run` is the report of the first run at the answer; at the lowest rate that was tried if none holds."""
+    return {
+        "schema": f"{SCHEMA}.goodput",
+        "schema_version": SCHEMA_VERSION,
+        "evidence": "simulated",
+        "calibrated_on": setup.calibrated_on,
+        "rate": found.rate,
+        "attainment": found.attainment,
+        "repeats": repeats,
+        "is_monotone": found.is_monotone,
+        "is_enclosed": found.is_enclosed,
+        "points": [
+            {**asdict(point), "attainment": point.attainment, "holds": point.holds(found.attainment)}
+            for point in found.points
+        ],
+        "run": result_object(trial, setup.inputs, seed, setup.calibrated_on),
+    }
+
+
+def lines(setup: Setup, found: Search, repeats: int) -> Iterator[str]:
+    """The sweep and the answer."""
+    yield from setup.words
+    yield f"evidence  {evidence_words(setup)}"
+    yield (
+        f"targets   {target_words(setup.slo)} for {found.attainment:.4g} of the requests; "
+        f"{repeats} run{'s' if repeats > 1 else ''} of each rate"
+    )
+    yield ""
+    yield f"{'rate':>10}{'attainment':>12}{'worst run':>12}{'goodput':>10}  "
+    for point in found.points:
+        verdict = "holds" if point.holds(found.attainment) else ("fails" if point.is_stable else "queue grows")
+        yield (
+            f"{point.rate:>10.4g}{point.attainment:>12.2%}{min(point.attainments):>12.2%}"
+            f"{point.goodput_per_s:>10.4g}  {verdict}"
+        )
+    yield ""
+    if found.rate is None:
+        yield "no rate that was tried holds: the targets cannot be met even when requests hardly meet each other"
+    else:
+        more = "" if found.is_enclosed else ", and so do all that were tried: the workload is too short to tell more"
+        yield f"goodput   {found.rate:.4g} requests a second hold{more}"
+    if not found.is_monotone:
+        yield "warning   a higher rate holds where a lower one does not; more --requests or --repeats make it steadier"
