@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from plait.core.errors import InvariantError, UsageError
 from plait.core.step import ChunkShape, StepShape
-from plait.cost.hardware import A100_80G, ZEN3_2CORE, HardwareSpec
+from plait.cost.hardware import HardwareSpec, find_hardware
 from plait.cost.model import Bound, CostModel
 from plait.cost.roofline import RooflineModel
 from plait.model.config import ModelConfig
@@ -43,6 +43,8 @@ def llama(layers: int, hidden: int, ffn: int, heads: tuple[int, int], head_dim: 
     )
 
 
+A100_80G = find_hardware("a100-80g")
+ZEN3_2CORE = find_hardware("zen3-2core")
 SMOLLM2 = llama(30, 576, 1536, (9, 3), 64, 49152, True)
 LLAMA_8B = llama(32, 4096, 14336, (32, 8), 128, 128256, False)
 BF16 = Formats(default_weight_bytes=2.0, default_cache_bytes=2.0, activation_bytes=2.0)
