@@ -34,13 +34,7 @@ class Case:
         names = [figure.name for figure in self.figures]
         if len(set(names)) != len(names):
             raise InvariantError(f"case {self.id} has two figures of one name")
-        used = {reference for figure in self.figures for reference in figure.calibrated_on}
-        for figure in self.figures:
-            if figure.reference in used and figure.reference not in figure.calibrated_on:
-                raise InvariantError(
-                    f"case {self.id} calibrates on {figure.reference}, so figure {figure.name!r} cannot be a success; "
-                    f"name it in that figure's calibrated_on"
-                )
+        check_calibration((self,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +53,20 @@ class CaseReport:
             "paper": {"name": case.paper.name, "venue": case.paper.venue, "doi": case.paper.doi},
             "figures": [outcome.json_object() for outcome in self.outcomes],
         }
+
+
+def check_calibration(cases: Sequence[Case]) -> None:
+    """`InvariantError` if a number on which one of these cases calibrates could be a success in one of them."""
+    users = {
+        reference: case.id for case in cases for figure in case.figures for reference in figure.calibrated_on
+    }
+    for case in cases:
+        for figure in case.figures:
+            if figure.reference in users and figure.reference not in figure.calibrated_on:
+                raise InvariantError(
+                    f"case {users[figure.reference]} calibrates on {figure.reference}, so figure {figure.name!r} of "
+                    f"case {case.id} cannot be a success; name it in that figure's calibrated_on"
+                )
 
 
 def run_case(case: Case) -> CaseReport:

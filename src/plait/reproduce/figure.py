@@ -94,9 +94,12 @@ class Figure:
             return Verdict.CALIBRATION
         inside = not self.published or self.band.holds(ours, self.published)
         if self.worked_out:
-            same: Band = Equal() if isinstance(ours, str) else Printed()
-            inside = inside and same.holds(ours, self.worked_out)
+            inside = inside and _same(ours).holds(ours, self.worked_out)
         return Verdict.INSIDE if inside else Verdict.OUTSIDE
+
+    def band_words(self, ours: Value) -> str:
+        """Of the number that ours is compared with."""
+        return self.band.words if self.published else _same(ours).words
 
     def shown(self, ours: Value) -> str:
         """Our number with one digit more than those it is compared with."""
@@ -106,6 +109,11 @@ class Figure:
             return f"{ours:,}{self.unit}"
         printed = [decimals_of(text) + 1 for text in (self.published, self.worked_out) if text]
         return f"{ours:,.{max(printed, default=_SHOWN_DECIMALS)}f}{self.unit}"
+
+
+def _same(ours: Value) -> Band:
+    """The band of what was worked out by hand."""
+    return Equal() if isinstance(ours, str | int) else Printed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,7 @@ class Outcome:
             "worked_out": figure.worked_out or None,
             "ours": self.ours,
             "unit": figure.unit.strip(),
-            "band": figure.band.words if figure.published else Printed().words,
+            "band": None if self.ours is None else figure.band_words(self.ours),
             "evidence": str(self.evidence),
             "calibrated_on": [str(reference) for reference in figure.calibrated_on],
             "verdict": str(self.verdict),

@@ -14,6 +14,8 @@ from plait.reproduce.figure import Evidence, Outcome, Reference, Verdict
 
 WIDTH = 100
 _HEADS = ("figure", "published", "worked out", "ours", "band", "evidence", "verdict")
+_NAMED = 3
+"""Figures that a note names; of more it names the first."""
 _LEFT = ("figure", "band", "evidence", "verdict")
 
 
@@ -27,7 +29,11 @@ def report_lines(report: CaseReport) -> list[str]:
     case = report.case
     lines = wrap(f"{case.id}: {case.paper.name} ({case.paper.venue}), {case.title}", WIDTH)
     rows = [_row(outcome) for outcome in report.outcomes]
-    kept = [place for place, head in enumerate(_HEADS) if head != "worked out" or any(row[place] != "-" for row in rows)]
+    kept = [
+        place
+        for place, head in enumerate(_HEADS)
+        if head not in ("published", "worked out") or any(row[place] != "-" for row in rows)
+    ]
     heads = [_HEADS[place] for place in kept]
     table = [[row[place] for place in kept] for row in rows]
     right = [head for head in heads if head not in _LEFT]
@@ -51,7 +57,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
         f"{figure.published}{figure.unit}" if figure.published else "-",
         f"{figure.worked_out}{figure.unit}" if figure.worked_out else "-",
         "-" if outcome.ours is None else figure.shown(outcome.ours),
-        "-" if outcome.ours is None else figure.band.words if figure.published else "its digits",
+        "-" if outcome.ours is None else figure.band_words(outcome.ours),
         str(outcome.evidence),
         "-" if outcome.verdict is Verdict.NOT_RUN else str(outcome.verdict),
     )
@@ -59,15 +65,15 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
 
 def _calibration_lines(outcomes: Iterable[Outcome]) -> list[str]:
     """For each set of inputs, which figures rest on them."""
-    groups: dict[tuple[Reference, ...], list[str]] = {}
+    groups: dict[tuple[Evidence, tuple[Reference, ...]], list[str]] = {}
     for outcome in outcomes:
-        if outcome.ours is not None and outcome.evidence is Evidence.SIMULATED:
-            groups.setdefault(outcome.figure.calibrated_on, []).append(outcome.figure.name)
+        figure = outcome.figure
+        if outcome.ours is not None and (figure.evidence is Evidence.SIMULATED or figure.calibrated_on):
+            groups.setdefault((figure.evidence, figure.calibrated_on), []).append(figure.name)
     lines: list[str] = []
-    for references, names in groups.items():
+    for (evidence, references), names in groups.items():
         inputs = "; ".join(map(str, references)) or "nothing"
-        whose = "" if len(groups) == 1 else f" [{'; '.join(names)}]"
-        lines += _bullet(f"simulated (calibrated on: {inputs}){whose}")
+        lines += _bullet(f"{_listed(names)}: {evidence} (calibrated on: {inputs})")
     return lines and ["", *lines]
 
 
@@ -78,8 +84,14 @@ def _note_lines(report: CaseReport) -> list[str]:
         for text in (f"not run: {outcome.reason}" if outcome.reason else "", outcome.figure.note):
             if text:
                 notes.setdefault(text, []).append(outcome.figure.name)
-    lines = [line for text, names in notes.items() for line in _bullet(f"{'; '.join(names)}: {text}")]
+    lines = [line for text, names in notes.items() for line in _bullet(f"{_listed(names)}: {text}")]
     return lines and ["", *lines]
+
+
+def _listed(names: Sequence[str]) -> str:
+    few = names if len(names) <= _NAMED else names[:1]
+    more = len(names) - len(few)
+    return "; ".join(few) + (f" and {more} more" if more else "")
 
 
 def _bullet(text: str) -> list[str]:
