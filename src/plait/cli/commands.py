@@ -22,6 +22,7 @@ from plait.config.inspect_options import InspectMemoryOptions, InspectOptions
 from plait.config.load_options import CompareOptions, KernelsOptions, ServingOptions
 from plait.config.models_options import ModelsOptions
 from plait.config.option import OptionSources
+from plait.config.reproduce_options import ReproduceOptions
 from plait.config.serve_options import ServeOptions
 from plait.config.tune_options import TuneOptions
 from plait.config.verify_options import VerifyOptions
@@ -47,6 +48,7 @@ COMMANDS = (
     Command("tune", "Look for better sizes of units of work on this machine.", (TuneOptions, EngineOptions), "model"),
     Command("inspect", "Say what a model is and needs, without its weights.", (InspectOptions,), "model"),
     Command("inspect memory", "Say where memory goes under several layouts.", (InspectMemoryOptions,), "model"),
+    Command("reproduce", "Work out published figures, and how close ours come.", (ReproduceOptions,), "case"),
     Command("completion", "Print a script that completes commands in a shell.", (CompletionOptions,), "shell"),
 )
 GROUPS: Final[Mapping[str, str]] = MappingProxyType({"bench": "Measure this machine, and servers side by side."})
@@ -139,6 +141,12 @@ def _load_inspect_memory() -> Work:
     return run_inspect_memory
 
 
+def _load_reproduce() -> Work:
+    from plait.cli.reproduce import run_reproduce
+
+    return run_reproduce
+
+
 def _load_completion() -> Work:
     from plait.cli.completion import run_completion
 
@@ -160,5 +168,6 @@ LOAD: dict[str, Callable[[], Work]] = {
     "tune": _load_tune,
     "inspect": _load_inspect,
     "inspect memory": _load_inspect_memory,
+    "reproduce": _load_reproduce,
     "completion": _load_completion,
 }

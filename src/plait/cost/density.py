@@ -1,8 +1,8 @@
 """Density: how much computing and how much memory traffic a request is, over its whole life.
 
-Owns the closed forms of BlendServe (ASPLOS 2026: its cost model, dual scanner and appendix A.3): seconds of both resources, their ratio, the
-split of memory between a compute-heavy and a memory-heavy side, the least time of a job, and what an order that runs
-one side after the other costs.
+Owns the closed forms of BlendServe (ASPLOS 2026: its cost model, dual scanner and appendix A.3): seconds of both
+resources, their ratio, the split of memory between a compute-heavy and a memory-heavy side, the least time of a job,
+and what an order that runs one side after the other costs.
 Invariant: reading weights is no part of it (batches are large), and what prefix hits save is computing alone.
 """
 

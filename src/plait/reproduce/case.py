@@ -57,9 +57,7 @@ class CaseReport:
 
 def check_calibration(cases: Sequence[Case]) -> None:
     """`InvariantError` if a number on which one of these cases calibrates could be a success in one of them."""
-    users = {
-        reference: case.id for case in cases for figure in case.figures for reference in figure.calibrated_on
-    }
+    users = {reference: case.id for case in cases for figure in case.figures for reference in figure.calibrated_on}
     for case in cases:
         for figure in case.figures:
             if figure.reference in users and figure.reference not in figure.calibrated_on:

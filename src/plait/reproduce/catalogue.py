@@ -6,10 +6,9 @@ Invariant: a published number on which any case calibrates is a success in none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plait.core.errors import InvariantError, UsageError
+from plait.core.errors import InvariantError
 from plait.reproduce.case import Case, check_calibration
 from plait.reproduce.cases import (
     blendserve_densities,
@@ -37,14 +36,9 @@ class Catalogue:
             raise InvariantError(f"two cases have one name, or one is called {ALL!r}: {', '.join(ids)}")
         check_calibration(self.cases)
 
-    def choose(self, name: str) -> Sequence[Case]:
-        """The case of that name, or all of them."""
-        if name == ALL:
-            return self.cases
-        found = [case for case in self.cases if case.id == name]
-        if not found:
-            raise UsageError(f"case {name!r} is not known; plait reproduce lists the cases, {ALL} runs every one")
-        return found
+    def choose(self, name: str) -> tuple[Case, ...]:
+        """The case of that name, or all of them; nothing if there is none."""
+        return self.cases if name == ALL else tuple(case for case in self.cases if case.id == name)
 
 
 def catalogue() -> Catalogue:

@@ -19,7 +19,9 @@ from plait.model.visibility import CAUSAL
 BF16 = Formats(default_weight_bytes=2.0, default_cache_bytes=2.0, activation_bytes=2.0)
 
 LLAMA_8B_PARAMETERS = 8.03e9
-LLAMA_8B_ON_A100 = DensityModel(LLAMA_8B_PARAMETERS, kv_width=1024, num_layers=32, flops_per_s=312e12, bytes_per_s=2.039e12)
+LLAMA_8B_ON_A100 = DensityModel(
+    LLAMA_8B_PARAMETERS, kv_width=1024, num_layers=32, flops_per_s=312e12, bytes_per_s=2.039e12
+)
 """BlendServe's model and device. The width of keys is that of all heads together; with one head's, as the paper words
 it, its own numbers do not come out.
 """

@@ -25,6 +25,16 @@ def list_lines(cases: Sequence[Case]) -> list[str]:
     return _aligned(("case", "paper", "figures", "evidence", "about"), rows, right=("figures",))
 
 
+def list_object(cases: Sequence[Case]) -> dict[str, object]:
+    """The same for programs."""
+    return {
+        "cases": [
+            {"case": case.id, "paper": case.paper.name, "figures": len(case.figures), "title": case.title}
+            for case in cases
+        ]
+    }
+
+
 def report_lines(report: CaseReport) -> list[str]:
     case = report.case
     lines = wrap(f"{case.id}: {case.paper.name} ({case.paper.venue}), {case.title}", WIDTH)

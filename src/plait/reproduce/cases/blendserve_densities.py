@@ -100,10 +100,22 @@ def _partition_figures() -> tuple[Figure, ...]:
     note = "the paper's 40.7 and 19.3 add up to its 60 GB; exactly it is 40.62 and 19.38"
     return (
         Figure(
-            "memory of the left side", _reference("dual scanner", "M_L"), "19.3", Near(0.01), " GB", worked_out="19.38", note=note
+            "memory of the left side",
+            _reference("dual scanner", "M_L"),
+            "19.3",
+            Near(0.01),
+            " GB",
+            worked_out="19.38",
+            note=note,
         ),
         Figure(
-            "memory of the right side", _reference("dual scanner", "M_R"), "40.7", Near(0.01), " GB", worked_out="40.62", note=note
+            "memory of the right side",
+            _reference("dual scanner", "M_R"),
+            "40.7",
+            Near(0.01),
+            " GB",
+            worked_out="40.62",
+            note=note,
         ),
     )
 
@@ -142,7 +154,9 @@ def _mix_figures(name: str) -> tuple[Figure, ...]:
 def _bound_figures() -> tuple[Figure, ...]:
     what = "optimum over two phases"
     free = [
-        Figure(f"{what}, density {density}", _reference("3", f"{what}, density {density}"), "", unit="x", worked_out=number)
+        Figure(
+            f"{what}, density {density}", _reference("3", f"{what}, density {density}"), "", unit="x", worked_out=number
+        )
         for density, number in ((0.9, "1.80"), (1.4, "1.63"))
     ]
     fitted = [

@@ -89,7 +89,9 @@ def _estimate(kind: str, place: int, evidence: Evidence, set_by: Reference) -> F
         " ms",
         evidence,
         calibrated_on=(set_by,),
-        note="" if is_exact else "one rate for all batches; the paper's estimates rise with the batch (215 to 233 TFLOP/s)",
+        note=""
+        if is_exact
+        else "one rate for all batches; the paper's estimates rise with the batch (215 to 233 TFLOP/s)",
     )
 
 

@@ -138,8 +138,8 @@ def _figures() -> tuple[Figure, ...]:
             simulated,
             calibrated_on=(*times, LOSSES),
             note=(
-                "the loss of 7 % is read as 7 % of the sustained 77 %, the same for every chunk; the paper does not say "
-                "of what it is"
+                "the loss of 7 % is read as 7 % of the sustained 77 %, the same for every chunk; the paper does not "
+                "say of what it is"
             ),
         ),
     )

@@ -99,8 +99,8 @@ def _missing(tile: tuple[int, int]) -> str:
         for name, width in MLP_WIDTHS.items()
     )
     return (
-        "the paper gives neither the tiles of gate, up and down nor the times that weight the kernels; with the tile of "
-        f"the other products they would idle {guesses}, which no weights turn into the MLP's 7.6 % at 4,096 tokens"
+        "the paper gives neither the tiles of gate, up and down nor the times that weight the kernels; with the tile "
+        f"of the other products they would idle {guesses}, which no weights turn into the MLP's 7.6 % at 4,096 tokens"
     )
 
 
