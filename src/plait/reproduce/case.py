@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from plait.core.errors import InvariantError
-from plait.reproduce.band import Value
-from plait.reproduce.figure import Figure, NotRun, Outcome, Paper, Verdict
+from plait.reproduce.figure import Answer, Figure, Outcome, Paper, Verdict
 
 SCHEMA = "plait.reproduce/1"
 
-Answers = Mapping[str, Value | NotRun]
+Answers: TypeAlias = Mapping[str, Answer]
 """By the figure's name."""
 
 
@@ -72,11 +72,7 @@ def run_case(case: Case) -> CaseReport:
     planned = [figure.name for figure in case.figures]
     if set(answers) != set(planned):
         raise InvariantError(f"case {case.id}: answers and figures differ: {sorted(set(answers) ^ set(planned))}")
-    return CaseReport(case, tuple(_outcome(figure, answers[figure.name]) for figure in case.figures))
-
-
-def _outcome(figure: Figure, answer: Value | NotRun) -> Outcome:
-    return Outcome(figure, None, answer.reason) if isinstance(answer, NotRun) else Outcome(figure, answer)
+    return CaseReport(case, tuple(Outcome(figure, answers[figure.name]) for figure in case.figures))
 
 
 def json_object(reports: Sequence[CaseReport]) -> dict[str, object]:

@@ -13,6 +13,7 @@ from plait.reproduce.case import Case, check_calibration
 from plait.reproduce.cases import (
     blendserve_densities,
     blendserve_table_1,
+    bullet_chunk_size,
     bullet_chunks,
     bullet_roofline,
     bullet_table_2,
@@ -46,6 +47,7 @@ def catalogue() -> Catalogue:
         bullet_table_2,
         bullet_chunks,
         bullet_roofline,
+        bullet_chunk_size,
         muxwise_splits,
         muxwise_n_pl,
         muxwise_anchors,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from plait.core.errors import InvariantError
 from plait.reproduce.band import Band, Equal, Printed, Value, decimals_of
@@ -124,13 +125,45 @@ class NotRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampled:
+    """A number of several runs that differ in their seed alone; at least one."""
+
+    runs: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.runs) / len(self.runs)
+
+
+Answer: TypeAlias = Value | Sampled | NotRun
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """A figure with what came of it."""
 
     figure: Figure
-    ours: Value | None
-    reason: str = ""
-    """Why there is no number."""
+    answer: Answer
+
+    @property
+    def ours(self) -> Value | None:
+        """What the band is laid on: of several runs the mean."""
+        match self.answer:
+            case NotRun():
+                return None
+            case Sampled():
+                return self.answer.mean
+            case _:
+                return self.answer
+
+    @property
+    def reason(self) -> str:
+        """Why there is no number."""
+        return self.answer.reason if isinstance(self.answer, NotRun) else ""
+
+    @property
+    def runs(self) -> tuple[float, ...]:
+        return self.answer.runs if isinstance(self.answer, Sampled) else ()
 
     @property
     def verdict(self) -> Verdict:
@@ -148,6 +181,7 @@ class Outcome:
             "published": figure.published or None,
             "worked_out": figure.worked_out or None,
             "ours": self.ours,
+            "runs": list(self.runs) or None,
             "unit": figure.unit.strip(),
             "band": None if self.ours is None else figure.band_words(self.ours),
             "evidence": str(self.evidence),

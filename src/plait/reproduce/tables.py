@@ -91,11 +91,18 @@ def _note_lines(report: CaseReport) -> list[str]:
     """Equal notes are written once, under all names that they belong to."""
     notes: dict[str, list[str]] = {}
     for outcome in report.outcomes:
-        for text in (f"not run: {outcome.reason}" if outcome.reason else "", outcome.figure.note):
+        for text in (_runs_text(outcome), f"not run: {outcome.reason}" if outcome.reason else "", outcome.figure.note):
             if text:
                 notes.setdefault(text, []).append(outcome.figure.name)
     lines = [line for text, names in notes.items() for line in _bullet(f"{_listed(names)}: {text}")]
     return lines and ["", *lines]
+
+
+def _runs_text(outcome: Outcome) -> str:
+    if len(outcome.runs) < 2:
+        return ""
+    low, high = (outcome.figure.shown(edge) for edge in (min(outcome.runs), max(outcome.runs)))
+    return f"mean of {len(outcome.runs)} seeds, {low} to {high}"
 
 
 def _listed(names: Sequence[str]) -> str:

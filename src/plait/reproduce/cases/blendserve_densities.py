@@ -6,9 +6,9 @@ Owns the published numbers, what was worked out from the paper's formulas by han
 from __future__ import annotations
 
 from plait.cost.density import Job, Lengths, job_of, partition, two_phase_speedup
-from plait.reproduce.band import Near, Printed, Value
+from plait.reproduce.band import Near, Printed
 from plait.reproduce.case import Answers, Case
-from plait.reproduce.figure import BLENDSERVE, Figure, NotRun, Reference
+from plait.reproduce.figure import BLENDSERVE, Answer, Figure, NotRun, Reference
 from plait.reproduce.models import LLAMA_8B_ON_A100
 
 REQUESTS = 400_000
@@ -182,7 +182,7 @@ def _work_out() -> Answers:
         for means, density in ((BURST, BURST_DENSITY), (VIDEO, VIDEO_DENSITY))
     )
     left, right = partition(3.73, 0.096, 1.27, 60.0)
-    found: dict[str, Value | NotRun] = {
+    found: dict[str, Answer] = {
         "WildChat, 496/510": model.density(Lengths(496, 510)),
         "Azure, 2508/23": model.density(Lengths(2508, 23)),
         "Azure, sharing 1 %": 0.99 * model.density(Lengths(2508, 23)),
