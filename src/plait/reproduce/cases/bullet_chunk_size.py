@@ -45,10 +45,7 @@ DIRECTION = (
     "published as one number over three workloads and their rates; here Azure-code's first 400 requests at 5.5 a "
     "second, so only its direction is compared"
 )
-FULL = (
-    "published over three workloads and their rates, here all of Azure-code's first 400 requests at once; their prompts "
-    "are of about two chunks, and a chunk behind few others loses less than the mean that the setting is calibrated on"
-)
+FULL = "published over three workloads and their rates; here Azure-code's first 400 requests, all waiting at once"
 
 
 def alpha(chunk: int) -> float:
