@@ -55,13 +55,22 @@ class AlphaTable:
 
     def of(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> float:
         """Of a step of one phase. One with chunks of both is no state: see `plait.cost.calibrated`."""
-        grid = self.decode if _is_decode(shape) else self.prefill
-        return alpha_at(grid, state_of(shape, share, beside))
+        units, tokens, context, others = state_of(shape, share, beside)
+        return self.line(units, tokens, others, is_decode=is_decode(shape)).at(context)
+
+    def line(self, share: float, tokens: float, beside: float, *, is_decode: bool) -> AlphaLine:
+        """Alpha over the context, all else being equal: what a run of decode steps goes along."""
+        grid = self.decode if is_decode else self.prefill
+        at_share, at_tokens, at_context, at_beside = grid.axes
+        inside = at_share.contains(share) and at_tokens.contains(tokens) and at_beside.contains(beside)
+        values = tuple(grid.at((share, tokens, knot, beside)) for knot in at_context.knots)
+        least, most = min(LEAST, *grid.values), max(MOST, *grid.values)
+        return AlphaLine(at_context, values, inside, least, most)
 
     def moved(self, shape: StepShape, share: int, beside: Sequence[StepShape], alpha: float, rate: float) -> AlphaTable:
         """With the cells around the step's state `rate` of the way nearer to what was measured."""
         state = state_of(shape, share, beside)
-        if _is_decode(shape):
+        if is_decode(shape):
             return replace(self, decode=self.decode.moved(state, alpha, rate))
         return replace(self, prefill=self.prefill.moved(state, alpha, rate))
 
@@ -69,11 +78,23 @@ class AlphaTable:
         return {"prefill": self.prefill.json_object(), "decode": self.decode.json_object()}
 
 
-def alpha_at(grid: Grid, state: State) -> float:
-    found = grid.at(state)
-    if grid.contains(state):
-        return found
-    return min(max(found, min(LEAST, *grid.values)), max(MOST, *grid.values))
+@dataclass(frozen=True, slots=True)
+class AlphaLine:
+    """`is_inside`: all but the context lies within what was measured."""
+
+    context: Axis
+    values: tuple[float, ...]
+    is_inside: bool
+    least: float
+    most: float
+
+    def at(self, context: float) -> float:
+        low, part = self.context.between(context, beyond=True)
+        value = self.values[low]
+        found = value + part * (self.values[low + 1] - value) if part else value
+        if self.is_inside and self.context.contains(context):
+            return found
+        return min(max(found, self.least), self.most)
 
 
 def read_alpha(fields: Fields) -> AlphaTable:
@@ -87,5 +108,5 @@ def read_alpha(fields: Fields) -> AlphaTable:
     return AlphaTable(*tables)
 
 
-def _is_decode(shape: StepShape) -> bool:
+def is_decode(shape: StepShape) -> bool:
     return bool(phases(shape)[1].chunks)

@@ -53,6 +53,10 @@ class Calibration:
     """Further for each sequence of a step."""
     request_overhead_s: float = 0.0
     """From a request's arrival to its first plan on an idle engine, and from its last result to its end."""
+    spread: float = 1.0
+    """How much longer than its price a step may take: what all but one in a hundred of the measured ones kept to."""
+    mixed: Grid | None = None
+    """Factor on steps of both phases, by share, prompt tokens and decode rows."""
     bandwidth: Grid | None = None
     """D_p,sl: bytes/s of a share (axis share) beside a prefill of so many tokens (axis beside)."""
     solo: SoloModel | None = None
@@ -68,9 +72,10 @@ class Calibration:
             "step_overhead_s": self.step_overhead_s,
             "seq_overhead_s": self.seq_overhead_s,
             "request_overhead_s": self.request_overhead_s,
+            "spread": self.spread,
             "alpha": self.alpha.json_object(),
         }
-        parts = {"bandwidth": self.bandwidth, "solo": self.solo, "guard": self.guard}
+        parts = {"mixed": self.mixed, "bandwidth": self.bandwidth, "solo": self.solo, "guard": self.guard}
         found |= {name: part.json_object() for name, part in parts.items() if part is not None}
         return found if self.held_out is None else {**found, "held_out": asdict(self.held_out)}
 
@@ -86,6 +91,8 @@ def read_calibration(fields: Fields) -> Calibration:
         step_overhead_s=fields.number("step_overhead_s"),
         seq_overhead_s=fields.number("seq_overhead_s"),
         request_overhead_s=fields.number("request_overhead_s"),
+        spread=fields.number("spread", least=1.0, most=100.0) if fields.has("spread") else 1.0,
+        mixed=read_grid(fields.part("mixed"), ("share", "tokens", "rows")) if fields.has("mixed") else None,
         bandwidth=read_grid(fields.part("bandwidth"), ("share", "beside")) if fields.has("bandwidth") else None,
         solo=read_solo(fields.part("solo")) if fields.has("solo") else None,
         guard=read_guard(fields.part("guard")) if fields.has("guard") else None,
@@ -96,14 +103,14 @@ def read_calibration(fields: Fields) -> Calibration:
 def _read_held_out(fields: Fields) -> HeldOut:
     fields.only(*HeldOut.__slots__)
     counts = {name: fields.whole(name, least=0) for name in ("num_steps", "num_bounded")}
-    parts = {name: fields.number(name) for name in HeldOut.__slots__ if name not in counts}
+    values = {name: fields.number(name) for name in HeldOut.__slots__ if name not in counts}
     return HeldOut(
         num_steps=counts["num_steps"],
-        alpha_mean=parts["alpha_mean"],
-        alpha_p90=parts["alpha_p90"],
-        solo_mean=parts["solo_mean"],
-        linear_mean=parts["linear_mean"],
+        alpha_mean=values["alpha_mean"],
+        alpha_p90=values["alpha_p90"],
+        solo_mean=values["solo_mean"],
+        linear_mean=values["linear_mean"],
         num_bounded=counts["num_bounded"],
-        violations=parts["violations"],
-        tightness=parts["tightness"],
+        violations=values["violations"],
+        tightness=values["tightness"],
     )

@@ -1,4 +1,4 @@
-"""Least squares with coefficients that cannot be negative.
+"""Least squares, with coefficients that cannot be negative and with any.
 
 Owns the method of Lawson and Hanson (Solving Least Squares Problems, 1974, chapter 23) for a few unknowns. Times are
 sums of work, so a negative coefficient is never right: it is what collinear measurements leave behind.
@@ -19,6 +19,20 @@ Rows = Sequence[Sequence[float]]
 
 def non_negative_least_squares(rows: Rows, values: Sequence[float]) -> tuple[float, ...]:
     """x >= 0 that minimises the sum over rows of (row . x - value)^2. `UsageError`: there is nothing to fit."""
+    normal, target, scales = _normal_equations(rows, values)
+    found = _solve_active_set(normal, target)
+    return tuple(value / scale for value, scale in zip(found, scales, strict=True))
+
+
+def least_squares(rows: Rows, values: Sequence[float]) -> tuple[float, ...]:
+    """The same with coefficients of any sign; one that others explain is 0."""
+    normal, target, scales = _normal_equations(rows, values)
+    found = _solve_on(normal, target, list(range(len(target))))
+    return tuple(value / scale for value, scale in zip(found, scales, strict=True))
+
+
+def _normal_equations(rows: Rows, values: Sequence[float]) -> tuple[list[list[float]], list[float], list[float]]:
+    """With columns of length 1, and what they were divided by."""
     if not rows or len(rows) != len(values):
         raise UsageError(f"there are {len(rows)} rows for {len(values)} values; a fit needs one for each, and some")
     width = len(rows[0])
@@ -26,8 +40,7 @@ def non_negative_least_squares(rows: Rows, values: Sequence[float]) -> tuple[flo
     scaled = [[value / scale for value, scale in zip(row, scales, strict=True)] for row in rows]
     normal = [[sum(row[i] * row[j] for row in scaled) for j in range(width)] for i in range(width)]
     target = [sum(row[i] * value for row, value in zip(scaled, values, strict=True)) for i in range(width)]
-    found = _solve_active_set(normal, target)
-    return tuple(value / scale for value, scale in zip(found, scales, strict=True))
+    return normal, target, scales
 
 
 def _solve_active_set(normal: list[list[float]], target: list[float]) -> list[float]:

@@ -30,6 +30,11 @@ def gemm_blocks(rows: int, columns: int, tile_rows: int, tile_columns: int) -> i
     return ceil(rows / tile_rows) * ceil(columns / tile_columns)
 
 
+def fitting_rows(rows: int, tile_rows: int) -> int:
+    """Rows of the tile that a library takes for a product of few rows: a power of two, 16 at least."""
+    return min(tile_rows, max(16, 1 << (rows - 1).bit_length()))
+
+
 def attention_blocks(rows: int, heads: int, tile_rows: int) -> int:
     """Blocks of the attention of one sequence's `rows` query rows."""
     return heads * ceil(rows / tile_rows)

@@ -74,6 +74,13 @@ class Visibility:
             case _:
                 return sum(slots) + len(slots)
 
+    def totals_of_run(self, slots: Sequence[int], count: int) -> list[int]:
+        """`total_at` of the rows at these slots, then of those one further, and so on, `count` times."""
+        if self.reach is Reach.CAUSAL:
+            first = self.total_at(slots)
+            return [first + later * len(slots) for later in range(count)]
+        return [self.total_at([slot + later for slot in slots]) for later in range(count)]
+
     def union(self, start: int, num_rows: int, num_keys: int = 0) -> int:
         """Distinct keys that rows [start, start + num_rows) see together. `num_keys` is how many there are for ALL."""
         if num_rows == 0:
