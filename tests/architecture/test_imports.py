@@ -48,7 +48,9 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     "sim": ("core", "model", "kv", "cost", "sched", "exec", "engine", "metrics", "assembly"),
     # Models that are not loaded: configurations and headers in, what layouts make of them out.
     "inspect": ("core", "config", "model", "kv", "weights"),
-    "cli": (*BELOW_BUILD, "inspect", "loading", "build", "batch", "server", "sim"),
+    # Published figures: it asks the rooms whose formulas and simulations answer them, and nothing serves with it.
+    "reproduce": ("core", "model", "cost", "kv", "inspect", "sim"),
+    "cli": (*BELOW_BUILD, "inspect", "loading", "build", "batch", "server", "sim", "reproduce"),
 }
 
 # Library -> the only places that may import it.
@@ -69,7 +71,7 @@ OWNED_LIBRARIES: Mapping[str, tuple[str, ...]] = {
 
 # Library -> rooms that never see it: the control plane holds no tensor.
 BANNED_LIBRARIES: Mapping[str, tuple[str, ...]] = {
-    "numpy": (*CONTROL_PLANE, "assembly", "sim"),
+    "numpy": (*CONTROL_PLANE, "assembly", "sim", "reproduce"),
 }
 
 CLOCK_NAMES = re.compile(r"(time|monotonic|perf_counter|process_time|thread_time|clock_gettime)(_ns)?|sleep")

@@ -23,6 +23,7 @@ from plait.config.inspect_options import InspectMemoryOptions, InspectOptions
 from plait.config.load_options import CompareOptions, KernelsOptions, ServingOptions
 from plait.config.models_options import ModelsOptions
 from plait.config.option import OptionSources
+from plait.config.reproduce_options import ReproduceOptions
 from plait.config.serve_options import ServeOptions
 from plait.config.sim_options import GoodputOptions, SimCardsOptions, SimImportOptions, SimOptions
 from plait.config.tune_options import TuneOptions
@@ -54,6 +55,7 @@ COMMANDS = (
     Command("sim goodput", "Find the highest rate that keeps its targets.", (GoodputOptions, SimOptions), "model"),
     Command("sim import", "Turn a log or a trace into a trace of our own.", (SimImportOptions,), "input"),
     Command("sim cards", "List workloads that are known by published moments.", (SimCardsOptions,)),
+    Command("reproduce", "Work out published figures, and how close ours come.", (ReproduceOptions,), "case"),
     Command("completion", "Print a script that completes commands in a shell.", (CompletionOptions,), "shell"),
 )
 GROUPS: Final[Mapping[str, str]] = MappingProxyType({"bench": "Measure this machine, and servers side by side."})
@@ -176,6 +178,12 @@ def _load_cards() -> Work:
     return run_cards
 
 
+def _load_reproduce() -> Work:
+    from plait.cli.reproduce import run_reproduce
+
+    return run_reproduce
+
+
 def _load_completion() -> Work:
     from plait.cli.completion import run_completion
 
@@ -202,5 +210,6 @@ LOAD: dict[str, Callable[[], Work]] = {
     "sim goodput": _load_goodput,
     "sim import": _load_import,
     "sim cards": _load_cards,
+    "reproduce": _load_reproduce,
     "completion": _load_completion,
 }

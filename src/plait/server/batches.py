@@ -5,7 +5,6 @@ Owns the body that creates a batch. What a batch is and does is the batch room's
 
 from __future__ import annotations
 
-import asyncio
 from typing import Literal
 
 from pydantic import BaseModel

@@ -1,0 +1,16 @@
+"""Reproduce options: what a user may say about published figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plait.config.option import option
+from plait.config.values import parse_flag, parse_text
+
+
+@dataclass(frozen=True, slots=True)
+class ReproduceOptions:
+    case: str | None = option(
+        None, parse_text, "a case, or all of them; without one, the cases are listed", metavar="CASE|all"
+    )
+    json: bool = option(False, parse_flag, "print one JSON object and no table")

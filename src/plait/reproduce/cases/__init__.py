@@ -1,0 +1,1 @@
+"""Cases: one file for each group of published figures."""
