@@ -59,8 +59,10 @@ def as_request_error(trouble: BaseException) -> RequestError:
     )
 
 
-def framework_error(request: Request, trouble: Exception) -> Response:
-    """What the framework itself refuses: routes that do not exist, methods that they do not have."""
+async def framework_error(request: Request, trouble: Exception) -> Response:
+    """What the framework itself refuses: routes that do not exist, methods that they do not have. On the loop: it is less
+    work than to ask a thread for it, which would also keep the request for a while.
+    """
     assert isinstance(trouble, HTTPException)
     path, status = request.url.path, trouble.status_code
     if status == 404:
@@ -78,7 +80,7 @@ def framework_error(request: Request, trouble: Exception) -> Response:
     return reply
 
 
-def own_fault(request: Request, trouble: Exception) -> Response:
+async def own_fault(request: Request, trouble: Exception) -> Response:
     """What a reply met while it was sent. The framework logs its trace."""
     return error_reply(as_request_error(trouble))
 

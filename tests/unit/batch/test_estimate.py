@@ -24,7 +24,7 @@ from plait.core.errors import RequestError
 from plait.core.ids import RequestId
 from plait.core.request import Request, ServiceClass
 from plait.core.sampling import SamplingParams
-from plait.cost.hardware import ZEN3_2CORE, HardwareSpec
+from plait.cost.hardware import HardwareSpec, find_hardware
 from plait.engine.engine import Ports
 from plait.engine.inbox import Arrive, Close, Inbox
 from plait.model.cost import Formats
@@ -181,7 +181,7 @@ MIXED = {
 }
 
 
-DEVICES = pytest.mark.parametrize("hardware", [ZEN3_2CORE, BY_MEMORY], ids=lambda one: one.name)
+DEVICES = pytest.mark.parametrize("hardware", [find_hardware("zen3-2core"), BY_MEMORY], ids=lambda one: one.name)
 
 
 @pytest.mark.parametrize("lines", HOMOGENEOUS.values(), ids=HOMOGENEOUS)
@@ -207,7 +207,7 @@ def test_unlike_lines_are_judged_as_far_as_they_can_be(hardware: HardwareSpec, l
 
 
 def test_what_was_waited_for_before_the_first_token_is_not_the_pace() -> None:
-    run = Run(homogeneous(80, 100, 40), starts_s=1000.0).go(ZEN3_2CORE)
+    run = Run(homogeneous(80, 100, 40), starts_s=1000.0).go(find_hardware("zen3-2core"))
     assert abs(run.error_at(0.2)) <= 0.1
 
 
