@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from tests.soak.crash import crash, fill
-from tests.soak.server import soak
+from tests.soak.server import Delays, soak
 from tests.soak.server_questions import streamed_answer, whole_answer
 
 
@@ -37,3 +38,12 @@ def test_a_stream_is_compared_to_the_last_token_and_must_end() -> None:
     assert streamed_answer(f"{other}data: [DONE]\n\n".encode()) != whole
     with pytest.raises(ValueError, match="ends in"):
         streamed_answer(events.encode())
+
+
+def test_delays_are_those_of_the_load_alone_and_bounded_from_above() -> None:
+    before = Delays(((0.001, 90.0), (0.05, 100.0), (math.inf, 101.0)))
+    after = Delays(((0.001, 180.0), (0.05, 198.0), (math.inf, 201.0)))
+    late = after.since(before)
+    assert late.buckets == ((0.001, 90.0), (0.05, 98.0), (math.inf, 100.0))
+    assert (late.at_most_s(0.5), late.at_most_s(0.98), late.at_most_s(0.99)) == (0.001, 0.05, math.inf)
+    assert late.json_object()["p99_ms"] == "more"

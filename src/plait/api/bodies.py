@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import orjson
 
+from plait.api.body_shape import LARGE_BYTES, MAX_WORK, work_of
 from plait.core.errors import RequestError
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
@@ -31,7 +32,13 @@ _KINDS = {
 
 
 def read_object(raw: bytes) -> JsonObject:
-    """The JSON object in `raw`, or `RequestError`."""
+    """The JSON object in `raw`, or `RequestError`. One that is large is no work for an event loop."""
+    if len(raw) > LARGE_BYTES and work_of(raw) > MAX_WORK:
+        raise RequestError(
+            f"the body holds more than {MAX_WORK:,} values, a list counted as 4 and a member of an object as 6; send "
+            "it in several requests",
+            code="too_many_values",
+        )
     try:
         value: JsonValue = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -114,6 +114,14 @@ class Counts:
         return self.done + self.failed
 
 
+class OtherJob(UsageError):
+    """The ledger has a job of this name that is not the same. `what` says why, of whoever the job belongs to."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path} {what}; add --restart to throw the finished lines away, or choose another output")
+        self.what = what
+
+
 class Ledger:
     """An open ledger. The file is locked for this process until `close`, and by nothing once the process is gone."""
 
@@ -212,15 +220,15 @@ class Ledger:
             connection.execute("UPDATE jobs SET output_sha256 = ? WHERE id = ?", (output_sha256, job.id))
 
     def _check_same_job(self, then: JobTerms, now: JobTerms) -> None:
-        way_out = "add --restart to throw the finished lines away, or choose another output"
         if then.input_sha256 != now.input_sha256:
-            raise UsageError(f"{self._path} belongs to another input, or the input has changed since; {way_out}")
+            raise OtherJob(self._path, "belongs to another input, or the input has changed since")
         if then.model != now.model:
-            raise UsageError(f"{self._path} was begun with model {then.model!r}, now it is {now.model!r}; {way_out}")
+            raise OtherJob(self._path, f"was begun with model {then.model!r}, now it is {now.model!r}")
         if then.weights != now.weights:
-            raise UsageError(
-                f"{self._path} was begun with other weights that are called {then.model!r} too (sha256 "
-                f"{_short(then.weights)}, now {_short(now.weights)}); {way_out}"
+            raise OtherJob(
+                self._path,
+                f"was begun with other weights that are called {then.model!r} too (sha256 {_short(then.weights)}, now "
+                f"{_short(now.weights)})",
             )
 
     @contextmanager

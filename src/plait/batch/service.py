@@ -22,7 +22,7 @@ from typing import TypeVar
 from plait.api.model_text import ModelText
 from plait.batch.beside import beside
 from plait.batch.config import BatchConfig
-from plait.batch.ledger import Job, JobTerms, Ledger
+from plait.batch.ledger import Job, JobTerms, Ledger, OtherJob
 from plait.batch.lines import LineFault, read_lines
 from plait.batch.outcomes import never_run
 from plait.batch.output import OutputFiles
@@ -230,6 +230,13 @@ class BatchService:
                 # Its files have everything; a failed one's ledger is kept for whoever wants to know why.
                 folder = self._store.batch_folder(batch_id)
                 await beside(shutil.rmtree, folder, True)
+        except OtherJob as error:
+            message = (
+                f"the batch {error.what}: the server was restarted with another model in its midst. All lines of a "
+                "batch are answered by one model; create it anew, for this model or at a server of the first"
+            )
+            _LOG.error("batch failed", extra={"fields": {"batch": batch_id, "reason": message}})
+            await self._fail(running, BatchFault("model_changed", message))
         except (PlaitError, OSError) as error:
             if isinstance(error, EngineStopped) or may_pass(error):
                 self._rest(batch_id, error)

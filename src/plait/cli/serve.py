@@ -16,7 +16,7 @@ from pathlib import Path
 
 from plait.batch.store import Store
 from plait.cli.api_keys import ApiKey, api_keys
-from plait.cli.serve_logs import log_to_stderr
+from plait.cli.serve_logs import logging_to_stderr
 from plait.cli.serve_parts import listed, opened_server
 from plait.cli.serve_plan import plan_of
 from plait.cli.streams import say, show_json
@@ -51,8 +51,8 @@ def run_serve(sources: OptionSources) -> int:
     # Before a model is fetched and loaded: what cannot work should fail at once.
     bound = listening.bound()
     try:
-        log_to_stderr(options.log_format)
-        with closing(Store.open(options.batch_dir or _default_batch_dir(listening, bound))) as store:
+        folder = options.batch_dir or _default_batch_dir(listening, bound)
+        with logging_to_stderr(options.log_format), closing(Store.open(folder)) as store:
             _run(options, engine_options, listening, given, bound, store)
     finally:
         bound.close()

@@ -1,14 +1,23 @@
 """Serve logs: the log lines of `plait serve`, for people or for programs.
 
-Owns their two forms. What is logged, and that no prompt is, is the server's business.
+Owns their two forms, and the thread that writes them. What is logged, and that no prompt is, is the server's business.
+Invariant: whoever logs never waits; lines that nobody reads are counted and dropped.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import queue
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+
+MOST_WAITING = 10_000
+"""Lines."""
+END_S = 2.0
 
 
 class _JsonLines(logging.Formatter):
@@ -42,11 +51,53 @@ def _plain_word(value: object) -> str:
     return text if text.isprintable() and not set(text) & set(' "=') else json.dumps(text)
 
 
-def log_to_stderr(form: str) -> None:
+class _Handover(logging.Handler):
+    """Gives lines to a thread that writes them: whoever logs must not wait until somebody reads standard error."""
+
+    def __init__(self, lines: logging.Handler) -> None:
+        super().__init__()
+        self._lines = lines
+        self._waiting: queue.SimpleQueue[logging.LogRecord | None] = queue.SimpleQueue()
+        self._num_lost = 0
+        self._writer = threading.Thread(target=self._write, name="plait-log", daemon=True)
+        self._writer.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._waiting.qsize() < MOST_WAITING:
+            self._waiting.put(record)
+        else:
+            self._num_lost += 1
+
+    def end(self) -> None:
+        """Write what waits, unless nobody reads it."""
+        self._waiting.put(None)
+        self._writer.join(END_S)
+
+    def _write(self) -> None:
+        while (record := self._waiting.get()) is not None:
+            self._lines.handle(record)
+            if self._num_lost:
+                lost, self._num_lost = self._num_lost, 0
+                fields = {"fields": {"lines": lost}}
+                self._lines.handle(
+                    logging.makeLogRecord({"levelname": "WARNING", "msg": "standard error was not read", **fields})
+                )
+
+
+@contextmanager
+def logging_to_stderr(form: str) -> Iterator[None]:
+    """While this lasts, what the server and its libraries log is written, in the order in which it was logged."""
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(_JsonLines() if form == "json" else _TextLines())
-    for name, level in (("plait", logging.INFO), ("uvicorn", logging.WARNING)):
-        logger = logging.getLogger(name)
+    handover = _Handover(lines)
+    loggers = [(logging.getLogger("plait"), logging.INFO), (logging.getLogger("uvicorn"), logging.WARNING)]
+    for logger, level in loggers:
         logger.setLevel(level)
-        logger.addHandler(lines)
+        logger.addHandler(handover)
         logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, _ in loggers:
+            logger.removeHandler(handover)
+        handover.end()

@@ -47,7 +47,7 @@ class ServeOptions:
         metavar="N",
         rare=True,
     )
-    max_body_size: int = option(32 * MIB, parse_bytes, "largest body of a request", metavar="SIZE", rare=True)
+    max_body_size: int = option(4 * MIB, parse_bytes, "largest body of a request", metavar="SIZE", rare=True)
     shutdown_timeout: float = option(
         30.0, parse_patience, "time that answers have to finish after SIGTERM or Ctrl-C", metavar="SECONDS", rare=True
     )

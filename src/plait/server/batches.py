@@ -54,7 +54,7 @@ class Batches:
 
     async def create(self, serving: Serving, request: Request) -> Response:
         serving.check_open()
-        fields = checked(BatchFields, await read_json(request, serving.limits.max_body_bytes))
+        fields = checked(BatchFields, await read_json(request, serving.limits.max_body_bytes, serving.beside_loop))
         tenant, now = tenant_of(request), serving.unix_now()
         endpoint = next((one for one in Endpoint if one.value == fields.endpoint), None)
         if endpoint is None:

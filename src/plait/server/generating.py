@@ -26,16 +26,21 @@ from plait.core.request import Request as EngineRequest
 from plait.server.events import EventStream, event
 from plait.server.identity import tenant_of
 from plait.server.incoming import read_json, while_there
-from plait.server.replies import Json
+from plait.server.replies import Json, one_line
 from plait.server.serving import Serving, unavailable
 from plait.server.watching import Watch
+
+MOST_NUMBERS = 1000
+"""An answer of more is put into JSON beside the event loop: a number with its token takes some 5 us."""
+MOST_SCORED = 100
+"""Tokens of a prompt with their alternatives, as many as may be asked for."""
 
 
 async def generate(serving: Serving, endpoint: Endpoint, request: Request) -> Response:
     serving.check_open()
     with ExitStack() as room:
         watch = room.enter_context(serving.watching.of(endpoint, request))
-        body = await read_json(request, serving.limits.max_body_bytes)
+        body = await read_json(request, serving.limits.max_body_bytes, serving.beside_loop)
         call_id = f"{ID_PREFIXES[endpoint]}-{serving.new_id()}"
         with serving.preparing():
             call = await serving.beside_loop(_prepare, serving, endpoint, call_id, body)
@@ -58,11 +63,22 @@ def _prepare(serving: Serving, endpoint: Endpoint, call_id: str, body: JsonObjec
 
 async def _whole(serving: Serving, call: Call, watch: Watch) -> Response:
     answer = answer_to(call, serving.text.tokenizer, serving.unix_now())
+    numbers = 0
     async with aclosing(deltas_of(serving, call, watch)) as deltas:
         async for prompt, delta in deltas:
             answer.add(prompt, delta)
             check_end(delta)
-    return Json(answer.body())
+            numbers += _num_numbers(delta)
+    if numbers <= MOST_NUMBERS:
+        return Json(answer.body())
+    raw = await serving.beside_loop(lambda: one_line(answer.body()))
+    return Response(raw, media_type=Json.media_type)
+
+
+def _num_numbers(delta: Delta) -> int:
+    """Log-probabilities and numbers of vectors: they make an answer long, and its JSON slow."""
+    scored = (*delta.logprobs, *delta.prompt_logprobs)
+    return sum([1 + len(one.top) for one in scored]) + len(delta.pooled or ())
 
 
 async def _chunks(serving: Serving, call: Call, watch: Watch) -> AsyncGenerator[bytes, None]:
@@ -71,7 +87,9 @@ async def _chunks(serving: Serving, call: Call, watch: Watch) -> AsyncGenerator[
     async with aclosing(deltas_of(serving, call, watch)) as deltas:
         async for prompt, delta in deltas:
             check_end(delta)
-            if made := chunks.add(prompt, delta):
+            # With the last of a prompt's scores all of them are told at once.
+            is_long = delta.prompt_logprobs and len(call.requests[prompt].prompt) > MOST_SCORED
+            if made := await serving.beside_loop(chunks.add, prompt, delta) if is_long else chunks.add(prompt, delta):
                 yield b"".join([event(chunk) for chunk in made])
     if made := chunks.end():
         yield b"".join([event(chunk) for chunk in made])

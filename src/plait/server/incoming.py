@@ -7,16 +7,18 @@ Invariant: no more than the limit and one piece of the network's is ever held.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive
 
 from plait.api.bodies import JsonObject, read_object
+from plait.api.body_shape import LARGE_BYTES
 from plait.core.errors import RequestError
 
 T = TypeVar("T")
+BesideLoop = Callable[[Callable[[bytes], JsonObject], bytes], Awaitable[JsonObject]]
 
 PIECE_S = 60.0
 """So long the next piece of a body may take."""
@@ -62,8 +64,10 @@ async def next_piece(request: Request, patience_s: float = PIECE_S) -> tuple[byt
     return message.get("body", b""), not message.get("more_body", False)
 
 
-async def read_json(request: Request, max_bytes: int) -> JsonObject:
-    """A JSON object. A form's content type passes, because it is what `curl -d` says of everything."""
+async def read_json(request: Request, max_bytes: int, beside_loop: BesideLoop) -> JsonObject:
+    """A JSON object, a large one read by `beside_loop`. A form's content type passes, because it is what `curl -d` says
+    of everything.
+    """
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind.startswith(("multipart/", "image/", "audio/", "video/")):
         raise RequestError(
@@ -71,7 +75,8 @@ async def read_json(request: Request, max_bytes: int) -> JsonObject:
             status=415,
             code="unsupported_media_type",
         )
-    return read_object(await read_body(request, max_bytes))
+    raw = await read_body(request, max_bytes)
+    return read_object(raw) if len(raw) <= LARGE_BYTES else await beside_loop(read_object, raw)
 
 
 async def while_there(receive: Receive, work: Coroutine[None, None, T]) -> T:

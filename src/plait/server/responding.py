@@ -30,7 +30,7 @@ async def respond(serving: Serving, request: Request) -> Response:
     serving.check_open()
     with ExitStack() as room:
         watch = room.enter_context(serving.watching.of(Endpoint.RESPONSES, request))
-        body = await read_json(request, serving.limits.max_body_bytes)
+        body = await read_json(request, serving.limits.max_body_bytes, serving.beside_loop)
         with serving.preparing():
             call = await serving.beside_loop(_prepare, serving, f"resp_{serving.new_id()}", body)
         call = for_tenant(call, tenant_of(request))

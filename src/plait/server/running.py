@@ -169,8 +169,8 @@ class _Running:
             server.should_exit = True
             return
         self._opened = loaded.result()
-        # A model, its vocabulary above all, is hundreds of thousands of objects that stay until the end. To look if they
-        # are garbage takes a tenth of a second, every few seconds, in which no other thread runs.
+        # A model, its vocabulary above all, is hundreds of thousands of objects that stay until the end. To look if
+        # they are garbage takes a tenth of a second, every few seconds, in which no other thread runs.
         gc.freeze()
         self._companions += [asyncio.ensure_future(start()) for start in self._opened.beside]
         self._door.open(self._opened.app)

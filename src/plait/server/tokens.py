@@ -39,12 +39,12 @@ class DetokenizeFields(BaseModel):
 
 
 async def tokenize(serving: Serving, request: Request) -> Response:
-    body = await read_json(request, serving.limits.max_body_bytes)
+    body = await read_json(request, serving.limits.max_body_bytes, serving.beside_loop)
     return Json(await serving.beside_loop(_tokenized, serving, body))
 
 
 async def detokenize(serving: Serving, request: Request) -> Response:
-    body = await read_json(request, serving.limits.max_body_bytes)
+    body = await read_json(request, serving.limits.max_body_bytes, serving.beside_loop)
     return Json(await serving.beside_loop(_detokenized, serving, body))
 
 

@@ -26,7 +26,7 @@ def test_an_object_is_read() -> None:
         b"   ",
         '{"a": 1}'.encode("utf-16"),
         b'{"a": "\xff"}',
-        b"[" * 1_000_000,
+        b"[" * 200_000,
         b'{"a": NaN}',
         b'{"a": 1e400}',
         b'{"a": "\\ud800"}',

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.api.byte_text import byte_text
+from tests.unit.api.byte_text import MODEL, byte_text
 from tests.unit.batch.jobs import chat_line, good_lines
 from tests.unit.batch.scripted_client import ScriptedClient, words_of
 
@@ -22,6 +22,7 @@ from plait.batch.ledger import Ledger
 from plait.batch.records import BatchRecord, BatchState, StoredFile
 from plait.batch.service import BatchService, ServiceConfig
 from plait.batch.store import Store
+from plait.core.client import ModelInfo
 from plait.core.errors import PlaitError, RequestError
 from plait.core.request import Request
 
@@ -346,3 +347,36 @@ def test_the_event_loop_never_uses_the_store_nor_a_ledger(tmp_path: Path, monkey
     live(world, work)
     assert len(used_by) == 12
     assert not [name for name, threads in used_by.items() if threading.get_ident() in threads]
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (replace(MODEL, name="other"), "was begun with model 'byte-model', now it is 'other'"),
+        (replace(MODEL, weights="f" * 64), "was begun with other weights that are called 'byte-model' too"),
+    ],
+)
+def test_a_server_of_another_model_ends_the_batch_in_words_of_a_server(
+    tmp_path: Path, model: ModelInfo, said: str
+) -> None:
+    world = World(tmp_path, ScriptedClient(pause=lambda request: asyncio.get_running_loop().create_future()))
+
+    async def begin() -> None:
+        await world.batch(world.file(good_lines(2)))
+        while not world.client.submitted:
+            await asyncio.sleep(0.005)
+
+    live(world, begin)
+    world = World(tmp_path, ScriptedClient(model_info=model))
+
+    async def go_on() -> None:
+        record = await world.ended()
+        assert (record.state, record.faults[0].code) == (BatchState.FAILED, "model_changed")
+        message = record.faults[0].message
+        assert said in message
+        assert "create it anew" in message
+        assert "--" not in message
+        assert str(tmp_path) not in message
+        assert not world.client.submitted
+
+    live(world, go_on)
