@@ -45,7 +45,7 @@ def _plain_word(value: object) -> str:
 def log_to_stderr(form: str) -> None:
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(_JsonLines() if form == "json" else _TextLines())
-    for name, level in (("plait", logging.INFO), ("uvicorn", logging.WARNING)):
+    for name, level in (("plait", logging.INFO), ("uvicorn", logging.WARNING), ("opentelemetry", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.setLevel(level)
         logger.addHandler(lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
@@ -30,7 +30,6 @@ from plait.server.door import Door
 from plait.server.layers import Layers
 from plait.server.metrics_page import Figures, LoopDelay, MetricsPage
 from plait.server.openapi import DocsPage, OpenApi, description
-from plait.server.quotas import Account, Quota, Quotas
 from plait.server.running import Opened
 from plait.server.serving import Limits, Serving
 from plait.server.status_page import StatusFigures, StatusPage
@@ -45,12 +44,12 @@ def opened_server(
     engine_options: EngineOptions,
     door: Door,
     layers: Layers,
-    quotas: Mapping[str, Quota],
+    watching: Watching,
     store: Store,
     where: str,
     nobody_waits: threading.Event,
 ) -> Opened:
-    """Load the model and build the server around it. `where` clients find it, and how; `quotas` by tenant."""
+    """Load the model and build the server around it. `where` clients find it, and how."""
     with download_progress(engine_options.model, quiet=False) as progress:
         model = load_model(engine_options, _unless(nobody_waits, progress), datetime.now)
     door.names = door.names or (model.name,)
@@ -60,7 +59,7 @@ def opened_server(
         for line in start_report(engine):
             say(line)
         greeting = f"serving   {', '.join(door.names)} {where}"
-        return _opened(options, engine_options, engine, figures, door, layers, quotas, store, greeting)
+        return _opened(options, engine_options, engine, figures, door, layers, watching, store, greeting)
     except BaseException:
         engine.close()
         raise
@@ -73,7 +72,7 @@ def _opened(
     figures: ServingFigures,
     door: Door,
     layers: Layers,
-    quotas: Mapping[str, Quota],
+    watching: Watching,
     store: Store,
     greeting: str,
 ) -> Opened:
@@ -89,8 +88,8 @@ def _opened(
         new_id=layers.new_id,
         created=door.created,
         strict_fields=options.strict_fields,
+        watching=watching,
     )
-    serving.watching = _watching(serving, quotas)
     delay = LoopDelay()
     batches = BatchService(
         ServiceConfig(door.names, seed=engine_options.seed), store, engine.client, engine.text, unix_now, time.monotonic
@@ -140,16 +139,9 @@ def _metrics_page(
             config,
             slos_of(options),
             engine.clock.now,
-            serving.refused,
+            serving.watching.refused,
         )
     )
-
-
-def _watching(serving: Serving, quotas: Mapping[str, Quota]) -> Watching:
-    def count(reason: str) -> None:
-        serving.refused[reason] += 1
-
-    return Watching(Quotas({name: Account(quota, time.monotonic, count) for name, quota in quotas.items()}))
 
 
 def slos_of(options: ServeOptions) -> dict[ServiceClass, Slo]:

@@ -66,7 +66,7 @@ class StatusFigures:
                     "open": serving.num_open,
                     "max_open": serving.limits.max_open,
                     "finished": {reason.value: count for reason, count in figures.finished.items()},
-                    "refused": {**figures.refused, **serving.refused},
+                    "refused": {**figures.refused, **serving.watching.refused},
                     "preempted": figures.preemptions,
                 },
                 "tokens": {
