@@ -21,7 +21,7 @@ from plait.server.metrics_page import LoopDelay
 from plait.server.replies import Json
 from plait.server.serving import Serving
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 
 
 class StatusFigures:
@@ -82,6 +82,10 @@ class StatusFigures:
                     "queue": _spread(figures.queue),
                     "event_loop": _spread(self._loop_delay.delays),
                 },
+                "lanes": [
+                    {"lane": name, "steps": lane.steps, "busy_s": round(lane.busy_s, 3), "workers": lane.workers}
+                    for name, lane in sorted(figures.lanes.copy().items())
+                ],
                 "slo": self._slo_rows(),
                 "memory": self._memory(),
                 "batches": self._batches(),
