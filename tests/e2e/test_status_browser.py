@@ -127,7 +127,7 @@ def test_figures_move_and_nothing_is_asked_of_anybody_else(browser: Any, tiny: P
             now = seen.text()
             assert now != first
             assert seen.number("running") > 0
-            assert seen.number("output tokens a second") > 0
+            assert seen.number("output tokens / s") > 0
             assert 0 < seen.number("in steps") <= 100
             for word in ("online ttft", "batch ttft", "lane 0", "in progress", "of 3,000", "ended: length", "tiny"):
                 assert word in now, word
