@@ -117,7 +117,7 @@ class BatchService:
 
     def under_way(self) -> list[BatchRecord]:
         """Everyone's that run now, as they stand."""
-        return [running.record for running in self._running.values()]
+        return [running.record for running in tuple(self._running.values())]
 
     def num_unfinished(self, tenant: str) -> int:
         return sum(record.tenant == tenant for record in self._store.unfinished_batches())
