@@ -64,6 +64,7 @@ OWNED_LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "uvicorn": ("server",),
     "python_multipart": ("server",),
     "prometheus_client": ("server",),
+    "opentelemetry": ("server/tracing",),
     "huggingface_hub": ("weights/hub_requests",),
     "sqlite3": ("batch",),
     "plait._native": ("exec", "cli"),

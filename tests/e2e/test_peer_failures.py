@@ -239,6 +239,21 @@ def test_without_a_limit_an_answer_ends_where_the_context_does(server: ServerPro
         assert refused(server, CHAT, {**chat, "max_tokens": wrong})["param"] == "max_tokens"
 
 
+def test_what_does_not_fit_the_context_is_refused_and_never_cut_unasked(server: ServerProcess) -> None:
+    system, user = {"role": "system", "content": "s" * 1100}, {"role": "user", "content": "hi"}
+    for messages in ([system, user], [{"role": "user", "content": "u" * 1100}], [user, {**system, "role": "user"}]):
+        told = refused(server, CHAT, {"messages": messages, "max_tokens": 1})
+        assert told["code"] == "context_length_exceeded"
+    for length, max_tokens, fits in ((1000, 50, False), (1023, 1, True), (1024, 1, False)):
+        body = {"prompt": [65] * length, "max_tokens": max_tokens, "ignore_eos": True}
+        if fits:
+            assert asked(server, TEXT, body)["usage"]["total_tokens"] == CONTEXT
+        else:
+            assert refused(server, TEXT, body)["code"] == "context_length_exceeded"
+    body = {"prompt": [65] * 2000, "max_tokens": 4, "ignore_eos": True, "truncate_prompt_tokens": 100}
+    assert asked(server, TEXT, body)["usage"]["prompt_tokens"] == 100
+
+
 def test_a_conversation_has_its_beginning_once(server: ServerProcess) -> None:
     messages = [{"role": "user", "content": "hello"}]
     tokens = asked(server, "/tokenize", {"messages": messages})["tokens"]

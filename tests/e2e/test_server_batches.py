@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -246,3 +247,49 @@ def test_a_batch_of_responses(server: ServerProcess) -> None:
     assert batch.usage.output_tokens == 9
     (wrong,) = lines_of(sdk, batch.error_file_id)
     assert wrong["response"]["body"]["error"]["param"] == "max_output_tokens"
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_is_waited_for_and_nothing_is_lost_or_run_twice(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "batches"
+    lines = [line(str(number), f"prompt {number}", max_tokens=100) for number in range(150)]
+    with serving(tiny, "--batch-dir", str(folder), "--max-num-seqs", "2") as server:
+        sdk = sdk_of(server)
+        batch_id = started(sdk, lines)
+        while sdk.batches.retrieve(batch_id).request_counts.completed < 20:
+            time.sleep(0.01)
+        limit_of = resource.RLIMIT_FSIZE
+        resource.prlimit(server.pid, limit_of, (40_000, resource.RLIM_INFINITY))
+        give_up = time.monotonic() + 60
+        while not any("batch waits" in said for said in server.said):
+            assert time.monotonic() < give_up, server.said
+            time.sleep(0.05)
+        stuck = sdk.batches.retrieve(batch_id)
+        assert stuck.status == "in_progress"
+        assert 20 <= stuck.request_counts.completed < 150
+        # Whoever waits for an answer is not concerned; an upload is told what is the matter.
+        with server.client() as client:
+            assert client.post("/v1/completions", json=lines[0]["body"]).status_code == 200
+            reply = client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a", b"x" * 100_000)})
+            assert reply.status_code == 507
+        resource.prlimit(server.pid, limit_of, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        batch = ended(sdk, batch_id, within_s=100)
+        assert (batch.status, batch.request_counts.completed) == ("completed", 150)
+        answers = lines_of(sdk, batch.output_file_id)
+        assert sorted(int(one["custom_id"]) for one in answers) == list(range(150))
+        assert not any("Traceback" in said for said in server.said)
+
+
+def test_a_store_that_is_damaged_is_not_opened_and_not_cleared(tiny: Path, tmp_path: Path) -> None:
+    with serving(tiny, "--batch-dir", str(tmp_path)) as server:
+        sdk = sdk_of(server)
+        kept = {sdk.files.create(file=(f"{n}.jsonl", b"content"), purpose="batch").id for n in range(50)}
+        server.signal(signal.SIGTERM)
+        server.wait()
+    database = tmp_path / "store.sqlite"
+    raw = bytearray(database.read_bytes())
+    raw[4096:8192] = bytes(4096)
+    database.write_bytes(raw)
+    with pytest.raises(AssertionError, match=r"store\.sqlite is damaged|malformed"):
+        ServerProcess(tiny, "--batch-dir", str(tmp_path))
+    assert {one.name for one in (tmp_path / "files").iterdir()} == kept, "what has lost its row is no stray"

@@ -25,17 +25,20 @@ def write_tiny_model(
     *,
     table_rows: int = NUM_TOKENS,
     rows_said: int | None = None,
-    template: str = TEMPLATE,
+    template: str | None = TEMPLATE,
     context: int = CONTEXT,
+    pre: str | None = "gpt-2",
+    architecture: str = "llama",
 ) -> Path:
     """Write the model as a GGUF file and return its path.
 
     The embedding table, which is also the head, has `table_rows`. Rows behind the last token are loud: some of their
-    logits are far above every token's. `rows_said` is what the header says instead of the truth.
+    logits are far above every token's. `rows_said` is what the header says instead of the truth. Without
+    `template` or `pre` the file lacks that key, as old ones do.
     """
-    writer = gguf.GGUFWriter(str(path), "llama")
+    writer = gguf.GGUFWriter(str(path), architecture)
     said = table_rows if rows_said is None else rows_said
-    write_tiny_facts(writer, said, template=template, context=context)
+    write_tiny_facts(writer, said, template=template, context=context, pre=pre)
     for name, array in tiny_arrays(table_rows).items():
         writer.add_tensor(f"{name}.weight", array)
     writer.write_header_to_file()
@@ -71,12 +74,17 @@ def tiny_arrays(table_rows: int = NUM_TOKENS) -> dict[str, Floats]:
 
 
 def write_tiny_facts(
-    writer: gguf.GGUFWriter, rows_said: int = NUM_TOKENS, *, template: str = TEMPLATE, context: int = CONTEXT
+    writer: gguf.GGUFWriter,
+    rows_said: int = NUM_TOKENS,
+    *,
+    template: str | None = TEMPLATE,
+    context: int = CONTEXT,
+    pre: str | None = "gpt-2",
 ) -> None:
     """All that the header says besides the tensors."""
     write_facts_of(writer, context=context)
     writer.add_vocab_size(rows_said)
-    write_tokens(writer, template)
+    write_tokens(writer, template, pre)
 
 
 def write_facts_of(
@@ -91,12 +99,14 @@ def write_facts_of(
     writer.add_layer_norm_rms_eps(1e-5)
 
 
-def write_tokens(writer: gguf.GGUFWriter, template: str = TEMPLATE) -> None:
+def write_tokens(writer: gguf.GGUFWriter, template: str | None = TEMPLATE, pre: str | None = "gpt-2") -> None:
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    if pre is not None:
+        writer.add_tokenizer_pre(pre)
     writer.add_token_list([*ALPHABET, *CONTROL, TWO_NULS])
     writer.add_token_types([1] * 256 + [3] * len(CONTROL) + [1])
     writer.add_token_merges([" ".join(TWO_NULS)])
     writer.add_bos_token_id(BEGIN)
     writer.add_eos_token_id(END)
-    writer.add_chat_template(template)
+    if template is not None:
+        writer.add_chat_template(template)

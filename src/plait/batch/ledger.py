@@ -7,6 +7,7 @@ line is recorded at most once.
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from plait.core.errors import InvariantError, PlaitError, UsageError
 _APPLICATION = 0x504C4954
 """Stands in `application_id`: the file is a ledger and no other program's database."""
 
-_FORMAT = 2
+_FORMAT = 3
 """Stands in `user_version`; a ledger of another format is refused."""
 
 _MARKS = ("application_id", "user_version")
@@ -48,11 +49,14 @@ _SCHEMA = (
         prompt_tokens INTEGER NOT NULL,
         cached_tokens INTEGER NOT NULL,
         output_tokens INTEGER NOT NULL,
+        digest BLOB NOT NULL,
         PRIMARY KEY (job, line)
     )""",
     f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {_FORMAT}",
 )
+
+_MEND = "put back a copy that is whole, or move it away to begin anew; the .partial file has what was finished"
 
 _WORDS = {
     sqlite3.SQLITE_BUSY: "{path} is in use: another process works on this job; wait for it, or choose another output",
@@ -135,6 +139,7 @@ class Ledger:
         with _trouble_in_words(path):
             # Written by one thread at a time, but not always by the thread that opened it.
             connection = sqlite3.connect(path, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
+            connection.text_factory = _as_far_as_it_is_text
             try:
                 _prepare(connection, path)
             except BaseException:
@@ -146,7 +151,16 @@ class Ledger:
         self._connection.close()
 
     def begin_job(self, name: str, terms: JobTerms, *, restart: bool = False) -> Job:
-        """Create the job, or resume it if the ledger has one of this name. `restart` forgets what it had finished."""
+        """Create the job, or resume it if the ledger has one of this name, whole as it was recorded. `restart` forgets
+        what it had finished.
+        """
+        job = self._begun(name, terms, restart)
+        for _ in self.outputs(job):
+            # Every line is looked at before anything is made of them, such as a new partial file in place of the old.
+            pass
+        return job
+
+    def _begun(self, name: str, terms: JobTerms, restart: bool) -> Job:
         with self._transaction() as connection:
             known = connection.execute(
                 "SELECT id, output_sha256, input_sha256, model, weights, fingerprint, seed FROM jobs WHERE name = ?",
@@ -175,34 +189,29 @@ class Ledger:
 
     def record(self, job: Job, outcomes: Sequence[LineOutcome]) -> None:
         """Record lines in one transaction; on the disk when this returns."""
-        rows = [
-            (
-                job.id,
-                outcome.number,
-                outcome.custom_id,
-                "failed" if outcome.failed else "done",
-                outcome.output,
-                outcome.usage.prompt_tokens,
-                outcome.usage.cached_tokens,
-                outcome.usage.output_tokens,
-            )
-            for outcome in outcomes
-        ]
+        rows = [_row(job, outcome) for outcome in outcomes]
         with self._transaction() as connection:
             try:
-                connection.executemany("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+                connection.executemany("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
             except sqlite3.IntegrityError as error:
                 raise InvariantError(f"a line of {[row[1] for row in rows]} is recorded twice: {error}") from error
 
     def outputs(self, job: Job, *, failed: bool | None = None) -> Iterator[str]:
-        """The output of every recorded line, or of those that failed or did not, in the order of the input."""
+        """The output of every recorded line, or of those that failed or did not, in the order of the input.
+        `PlaitError` at one that is not what was recorded.
+        """
         state = None if failed is None else "failed" if failed else "done"
         with _trouble_in_words(self._path):
             rows = self._connection.execute(
-                "SELECT output FROM lines WHERE job = ?1 AND (?2 IS NULL OR state = ?2) ORDER BY line", (job.id, state)
+                "SELECT job, line, custom_id, state, output, prompt_tokens, cached_tokens, output_tokens, digest "
+                "FROM lines WHERE job = ?1 AND (?2 IS NULL OR state = ?2) ORDER BY line",
+                (job.id, state),
             )
             while batch := rows.fetchmany(_FETCH_LINES):
-                yield from (str(row[0]) for row in batch)
+                for *fields, digest in batch:
+                    if digest != _digest(fields):
+                        raise PlaitError(f"{self._path} is damaged at line {fields[1]} of the input; {_MEND}")
+                    yield str(fields[4])
 
     def counts(self, job: Job) -> Counts:
         with _trouble_in_words(self._path):
@@ -245,6 +254,40 @@ class Ledger:
                 raise
 
 
+def _row(job: Job, outcome: LineOutcome) -> tuple[object, ...]:
+    usage = outcome.usage
+    fields = (
+        job.id,
+        outcome.number,
+        outcome.custom_id,
+        "failed" if outcome.failed else "done",
+        outcome.output,
+        usage.prompt_tokens,
+        usage.cached_tokens,
+        usage.output_tokens,
+    )
+    return (*fields, _digest(fields))
+
+
+def _digest(fields: Sequence[object]) -> bytes:
+    """Of all that a line says. SQLite itself finds damage to its own structure only, not to what it holds."""
+    return hashlib.blake2b(repr(tuple(fields)).encode(errors="surrogatepass"), digest_size=8).digest()
+
+
+def _as_far_as_it_is_text(raw: bytes) -> str:
+    """Damaged text becomes other text, whose digest is wrong, instead of an error that quotes somebody's answer."""
+    return raw.decode(errors="replace")
+
+
+def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
+    """`PlaitError` for a file in which something was lost: a line that is missing would be run again without a word."""
+    found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    strays = connection.execute("SELECT count(*) FROM lines WHERE job NOT IN (SELECT id FROM jobs)").fetchone()[0]
+    if found != "ok" or strays:
+        why = " ".join(found.split()) if found != "ok" else f"{strays} lines belong to no job"
+        raise PlaitError(f"{path} is damaged ({why}); {_MEND}")
+
+
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Take the lock and make sure of the format. A file that is no ledger is left as it is."""
     # In exclusive mode SQLite's own lock on the file is kept until the connection closes. The operating system drops it
@@ -260,6 +303,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} is no ledger of this version ({what}; this version writes format {_FORMAT}); "
             "move it away to start anew, or choose another output"
         )
+    if not is_empty:
+        _check_whole(connection, path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     # Copied out of the write-ahead log after every transaction, so that the ledger is whole without the file beside it
@@ -297,3 +342,6 @@ def _trouble_in_words(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         raise PlaitError(_WORDS.get(code, "{path} cannot be used: {error}").format(path=path, error=error)) from error
+    except UnicodeDecodeError as error:
+        # SQLite quotes what it found, and damaged text is no text.
+        raise PlaitError(f"{path} is damaged; {_MEND}") from error

@@ -22,7 +22,7 @@ from typing import TypeVar
 from plait.api.model_text import ModelText
 from plait.batch.beside import beside
 from plait.batch.config import BatchConfig
-from plait.batch.ledger import Job, JobTerms, Ledger, OtherJob
+from plait.batch.ledger import Counts, Job, JobTerms, Ledger, OtherJob
 from plait.batch.lines import LineFault, read_lines
 from plait.batch.outcomes import never_run
 from plait.batch.output import OutputFiles
@@ -100,6 +100,8 @@ class BatchService:
         self._running: dict[str, _Running] = {}
         self._resting: dict[str, float] = {}
         """Batch -> when it is tried again."""
+        self._rested: dict[str, BatchRecord] = {}
+        """As they stood when they began to rest: a store on a full disk cannot be told, and counts never go back."""
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="plait-store")
         """The one that uses the store while somebody waits for it. A commit takes milliseconds, at times many."""
@@ -130,6 +132,10 @@ class BatchService:
             await self.at_store(self._store.add_batch, record)
         self._wake.set()
         return record
+
+    def under_way(self) -> list[BatchRecord]:
+        """Everyone's that run now, as they stand."""
+        return [running.record for running in tuple(self._running.values())]
 
     async def num_unfinished(self, tenant: str) -> int:
         return sum(record.tenant == tenant for record in await self.at_store(self._store.unfinished_batches))
@@ -187,7 +193,7 @@ class BatchService:
                     await self._sweep()
                     async with self._moving:
                         for record in await self._due(MAX_AT_ONCE - len(tasks)):
-                            self._running[record.id] = _Running(record)
+                            self._running[record.id] = _Running(self._counted(record))
                             tasks[asyncio.create_task(self._run_one(record.id))] = record.id
                 except PlaitError as error:
                     # A store that cannot be used now is no end: without this loop every batch would stand still.
@@ -227,6 +233,7 @@ class BatchService:
         try:
             await self._go(running)
             if running.record.state.is_final and running.record.state is not BatchState.FAILED:
+                self._rested.pop(batch_id, None)
                 # Its files have everything; a failed one's ledger is kept for whoever wants to know why.
                 folder = self._store.batch_folder(batch_id)
                 await beside(shutil.rmtree, folder, True)
@@ -254,6 +261,7 @@ class BatchService:
 
     def _rest(self, batch_id: str, trouble: Exception) -> None:
         """Try again later: what is finished is in the ledger."""
+        self._rested[batch_id] = self._running[batch_id].record
         self._resting[batch_id] = self._now() + self._config.rest_s
         fields = {"batch": batch_id, "reason": str(trouble), "again_in_s": self._config.rest_s}
         _LOG.warning("batch waits", extra={"fields": fields})
@@ -322,8 +330,8 @@ class BatchService:
         before = await beside(ledger.counts, job)
         if running.ends_as is not None:
             return
-        tally = Tally(source.num_lines, before, self._now, lambda now: self._progressed(running, now))
-        self._progressed(running, tally.progress())
+        tally = Tally(source.num_lines, before, self._now, lambda now: self._progressed(running, now, before))
+        self._progressed(running, tally.progress(), before)
         running.serving = JobServing(
             JobParts(
                 client=self._client,
@@ -394,14 +402,15 @@ class BatchService:
         self._store.delete_file(made)
         return None
 
-    def _progressed(self, running: _Running, now: BatchProgress) -> None:
+    def _progressed(self, running: _Running, now: BatchProgress, before: Counts) -> None:
+        earlier = before.usage
         running.record = replace(
             running.record,
             num_completed=now.lines_done,
             num_failed=now.lines_failed,
-            prompt_tokens=now.prompt_tokens,
-            cached_tokens=now.cached_tokens,
-            output_tokens=now.output_tokens,
+            prompt_tokens=earlier.prompt_tokens + now.prompt_tokens,
+            cached_tokens=earlier.cached_tokens + now.cached_tokens,
+            output_tokens=earlier.output_tokens + now.output_tokens,
             left_s=now.left_s,
         )
 
@@ -434,7 +443,24 @@ class BatchService:
 
     def _as_it_stands(self, record: BatchRecord) -> BatchRecord:
         running = self._running.get(record.id)
-        return record if running is None or record.state.is_final else running.record
+        if record.state.is_final:
+            return record
+        return self._counted(record) if running is None else running.record
+
+    def _counted(self, record: BatchRecord) -> BatchRecord:
+        """With the counts that it had when it began to rest, if it rests."""
+        rested = self._rested.get(record.id)
+        if rested is None:
+            return record
+        return replace(
+            record,
+            num_total=rested.num_total,
+            num_completed=rested.num_completed,
+            num_failed=rested.num_failed,
+            prompt_tokens=rested.prompt_tokens,
+            cached_tokens=rested.cached_tokens,
+            output_tokens=rested.output_tokens,
+        )
 
 
 def _left(source: Source, preparer: Preparer, finished: frozenset[int], ends_as: BatchState) -> Iterator[str]:

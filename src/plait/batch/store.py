@@ -49,6 +49,7 @@ class Store:
             for name in ("files", "batches"):
                 (folder / name).mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(folder / "store.sqlite", isolation_level=None, check_same_thread=False)
+            connection.text_factory = _as_far_as_it_is_text
             try:
                 _prepare(connection, folder)
             except BaseException:
@@ -219,6 +220,21 @@ def _record(raw: bytes) -> BatchRecord:
         ) from error
 
 
+def _as_far_as_it_is_text(raw: bytes) -> str:
+    """Damaged text becomes other text, instead of an error that quotes it."""
+    return raw.decode(errors="replace")
+
+
+def _check_whole(connection: sqlite3.Connection, folder: Path) -> None:
+    """`PlaitError` for a database in which something was lost: content without a row would be taken for a stray."""
+    found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    if found != "ok":
+        raise PlaitError(
+            f"{folder}/store.sqlite is damaged ({' '.join(found.split())}); put a copy of it back that is whole, or "
+            "choose another folder with --batch-dir"
+        )
+
+
 def _prepare(connection: sqlite3.Connection, folder: Path) -> None:
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("BEGIN IMMEDIATE")
@@ -227,6 +243,8 @@ def _prepare(connection: sqlite3.Connection, folder: Path) -> None:
     connection.execute("COMMIT")
     if not is_empty and found != _FORMAT:
         raise PlaitError(f"{folder}/store.sqlite is no store of this version; move it away, or choose another folder")
+    if not is_empty:
+        _check_whole(connection, folder)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     if is_empty:
@@ -247,6 +265,9 @@ def _trouble_in_words(folder: Path) -> Iterator[None]:
         raise PlaitError(
             f"{folder} cannot be used: {error}; mend it, or choose another folder with --batch-dir"
         ) from error
+    except UnicodeDecodeError as error:
+        # SQLite quotes what it found, and damaged text is no text.
+        raise PlaitError(f"{folder}/store.sqlite is damaged; choose another folder with --batch-dir") from error
     except OSError as error:
         raise PlaitError(
             f"{folder} cannot be used: {error.strerror or error}; make room or mend permissions, or choose another "

@@ -1,7 +1,7 @@
 """Serve: `plait serve`, the OpenAI-compatible server on the local engine.
 
-Owns the order of a start: what can be wrong about the command line first, then the port, then the model. What the server
-consists of is put together in `serve_parts`.
+Owns the order of a start: what can be wrong about the command line first, then the port, then the model. What the
+server consists of is put together in `serve_parts`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 
 from plait.batch.store import Store
@@ -27,7 +28,10 @@ from plait.core.errors import UsageError
 from plait.server.door import Door
 from plait.server.identity import Keys, tenant_of_key
 from plait.server.layers import Layers
+from plait.server.quotas import Account, Quotas
 from plait.server.running import Listening, Opened, StillLoading, run
+from plait.server.tracing import open_tracing
+from plait.server.watching import Watching
 
 
 def run_serve(sources: OptionSources) -> int:
@@ -76,10 +80,10 @@ def _run(
 
     where = f"at {listening.url(bound)}/v1, {'with' if keys else 'without'} API keys"
 
-    quotas = {tenant_of_key(one.key): one.quota for one in given if one.quota is not None}
+    watching = _watching(options, given)
 
     def load(nobody_waits: threading.Event) -> Opened:
-        return opened_server(options, engine_options, door, layers, quotas, store, where, nobody_waits)
+        return opened_server(options, engine_options, door, layers, watching, store, where, nobody_waits)
 
     try:
         run(door, door.waiting_room(layers), load, listening, bound, say)
@@ -88,6 +92,24 @@ def _run(
             options.uds.unlink(missing_ok=True)
         # A thread deep in a file or a library; at the interpreter's own end it would be met halfway.
         os._exit(0)
+    finally:
+        if watching.tracing is not None:
+            watching.tracing.close()
+
+
+def _watching(options: ServeOptions, given: tuple[ApiKey, ...]) -> Watching:
+    """Quotas by tenant, and traces where there is a collector for them."""
+    endpoint = options.otlp_traces_endpoint
+    tracing = None if endpoint is None else open_tracing(endpoint, version("plait"), time.monotonic)
+    watching = Watching(tracing=tracing)
+
+    def count(reason: str) -> None:
+        watching.refused[reason] += 1
+
+    limited = {tenant_of_key(one.key): one.quota for one in given if one.quota is not None}
+    accounts = {tenant: Account(quota, time.monotonic, count) for tenant, quota in limited.items()}
+    watching.quotas = Quotas(accounts)
+    return watching
 
 
 def _new_id() -> str:

@@ -90,7 +90,10 @@ def logging_to_stderr(form: str) -> Iterator[None]:
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(_JsonLines() if form == "json" else _TextLines())
     handover = _Handover(lines)
-    loggers = [(logging.getLogger("plait"), logging.INFO), (logging.getLogger("uvicorn"), logging.WARNING)]
+    loggers = [
+        (logging.getLogger(name), level)
+        for name, level in (("plait", logging.INFO), ("uvicorn", logging.WARNING), ("opentelemetry", logging.WARNING))
+    ]
     for logger, level in loggers:
         logger.setLevel(level)
         logger.addHandler(handover)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
@@ -28,9 +28,8 @@ from plait.metrics.serving_figures import ServingFigures
 from plait.server.app import RouteOf, batch_routes, make_app
 from plait.server.door import Door
 from plait.server.layers import Layers
-from plait.server.metrics_page import Figures, LoopDelay, MetricsPage
+from plait.server.metrics_page import Figures, GroupBlocks, LoopDelay, MetricsPage, Sources
 from plait.server.openapi import DocsPage, OpenApi, description
-from plait.server.quotas import Account, Quota, Quotas
 from plait.server.running import Opened
 from plait.server.serving import Limits, Serving
 from plait.server.status_page import StatusFigures, StatusPage
@@ -45,12 +44,12 @@ def opened_server(
     engine_options: EngineOptions,
     door: Door,
     layers: Layers,
-    quotas: Mapping[str, Quota],
+    watching: Watching,
     store: Store,
     where: str,
     nobody_waits: threading.Event,
 ) -> Opened:
-    """Load the model and build the server around it. `where` clients find it, and how; `quotas` by tenant."""
+    """Load the model and build the server around it. `where` clients find it, and how."""
     with download_progress(engine_options.model, quiet=False) as progress:
         model = load_model(engine_options, _unless(nobody_waits, progress), datetime.now)
     door.names = door.names or (model.name,)
@@ -60,7 +59,7 @@ def opened_server(
         for line in start_report(engine):
             say(line)
         greeting = f"serving   {', '.join(door.names)} {where}"
-        return _opened(options, engine_options, engine, figures, door, layers, quotas, store, greeting)
+        return _opened(options, engine_options, engine, figures, door, layers, watching, store, greeting)
     except BaseException:
         engine.close()
         raise
@@ -73,7 +72,7 @@ def _opened(
     figures: ServingFigures,
     door: Door,
     layers: Layers,
-    quotas: Mapping[str, Quota],
+    watching: Watching,
     store: Store,
     greeting: str,
 ) -> Opened:
@@ -89,8 +88,8 @@ def _opened(
         new_id=layers.new_id,
         created=door.created,
         strict_fields=options.strict_fields,
+        watching=watching,
     )
-    serving.watching = _watching(serving, quotas)
     delay = LoopDelay()
     batches = BatchService(
         ServiceConfig(door.names, seed=engine_options.seed), store, engine.client, engine.text, unix_now, time.monotonic
@@ -103,7 +102,7 @@ def _opened(
         figures,
         delay,
         partial(_memory, engine),
-        partial(_states, store),
+        partial(_batches, store, batches),
         slos_of(options),
         engine.clock.now,
     )
@@ -130,26 +129,18 @@ def _metrics_page(
         "enable_prefix_caching": str(engine_options.enable_prefix_caching),
         "num_tokens": str(engine.sizes.capacity_tokens),
     }
-    return MetricsPage(
-        Figures(
-            serving.names[0],
-            engine.client,
-            figures,
-            delay,
-            engine.cache_fraction,
-            config,
-            slos_of(options),
-            engine.clock.now,
-            serving.refused,
-        )
+    sources = Sources(
+        engine.client,
+        figures,
+        delay,
+        engine.cache_fraction,
+        partial(_groups, engine),
+        config,
+        slos_of(options),
+        engine.clock.now,
+        serving.watching.refused,
     )
-
-
-def _watching(serving: Serving, quotas: Mapping[str, Quota]) -> Watching:
-    def count(reason: str) -> None:
-        serving.refused[reason] += 1
-
-    return Watching(Quotas({name: Account(quota, time.monotonic, count) for name, quota in quotas.items()}))
+    return MetricsPage(Figures(serving.names[0], sources))
 
 
 def slos_of(options: ServeOptions) -> dict[ServiceClass, Slo]:
@@ -159,23 +150,39 @@ def slos_of(options: ServeOptions) -> dict[ServiceClass, Slo]:
     return {one: Slo(ttft_s=ttft.of(one), itl_s=itl.of(one), tpot_s=tpot.of(one)) for one in ServiceClass}
 
 
-def _memory(engine: LocalEngine) -> JsonObject:
+def _groups(engine: LocalEngine) -> list[GroupBlocks]:
     if engine.cache_report is None:
-        return {"total_bytes": 0, "used_bytes": 0, "evictable_bytes": 0, "groups": []}
-    report = engine.cache_report()
+        return []
+    return [
+        GroupBlocks(
+            name=group.name,
+            kind=group.kind,
+            num_layers=group.num_layers,
+            tokens_per_block=group.tokens_per_block,
+            used=group.blocks.used + group.blocks.quarantined,
+            cached=group.blocks.evictable,
+            free=group.blocks.free,
+        )
+        for group in engine.cache_report().groups
+    ]
+
+
+def _memory(engine: LocalEngine) -> JsonObject:
     groups: list[JsonValue] = [
         {
             "name": group.name,
             "kind": group.kind,
             "layers": group.num_layers,
             "tokens_per_block": group.tokens_per_block,
-            "used": group.blocks.used + group.blocks.quarantined,
-            "evictable": group.blocks.evictable,
-            "free": group.blocks.free,
+            "used": group.used,
+            "evictable": group.cached,
+            "free": group.free,
         }
-        for group in report.groups
+        for group in _groups(engine)
     ]
-    usage = report.usage
+    if engine.cache_report is None:
+        return {"total_bytes": 0, "used_bytes": 0, "evictable_bytes": 0, "groups": []}
+    usage = engine.cache_report().usage
     return {
         "total_bytes": usage.total_bytes,
         "used_bytes": usage.used_bytes,
@@ -184,10 +191,23 @@ def _memory(engine: LocalEngine) -> JsonObject:
     }
 
 
-def _states(store: Store) -> JsonObject:
-    """How many batches of everyone are in each state that is not a last one."""
+def _batches(store: Store, batches: BatchService) -> JsonObject:
+    """How many batches of everyone are in each state that is not a last one, and how far those are that run. No ids:
+    whoever looks may have another key.
+    """
     counts = Counter(record.state.value for record in store.unfinished_batches())
-    return dict(sorted(counts.items()))
+    running: list[JsonValue] = [
+        {
+            "state": record.state.value,
+            "total": record.num_total,
+            "completed": record.num_completed,
+            "failed": record.num_failed,
+            "output_tokens": record.output_tokens,
+            "left_s": None if record.left_s is None else round(record.left_s, 1),
+        }
+        for record in batches.under_way()
+    ]
+    return {"states": dict(sorted(counts.items())), "running": running}
 
 
 def listed(text: str | None) -> tuple[str, ...]:

@@ -30,7 +30,9 @@ class ServeOptions:
     api_key: str | None = option(
         None, parse_text, "keys that clients must send; better in a file or in PLAIT_API_KEY", metavar="KEY[,KEY]"
     )
-    api_key_file: Path | None = option(None, parse_path, "a file with one key a line, limits behind it if it has some, e.g. requests=8", metavar="FILE")
+    api_key_file: Path | None = option(
+        None, parse_path, "a file with one key a line, and its limits such as requests=8", metavar="FILE"
+    )
     ttft_slo: ClassTimes | None = option(
         None, parse_class_times, "target for the first token, e.g. 500ms or online=500ms,batch=1m", metavar="TIME"
     )
@@ -66,6 +68,9 @@ class ServeOptions:
     ssl_keyfile: Path | None = option(None, parse_path, "its private key", metavar="FILE", rare=True)
     root_path: str = option("", str, "path under which a proxy shows this server", metavar="PATH", rare=True)
     log_format: str = option("text", parse_text, "form of the log lines", choices=("text", "json"), rare=True)
+    otlp_traces_endpoint: str | None = option(
+        None, parse_text, "collector that gets a trace of each request; needs plait[otel]", metavar="URL", rare=True
+    )
     strict_fields: bool = option(
         False, parse_flag, "refuse fields that are not known instead of ignoring them", rare=True
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from plait.core.decision import Blocked
 from plait.core.events import Arrived, Collected, Emitted, Event, Finished, Preempted, Refused, Scheduled, Submitted
-from plait.core.ids import SeqId
+from plait.core.ids import LaneId, SeqId
 from plait.core.request import FinishReason
 from plait.metrics.histogram import Histogram
 from plait.metrics.slo_figures import SloFigures
@@ -29,6 +29,15 @@ REQUEST_S = (
 )
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
 STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+@dataclass(slots=True)
+class LaneFigures:
+    """Steps that ended on one lane, and what they took. `workers`: those that the last one had."""
+
+    steps: int = 0
+    busy_s: float = 0.0
+    workers: int = 0
 
 
 @dataclass(slots=True)
@@ -58,8 +67,11 @@ class ServingFigures:
     output_length: Histogram = field(default_factory=lambda: Histogram(TOKENS))
     step_tokens: Histogram = field(default_factory=lambda: Histogram(STEP_TOKENS))
     preemptions_each: Histogram = field(default_factory=lambda: Histogram((0, 1, 2, 5, 10, 20)))
+    lanes: dict[LaneId, LaneFigures] = field(default_factory=dict)
     slos: SloFigures = field(default_factory=SloFigures)
     _arrived_s: dict[SeqId, float] = field(default_factory=dict)
+    _num_prompt: dict[SeqId, int] = field(default_factory=dict)
+    """Of those that were not scheduled yet."""
     _last_s: dict[SeqId, float] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
@@ -89,10 +101,15 @@ class ServingFigures:
     def _arrived(self, event: Event) -> None:
         assert isinstance(event, Arrived)
         self._arrived_s[event.seq] = event.at_s
+        self._num_prompt[event.seq] = event.num_prompt
         self.slos.arrived(event)
 
     def _scheduled(self, event: Event) -> None:
         assert isinstance(event, Scheduled)
+        # Asked and found are counted at one moment, so that no look at them finds more found than asked.
+        num_prompt = self._num_prompt.pop(event.seq, 0)
+        self.prompt_tokens += num_prompt
+        self.queried_tokens += num_prompt
         self.cached_tokens += event.num_cached
 
     def _submitted(self, event: Event) -> None:
@@ -104,7 +121,14 @@ class ServingFigures:
 
     def _collected(self, event: Event) -> None:
         assert isinstance(event, Collected)
-        self.busy_s += event.result.end_s - event.result.start_s
+        result = event.result
+        self.busy_s += result.end_s - result.start_s
+        lane = self.lanes.get(result.lane)
+        if lane is None:
+            lane = self.lanes[result.lane] = LaneFigures()
+        lane.steps += 1
+        lane.busy_s += result.end_s - result.start_s
+        lane.workers = result.workers
 
     def _refused(self, event: Event) -> None:
         assert isinstance(event, Refused)
@@ -116,6 +140,7 @@ class ServingFigures:
     def _finished(self, event: Event) -> None:
         assert isinstance(event, Finished)
         self._arrived_s.pop(event.seq, None)
+        self._num_prompt.pop(event.seq, None)
         self._last_s.pop(event.seq, None)
         self.slos.finished(event)
         self.finished[event.reason] += 1
@@ -125,8 +150,6 @@ class ServingFigures:
         self.preemptions_each.add(event.num_preemptions)
         if event.scheduled_s is None:
             return
-        self.prompt_tokens += event.num_prompt
-        self.queried_tokens += event.num_prompt
         self.queue.add(event.scheduled_s - event.arrival_s)
         self.inference.add(event.at_s - event.scheduled_s)
         if event.first_token_s is not None:

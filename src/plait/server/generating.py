@@ -108,7 +108,7 @@ async def deltas_of(serving: Serving, call: Call, watch: Watch) -> AsyncGenerato
     if len(call.requests) == 1:
         async with aclosing(serving.client.submit(call.requests[0])) as answers:
             async for delta in answers:
-                watch.came(delta)
+                watch.came(0, delta)
                 yield 0, delta
         return
     # Short, so that what nobody reads waits where it is counted.
@@ -117,7 +117,7 @@ async def deltas_of(serving: Serving, call: Call, watch: Watch) -> AsyncGenerato
     async def follow(place: int, request: EngineRequest) -> None:
         async with aclosing(serving.client.submit(request)) as answers:
             async for delta in answers:
-                watch.came(delta)
+                watch.came(place, delta)
                 await queue.put((place, delta))
 
     async def follow_all() -> None:

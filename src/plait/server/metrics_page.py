@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -44,51 +44,63 @@ class LoopDelay:
             self.delays.add(max(0.0, loop.time() - due))
 
 
-class Figures(Collector):
-    """What a page is made of. `cache_fraction` says how much of the KV memory eviction could not free; `slos` are the
-    targets of requests that bring none, `now` the engine's time, `refused` those who never came to the engine.
+@dataclass(frozen=True, slots=True)
+class GroupBlocks:
+    """KV blocks of one cache group by what they hold."""
+
+    name: str
+    kind: str
+    num_layers: int
+    tokens_per_block: int
+    used: int
+    cached: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where figures come from. `cache_fraction` says how much of the KV memory eviction could not free, `groups` what
+    its groups hold; `slos` are the targets of requests that bring none, `now` is the engine's time, `refused` counts
+    those who never came to the engine.
     """
 
-    def __init__(
-        self,
-        model: str,
-        client: EngineClient,
-        figures: ServingFigures,
-        loop_delay: LoopDelay,
-        cache_fraction: Callable[[], float],
-        cache_config: Mapping[str, str],
-        slos: Mapping[ServiceClass, Slo],
-        now: Callable[[], float],
-        refused: Mapping[str, int],
-    ) -> None:
+    client: EngineClient
+    figures: ServingFigures
+    loop_delay: LoopDelay
+    cache_fraction: Callable[[], float]
+    groups: Callable[[], Sequence[GroupBlocks]]
+    cache_config: Mapping[str, str]
+    slos: Mapping[ServiceClass, Slo]
+    now: Callable[[], float]
+    refused: Mapping[str, int]
+
+
+class Figures(Collector):
+    """What a page is made of."""
+
+    def __init__(self, model: str, sources: Sources) -> None:
         self._labels = [model, "0"]
-        self._client = client
-        self._figures = figures
-        self._loop_delay = loop_delay
-        self._cache_fraction = cache_fraction
-        self._cache_config = cache_config
-        self._slos = slos
-        self._now = now
-        self._refused = refused
+        self._from = sources
 
     def collect(self) -> Iterator[Metric]:
         yield from self._gauges()
         yield from self._counters()
         yield from self._slo_figures()
+        yield from self._lanes_and_blocks()
         yield from self._histograms()
 
     def _gauges(self) -> Iterator[Metric]:
-        health = self._client.health()
-        figures = self._figures
-        used = self._cache_fraction()
+        health = self._from.client.health()
+        figures = self._from.figures
+        used = self._from.cache_fraction()
         yield self._gauge("vllm:num_requests_running", "Sequences that are being computed.", health.num_running)
         yield self._gauge("vllm:num_requests_waiting", "Sequences that wait for room.", health.num_waiting)
         yield self._gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.", used)
         yield self._gauge("vllm:gpu_cache_usage_perc", "The same under its older name.", used)
         config = GaugeMetricFamily(
-            "vllm:cache_config_info", "How the cache is laid out.", labels=list(self._cache_config)
+            "vllm:cache_config_info", "How the cache is laid out.", labels=list(self._from.cache_config)
         )
-        config.add_metric(list(self._cache_config.values()), 1.0)
+        config.add_metric(list(self._from.cache_config.values()), 1.0)
         yield config
         by_reason = GaugeMetricFamily(
             "vllm:num_requests_waiting_by_reason", "Sequences that wait, by what is short.", labels=[*_LABELS, "reason"]
@@ -98,7 +110,7 @@ class Figures(Collector):
         yield by_reason
 
     def _counters(self) -> Iterator[Metric]:
-        figures = self._figures
+        figures = self._from.figures
         yield self._counter("vllm:prompt_tokens", "Prompt tokens of scheduled sequences.", figures.prompt_tokens)
         yield self._counter("vllm:generation_tokens", "Output tokens.", figures.generation_tokens)
         yield self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up.", figures.queried_tokens)
@@ -115,9 +127,23 @@ class Figures(Collector):
         refused = CounterMetricFamily(
             "plait:requests_rejected", "Requests refused, by reason.", labels=[*_LABELS, "reason"]
         )
-        for code, count in sorted({**figures.refused, **self._refused}.items()):
+        for code, count in sorted({**figures.refused, **self._from.refused}.items()):
             refused.add_metric([*self._labels, code], count)
         yield refused
+
+    def _lanes_and_blocks(self) -> Iterator[Metric]:
+        steps = CounterMetricFamily("plait:lane_steps", "Steps that ended on a lane.", labels=[*_LABELS, "lane"])
+        busy = CounterMetricFamily("plait:lane_step_seconds", "Time in steps of a lane.", labels=[*_LABELS, "lane"])
+        for name, lane in sorted(self._from.figures.lanes.copy().items()):
+            steps.add_metric([*self._labels, str(name)], lane.steps)
+            busy.add_metric([*self._labels, str(name)], lane.busy_s)
+        blocks = GaugeMetricFamily(
+            "plait:kv_blocks", "KV blocks by cache group and state.", labels=[*_LABELS, "group", "state"]
+        )
+        for group in self._from.groups():
+            for state, count in (("used", group.used), ("cached", group.cached), ("free", group.free)):
+                blocks.add_metric([*self._labels, group.name, state], count)
+        yield from (steps, busy, blocks)
 
     def _slo_figures(self) -> Iterator[Metric]:
         labels = [*_LABELS, "class", "kind"]
@@ -127,9 +153,9 @@ class Figures(Collector):
         recent = GaugeMetricFamily(
             "plait:slo_attainment_ratio", "Share that met a target in the last five minutes; NaN: none.", labels=labels
         )
-        for service_class, kind, one, share in self._figures.slos.rows(self._now()):
+        for service_class, kind, one, share in self._from.figures.slos.rows(self._from.now()):
             label = [*self._labels, service_class.value, kind.value]
-            target_s = kind.of(self._slos.get(service_class, NO_SLO))
+            target_s = kind.of(self._from.slos.get(service_class, NO_SLO))
             if target_s is not None:
                 wanted.add_metric(label, target_s)
             attained.add_metric(label, one.attained)
@@ -138,12 +164,12 @@ class Figures(Collector):
         goodput = CounterMetricFamily(
             "plait:goodput_requests", "Sequences that met all their targets.", labels=[*_LABELS, "class"]
         )
-        for service_class, count in self._figures.slos.goodput.items():
+        for service_class, count in self._from.figures.slos.goodput.items():
             goodput.add_metric([*self._labels, service_class.value], count)
         yield from (wanted, attained, missed, recent, goodput)
 
     def _histograms(self) -> Iterator[Metric]:
-        figures = self._figures
+        figures = self._from.figures
         for name, text, histogram in (
             ("vllm:time_to_first_token_seconds", "Arrival to first token.", figures.first_token),
             ("vllm:inter_token_latency_seconds", "Gap between two tokens.", figures.between_tokens),
@@ -157,7 +183,7 @@ class Figures(Collector):
             ("vllm:request_generation_tokens", "Output tokens of a sequence.", figures.output_length),
             ("vllm:iteration_tokens_total", "Tokens of a step.", figures.step_tokens),
             ("vllm:request_num_preemptions", "Preemptions of a sequence.", figures.preemptions_each),
-            ("plait:event_loop_delay_seconds", "How late the event loop wakes.", self._loop_delay.delays),
+            ("plait:event_loop_delay_seconds", "How late the event loop wakes.", self._from.loop_delay.delays),
         ):
             family = HistogramMetricFamily(name, text, labels=list(_LABELS))
             family.add_metric(self._labels, buckets=histogram.cumulative(), sum_value=histogram.total)

@@ -8,7 +8,6 @@ Invariant: a place that was taken is given back, whatever becomes of the request
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -54,8 +53,6 @@ class Serving:
     strict_fields: bool = False
     """Whether a field that nobody knows is refused."""
     watching: Watching = field(default_factory=Watching)
-    refused: Counter[str] = field(default_factory=Counter)
-    """Requests that were turned away before the engine saw them, by reason."""
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="plait-text")
     )
@@ -91,7 +88,7 @@ class Serving:
             self.num_preparing -= 1
 
     def _full(self, under_way: int, num_choices: int) -> RequestError:
-        self.refused["queue_full"] += 1
+        self.watching.refused["queue_full"] += 1
         return RequestError(
             f"{under_way} answers are under way or waiting and {num_choices} more were asked for, but at most "
             f"{self.limits.max_open} are taken on; try again later",

@@ -22,7 +22,7 @@ from plait.server.metrics_page import LoopDelay
 from plait.server.replies import Json
 from plait.server.serving import Serving
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 
 
 class StatusFigures:
@@ -67,7 +67,7 @@ class StatusFigures:
                     "open": serving.num_open,
                     "max_open": serving.limits.max_open,
                     "finished": {reason.value: count for reason, count in figures.finished.items()},
-                    "refused": {**figures.refused, **serving.refused},
+                    "refused": {**figures.refused, **serving.watching.refused},
                     "preempted": figures.preemptions,
                 },
                 "tokens": {
@@ -83,6 +83,10 @@ class StatusFigures:
                     "queue": _spread(figures.queue),
                     "event_loop": _spread(self._loop_delay.delays),
                 },
+                "lanes": [
+                    {"lane": name, "steps": lane.steps, "busy_s": round(lane.busy_s, 3), "workers": lane.workers}
+                    for name, lane in sorted(figures.lanes.copy().items())
+                ],
                 "slo": self._slo_rows(),
                 "memory": self._memory(),
                 "batches": await asyncio.to_thread(self._batches),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -217,7 +218,7 @@ def test_a_ledger_of_a_later_version_is_refused(path: Path) -> None:
     Ledger.open(path).close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(PlaitError, match="format 99; this version writes format 2"):
+    with pytest.raises(PlaitError, match="format 99; this version writes format 3"):
         Ledger.open(path)
 
 
@@ -241,3 +242,66 @@ def test_a_full_disk_stops_recording_and_keeps_what_was_recorded(ledger: Ledger)
     assert ledger.finished(job) == {1}
     ledger.record(job, [outcome(2, text="x" * 100_000), outcome(3)])
     assert ledger.finished(job) == {1, 2, 3}
+
+
+def many_lines(path: Path) -> dict[int, str]:
+    """A closed ledger of some pages, and what is in it."""
+    outputs = {number: f'{{"line":{number},"text":"{"word " * 40}"}}' for number in range(1, 121)}
+    with closing(Ledger.open(path)) as ledger:
+        job = ledger.begin_job("output", TERMS)
+        for first in range(1, 121, 20):
+            lines = range(first, first + 20)
+            ledger.record(job, [LineOutcome(one, str(one), outputs[one], False, Usage(1, 1, 1)) for one in lines])
+    return outputs
+
+
+def bit(raw: bytearray, draw: random.Random) -> None:
+    raw[draw.randrange(len(raw))] ^= 1 << draw.randrange(8)
+
+
+def some_bytes(raw: bytearray, draw: random.Random) -> None:
+    at = draw.randrange(len(raw) - 64)
+    raw[at : at + 64] = draw.randbytes(64)
+
+
+def a_page(raw: bytearray, draw: random.Random) -> None:
+    at = draw.randrange(len(raw) - 4096)
+    raw[at : at + 4096] = bytes(4096)
+
+
+def the_end(raw: bytearray, draw: random.Random) -> None:
+    del raw[draw.randrange(1, len(raw)) :]
+
+
+@pytest.mark.parametrize("damage", [bit, some_bytes, a_page, the_end])
+def test_a_damaged_ledger_is_refused_in_one_line_or_holds_all_that_it_held(
+    tmp_path: Path, damage: Callable[[bytearray, random.Random], None]
+) -> None:
+    whole, draw = tmp_path / "whole.ledger", random.Random(5)
+    outputs = many_lines(whole)
+    refusals = []
+    for trial in range(120):
+        raw = bytearray(whole.read_bytes())
+        damage(raw, draw)
+        path = tmp_path / f"{trial}.ledger"
+        path.write_bytes(raw)
+        refusal = refusal_of(path, outputs)
+        if refusal is not None:
+            refusals.append(refusal)
+            assert str(path) in refusal
+        path.unlink()
+    assert len(refusals) > 60
+    assert not [one for one in refusals if not one.isprintable() or "word word" in one], "in one line, without answers"
+
+
+def refusal_of(path: Path, outputs: dict[int, str]) -> str | None:
+    """What the ledger is refused with; None: it holds all that it held."""
+    try:
+        with closing(Ledger.open(path)) as ledger:
+            job = ledger.begin_job("output", TERMS)
+            assert job.is_resumed, "a job whose lines are there is not begun anew"
+            assert ledger.finished(job) == frozenset(outputs)
+            assert list(ledger.outputs(job)) == list(outputs.values())
+    except PlaitError as error:
+        return str(error)
+    return None

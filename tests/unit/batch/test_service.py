@@ -18,7 +18,8 @@ from tests.unit.batch.scripted_client import ScriptedClient, words_of
 
 from plait.api.bodies import JsonObject
 from plait.api.calls import Endpoint
-from plait.batch.ledger import Ledger
+from plait.batch.ledger import Job, Ledger
+from plait.batch.outcomes import LineOutcome
 from plait.batch.records import BatchRecord, BatchState, StoredFile
 from plait.batch.service import BatchService, ServiceConfig
 from plait.batch.store import Store
@@ -108,6 +109,35 @@ def test_a_full_disk_is_waited_out_and_nothing_runs_twice(tmp_path: Path, monkey
         assert len(world.client.submitted) == 5
 
     monkeypatch.setattr(Store, "write_file", write_if_there_is_room)
+    live(world, work)
+
+
+def test_counts_of_a_batch_that_waits_for_room_never_go_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    is_full, rests = False, 0
+    record = Ledger.record
+
+    def record_if_there_is_room(ledger: Ledger, job: Job, outcomes: Sequence[LineOutcome]) -> None:
+        nonlocal rests
+        if is_full:
+            rests += 1
+            raise PlaitError("no room") from OSError(errno.ENOSPC, "No space left on device")
+        record(ledger, job, outcomes)
+
+    async def work() -> None:
+        nonlocal is_full
+        await world.batch(world.file(good_lines(400)))
+        seen = [0]
+        while not (now := world.service.get("batch_1", "")).state.is_final:
+            seen.append(now.num_completed)
+            assert now.output_tokens >= 0
+            is_full = now.num_completed > 0 and rests < 3
+            await asyncio.sleep(0.001)
+        assert seen == sorted(seen)
+        assert rests == 3
+        assert (now.num_completed, len(world.lines(now.output_file_id))) == (400, 400)
+
+    monkeypatch.setattr(Ledger, "record", record_if_there_is_room)
     live(world, work)
 
 

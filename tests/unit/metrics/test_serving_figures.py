@@ -1,0 +1,50 @@
+"""Serving figures while an engine works: what is asked and found at every moment, lanes, nothing kept of the gone."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.engine.kit import Stage, ask
+
+from plait.core.events import Event
+from plait.metrics.serving_figures import ServingFigures
+
+
+def test_at_no_moment_more_tokens_were_found_than_were_looked_up() -> None:
+    figures = ServingFigures()
+    seen: list[tuple[int, int]] = []
+
+    def listen(event: Event) -> None:
+        figures(event)
+        seen.append((figures.cached_tokens, figures.queried_tokens))
+
+    stage = Stage(listener=listen)
+    stage.arrive(ask("first", "abcdefghijkl"))
+    stage.arrive(*(ask(str(number), "abcdefghijkl") for number in range(5)), at_s=30.0)
+    stage.run()
+    assert all(cached <= queried for cached, queried in seen)
+    assert (figures.prompt_tokens, figures.queried_tokens) == (72, 72)
+    assert figures.cached_tokens > 0
+
+
+@pytest.mark.parametrize("leaves_s", [0.0, 5.0, 14.0])
+def test_whoever_leaves_is_forgotten_and_counted_once(leaves_s: float) -> None:
+    figures = ServingFigures()
+    stage = Stage(listener=figures, max_rows=1)
+    stage.arrive(ask("stays", "abcdefgh"), ask("leaves", "xyzxyz"))
+    stage.abort("leaves", leaves_s)
+    stage.run()
+    assert sum(figures.finished.values()) == 2
+    assert figures.prompt_tokens in (8, 14)
+    for kept in (figures._arrived_s, figures._num_prompt, figures._last_s, figures.slos._open):
+        assert kept == {}
+
+
+def test_steps_and_their_time_are_told_by_lane() -> None:
+    figures = ServingFigures()
+    stage = Stage(listener=figures)
+    stage.arrive(ask("a", "abc", max_tokens=3))
+    stage.run()
+    ((name, lane),) = figures.lanes.items()
+    # Three tokens of prompt, then two more steps of one: a token takes a second.
+    assert (name, lane.steps, lane.busy_s, lane.workers) == (0, 3, 5.0, 1)
+    assert (figures.steps, figures.busy_s) == (3, 5.0)
