@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from plait.server.identity import Keys, RequestIds, RequireKey
 from plait.server.replies import framework_error, own_fault
@@ -38,6 +38,20 @@ def layered(routes: Sequence[Route], layers: Layers) -> ASGIApp:
     stack.append(Middleware(RequireKey, layers.keys))
     handlers = {HTTPException: framework_error, Exception: own_fault}
     return Starlette(routes=list(routes), middleware=stack, exception_handlers=handlers)
+
+
+def under(root: str, app: ASGIApp) -> ASGIApp:
+    """The application as a proxy shows it: some proxies take `root` off the paths that they pass on, some do not."""
+    if not root:
+        return app
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path == root or path.startswith(f"{root}/"):
+            scope = {**scope, "path": path.removeprefix(root) or "/"}
+        await app(scope, receive, send)
+
+    return application
 
 
 def _cross_origin(origins: Sequence[str]) -> Middleware:
