@@ -87,7 +87,7 @@ class LineServer:
 
     async def _answer(self, work: Prepared) -> LineOutcome:
         line, call = work.line, work.call
-        answer = answer_to(call, self._tokenizer, self._unix_now())
+        answer = answer_to(call, self._tokenizer, self._unix_now)
         open_line = self._tally.opened(sum(self._limit(request) for request in call.requests))
         parts = [self._collect(answer, open_line, place, request) for place, request in enumerate(call.requests)]
         try:

@@ -56,7 +56,7 @@ def _prepare(serving: Serving, endpoint: Endpoint, call_id: str, body: JsonObjec
 
 
 async def _whole(serving: Serving, call: Call) -> Response:
-    answer = answer_to(call, serving.text.tokenizer, serving.unix_now())
+    answer = answer_to(call, serving.text.tokenizer, serving.unix_now)
     async with aclosing(deltas_of(serving, call)) as deltas:
         async for prompt, delta in deltas:
             answer.add(prompt, delta)

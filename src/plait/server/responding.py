@@ -31,7 +31,7 @@ async def respond(serving: Serving, request: Request) -> Response:
     with serving.preparing():
         call = await serving.beside_loop(_prepare, serving, f"resp_{serving.new_id()}", body)
     call = for_tenant(call, tenant_of(request))
-    events = ResponseEvents(call, serving.text.tokenizer, serving.unix_now())
+    events = ResponseEvents(call, serving.text.tokenizer, serving.unix_now)
     if not call.generation.stream:
         with serving.place(1):
             return await while_there(request.receive, _whole(serving, call, events))
