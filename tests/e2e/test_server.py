@@ -318,6 +318,49 @@ def test_request_ids_come_back_and_two_equal_ones_do_not_collide(server: ServerP
         assert client.get("/health").headers["x-request-id"].startswith("req-")
 
 
+@pytest.mark.parametrize("root", ["/under/this", "under/this/"])
+def test_a_root_path_is_one_with_the_paths_whether_the_proxy_takes_it_off_or_not(tiny: Path, root: str) -> None:
+    with serving(tiny, "--root-path", root, "--api-key", "secret") as server, server.client() as client:
+        assert server.root.endswith("/under/this")
+        key = {"authorization": "Bearer secret"}
+        for before in ("", "/under/this"):
+            base = server.root.removesuffix("/under/this") + before
+            assert client.get(f"{base}/health").status_code == 200
+            assert client.get(f"{base}/v1/models").status_code == 401
+            assert client.get(f"{base}/v1/models", headers=key).status_code == 200
+            body = {"prompt": "x", "max_tokens": 2}
+            assert client.post(f"{base}/v1/completions", json=body, headers=key).status_code == 200
+        assert client.get(f"{server.root}er/v1/models", headers=key).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"response_format": "?"},
+        {"structured_outputs": {"json": "?"}},
+        {"guided_json": "?"},
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": "?"}}], "tool_choice": "required"},
+        {"tools": [{"type": "web_search", "filters": "?"}]},
+        {"metadata": {"a": "?"}},
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
+@pytest.mark.parametrize("levels", [120, 300, 2000])
+def test_deep_values_are_refused_or_ignored_and_never_fail(
+    server: ServerProcess, path: str, field: JsonObject, levels: int
+) -> None:
+    deep = '{"type":"object","properties":{"a":' * (levels // 2) + "{}" + "}}" * (levels // 2)
+    asked = {"messages": [{"role": "user", "content": "x"}], "prompt": "x", "input": "x", "max_tokens": 1, **field}
+    if path == "/v1/responses":
+        # A prompt here is one that a server would keep.
+        del asked["prompt"]
+    with server.client() as client:
+        reply = client.post(path, content=json.dumps(asked).replace('"?"', deep))
+    assert reply.status_code in (200, 400), reply.text
+    if levels > 200:
+        assert reply.json()["error"]["code"] in ("too_deep", "invalid_json")
+
+
 def test_with_keys_nothing_but_health_is_open(tiny: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("# ours\nsecret-one\nsecret-two\n")

@@ -66,6 +66,25 @@ def test_what_openai_describes_as_never_null_is_left_out(sdk: openai.OpenAI) -> 
     assert (named.user, named.service_tier) == ("me", "priority")
 
 
+def test_a_response_tells_every_field_that_open_responses_wants(server: ServerProcess) -> None:
+    """The Open Responses schema requires these, null where there is nothing to say."""
+    tools: list[dict[str, object]] = [{"type": "function", "name": "f"}, {"type": "web_search"}]
+    stopped = {"stop": ["o", "e", "a"], "tools": tools, "tool_choice": "none"}
+    with server.client() as client:
+        cut = client.post("/v1/responses", json=ASKED).json()
+        ended = client.post("/v1/responses", json={**ASKED, **stopped}).json()
+        named = {"prompt_cache_key": "k", "safety_identifier": "s", "max_tool_calls": 2, "presence_penalty": 0.5}
+        told = client.post("/v1/responses", json={**ASKED, **named}).json()
+    nothing = dict.fromkeys(("prompt_cache_key", "safety_identifier", "max_tool_calls", "completed_at"))
+    assert {field: cut[field] for field in nothing} == nothing
+    assert (cut["presence_penalty"], cut["frequency_penalty"]) == (0, 0)
+    assert ended["status"] == "completed"
+    assert ended["completed_at"] >= ended["created_at"]
+    assert ended["tools"][0] == {**tools[0], "description": None, "parameters": None, "strict": None}
+    assert ended["tools"][1] == tools[1]
+    assert {field: told[field] for field in named} == named
+
+
 def test_items_and_instructions_are_the_conversation_that_a_chat_would_send(server: ServerProcess) -> None:
     items = [
         {"role": "user", "content": [{"type": "input_text", "text": "one "}, {"type": "input_text", "text": "two"}]},

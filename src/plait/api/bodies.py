@@ -2,7 +2,8 @@
 
 Owns the JSON types of this room and the only place where bytes from outside become values. Knows no field of any
 endpoint.
-Invariant: a value read here holds no NaN, no infinity, no lone surrogate, and is at most 1,024 levels deep; a value
+Invariant: a value read here holds no NaN, no infinity, no lone surrogate, and is at most 128 levels deep, so that
+whatever is told back of it can be written; a value
 written here is one line.
 """
 
@@ -17,6 +18,10 @@ from plait.core.errors import RequestError
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
+
+MAX_DEPTH = 128
+_MOST_WRITTEN = 254
+"""Levels that orjson writes; it reads 1,024."""
 
 _SHOWN_CHARS = 60
 _OTHER_BREAKS = "\u0085\u2028\u2029"
@@ -45,7 +50,23 @@ def read_object(raw: bytes) -> JsonObject:
         raise RequestError(f"not valid JSON: {error.msg}, at character {error.pos + 1}", code="invalid_json") from error
     if not isinstance(value, dict):
         raise RequestError(f"{shown(value)} where a JSON object is expected; write {{...}}", code="invalid_json")
+    # Most bodies have too few brackets to be deep.
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deep(value):
+        raise RequestError(f"the JSON is nested more than {MAX_DEPTH} levels deep; send a flatter one", code="too_deep")
     return value
+
+
+def _is_deep(value: JsonValue) -> bool:
+    """Whether it is deeper than `MAX_DEPTH`. Told by writing it inside as many lists as are missing to what can be
+    written: a walk in Python over the token ids of a long prompt takes ten times as long.
+    """
+    for _ in range(_MOST_WRITTEN - MAX_DEPTH):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return True
+    return False
 
 
 def json_bytes(value: object) -> bytes:

@@ -6,7 +6,7 @@ lines of batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from plait.api.answers import Answer
@@ -72,13 +72,13 @@ def call_of(body: Body, call_id: str, text: ModelText, model: ModelInfo) -> Call
             return body.call(call_id.replace("-", "_"), text, model)
 
 
-def answer_to(call: Call, tokenizer: Tokenizer, created: int) -> AnyAnswer:
-    """Still empty. `created` is Unix time in whole seconds."""
+def answer_to(call: Call, tokenizer: Tokenizer, unix_now: Callable[[], int]) -> AnyAnswer:
+    """Still empty. `unix_now` gives Unix time in whole seconds."""
     if call.vectors is not None:
         return EmbeddingAnswer(call, call.vectors)
     if call.endpoint is Endpoint.RESPONSES:
-        return ResponseAnswer(call, tokenizer, created)
-    return Answer(call, tokenizer, created)
+        return ResponseAnswer(call, tokenizer, unix_now)
+    return Answer(call, tokenizer, unix_now())
 
 
 def _generation(body: ChatBody | CompletionBody | ResponseBody) -> Generation:

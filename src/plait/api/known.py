@@ -25,6 +25,7 @@ from plait.core.errors import RequestError
 IGNORED: Mapping[str, str] = {
     "user": "who asks is told by the key",
     "safety_identifier": "as user",
+    "session_id": "as user",
     "metadata": "nothing is kept with it",
     "store": "nothing is kept",
     "prompt_cache_key": "prefixes are found by what they are",
@@ -37,6 +38,7 @@ IGNORED: Mapping[str, str] = {
     "request_id": "send the header X-Request-Id",
     "timings_per_token": "the figures are at /metrics",
     "return_progress": "the figures are at /metrics",
+    "stream_interval": "what a step made is one chunk",
     "include": "nothing of it is there to be included",
     "max_tool_calls": "tools are the client's to run",
 }

@@ -69,13 +69,13 @@ def completion_logprobs(
     spelling: Spelling = Spelling.TEXT,
 ) -> JsonObject:
     """The shape of text completions: parallel lists. The chosen token is always among the alternatives, as in the
-    OpenAI API.
+    OpenAI API, and the first of them, as in vLLM.
     """
     tokens: list[JsonValue] = [_spelled(entry.token, tokenizer, spelling) for entry in entries]
     chosen: list[JsonValue] = [floored(entry.logprob) for entry in entries]
     top: list[JsonValue] = []
     for entry in entries:
-        pairs = [*entry.top, (entry.token, entry.logprob)]
+        pairs = [(entry.token, entry.logprob), *entry.top]
         alternatives: JsonObject = {_spelled(token, tokenizer, spelling): floored(logprob) for token, logprob in pairs}
         top.append(alternatives)
     return {"tokens": tokens, "token_logprobs": chosen, "top_logprobs": top, "text_offset": list(offsets)}

@@ -39,6 +39,18 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("audio", "answers are text only; leave it out", ({},)),
     Refusal("web_search_options", "nothing is searched; leave it out and put what was found into a message"),
     Refusal("kv_transfer_params", "KV is not moved between engines; leave it out"),
+    Refusal("ec_transfer_params", "nothing is moved between engines; leave it out"),
+    Refusal("logprob_token_ids", "only the likeliest tokens and the chosen one are told; use logprobs"),
+    Refusal("prompt_embeds", "prompts are text or token ids; use prompt"),
+    Refusal("thinking_token_budget", "thinking is not counted apart; use max_tokens"),
+    Refusal("include_reasoning", "thinking is not told apart from the answer; leave it out", (True,)),
+    Refusal("repetition_detection", "nothing ends an answer that repeats itself; use repetition_penalty"),
+    Refusal("return_token_offsets", "offsets are told by /v1/completions with logprobs; leave it out", (False,)),
+    Refusal("return_prompt_text", "the prompt is told as tokens; use return_token_ids and /detokenize", (False,)),
+    Refusal("watermarking", "answers carry no mark; leave it out", (False,)),
+    Refusal("vllm_xargs", "there is nothing that would read them; leave it out", ({},)),
+    Refusal("mm_processor_kwargs", "prompts are text only; leave it out", ({},)),
+    Refusal("media_io_kwargs", "prompts are text only; leave it out", ({},)),
 )
 
 

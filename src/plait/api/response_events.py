@@ -8,6 +8,7 @@ an item are its text or its arguments.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from plait.api.answers import Usage, tool_call_id
@@ -24,12 +25,14 @@ from plait.text.tool_calls import Arguments, CallBegun, Text
 
 
 class ResponseEvents:
-    """The response to one call. `created` is Unix time in whole seconds."""
+    """The response to one call. `unix_now` gives Unix time in whole seconds."""
 
-    def __init__(self, call: Call, tokenizer: Tokenizer, created: int) -> None:
+    def __init__(self, call: Call, tokenizer: Tokenizer, unix_now: Callable[[], int]) -> None:
         self._call = call
         self._tokenizer = tokenizer
-        self._created = created
+        self._unix_now = unix_now
+        self._created = unix_now()
+        self._completed: int | None = None
         self._reader = call.tool_reader()
         self._number = 0
         self._items: list[MessageItem | CallItem] = []
@@ -67,6 +70,8 @@ class ResponseEvents:
                     case Arguments(_, arguments):
                         made += self._arguments(arguments)
         self._end = delta.finish_reason
+        if self._status == "completed":
+            self._completed = self._unix_now()
         return self._numbered([*made, *(self._finish() if is_last else [])])
 
     def failed(self, error: RequestError) -> list[JsonObject]:
@@ -82,6 +87,7 @@ class ResponseEvents:
             "id": self._call.id,
             "object": "response",
             "created_at": self._created,
+            "completed_at": self._completed,
             "status": self._status,
             "background": False,
             "error": None,
@@ -148,8 +154,8 @@ class ResponseEvents:
 class ResponseAnswer:
     """The response to one call, in one piece: as `Answer`, of another shape."""
 
-    def __init__(self, call: Call, tokenizer: Tokenizer, created: int) -> None:
-        self._events = ResponseEvents(call, tokenizer, created)
+    def __init__(self, call: Call, tokenizer: Tokenizer, unix_now: Callable[[], int]) -> None:
+        self._events = ResponseEvents(call, tokenizer, unix_now)
         self._last: Delta | None = None
 
     def add(self, prompt: int, delta: Delta) -> None:

@@ -73,6 +73,9 @@ class ResponseFields(BaseModel):
     previous_response_id: str | None = None
     service_tier: ServiceTier | None = None
     user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    max_tool_calls: Integer | None = None
     metadata: dict[str, str] | None = None
     reasoning: ReasoningFields | None = None
 
@@ -273,21 +276,33 @@ def _with_their_names(error: RequestError, paths: Sequence[str]) -> RequestError
 def _told(body: JsonObject, fields: ResponseFields) -> JsonObject:
     text = body.get("text")
     told: JsonObject = {
+        "frequency_penalty": body.get("frequency_penalty") or 0.0,
         "instructions": fields.instructions,
         "max_output_tokens": fields.max_output_tokens,
+        "max_tool_calls": fields.max_tool_calls,
         "metadata": dict(fields.metadata or {}),
         "parallel_tool_calls": fields.parallel_tool_calls is not False,
+        "presence_penalty": body.get("presence_penalty") or 0.0,
         "previous_response_id": None,
+        "prompt_cache_key": fields.prompt_cache_key,
         "reasoning": {"effort": None if fields.reasoning is None else fields.reasoning.effort, "summary": None},
+        "safety_identifier": fields.safety_identifier,
         "service_tier": told_tier(fields.service_tier) or "default",
         "store": False,
         "temperature": 1.0 if fields.temperature is None else fields.temperature,
         "text": text if isinstance(text, dict) and text.get("format") else {"format": {"type": "text"}},
         "tool_choice": body.get("tool_choice") or "auto",
-        "tools": body.get("tools") or [],
+        "tools": _told_tools(body.get("tools")),
         "top_logprobs": fields.top_logprobs or 0,
         "top_p": 1.0 if fields.top_p is None else fields.top_p,
         "truncation": "disabled",
     }
     # In OpenAI's description this is a text where it is there, and never null.
     return told if fields.user is None else {**told, "user": fields.user}
+
+
+def _told_tools(tools: JsonValue) -> list[JsonValue]:
+    """The tools as they were sent, functions with every field that OpenAI's have."""
+    given = tools if isinstance(tools, list) else []
+    empty: JsonObject = {"description": None, "parameters": None, "strict": None}
+    return [{**empty, **tool} if isinstance(tool, dict) and tool.get("type") == "function" else tool for tool in given]

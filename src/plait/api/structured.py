@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import orjson
-
-from plait.api.bodies import JsonObject, JsonValue, shown
+from plait.api.bodies import JsonObject, JsonValue, json_bytes, shown
 from plait.core.errors import RequestError
 from plait.text.grammar import Grammar, GrammarKind
 
@@ -114,9 +112,9 @@ def _grammar(kind: GrammarKind, value: JsonValue, path: str) -> Grammar:
     is_text = isinstance(value, str)
     match kind:
         case GrammarKind.JSON_SCHEMA if isinstance(value, dict | bool) or is_text:
-            return Grammar(kind, value if isinstance(value, str) else orjson.dumps(value).decode(), path)
+            return Grammar(kind, value if isinstance(value, str) else json_bytes(value).decode(), path)
         case GrammarKind.CHOICE if isinstance(value, list):
-            return Grammar(kind, orjson.dumps(value).decode(), path)
+            return Grammar(kind, json_bytes(value).decode(), path)
         case GrammarKind.REGEX | GrammarKind.GRAMMAR if isinstance(value, str):
             return Grammar(kind, value, path)
     wanted = {

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 import orjson
 
-from plait.api.bodies import JsonObject, JsonValue, shown
+from plait.api.bodies import JsonObject, JsonValue, json_bytes, shown
 from plait.core.errors import RequestError
 from plait.text.grammar import Grammar, GrammarKind
 from plait.text.tool_calls import ToolFormat
 
 MAX_TOOLS = 128
 _ANY = {"type": "object"}
+# What these hold is no schema, though it may look like one; what those hold is schemas by names of the user's.
+_VALUES = ("const", "enum", "default", "examples")
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +38,41 @@ class Tools:
         if self.forced is None:
             return None
         arguments = "parameters" if form is ToolFormat.LLAMA3_JSON else "arguments"
-        calls = [
-            {
-                "type": "object",
-                "properties": {"name": {"const": name}, arguments: self.parameters[name]},
-                "required": ["name", arguments],
-                "additionalProperties": False,
-            }
-            for name in self.forced
-        ]
-        schema = orjson.dumps(calls[0] if len(calls) == 1 else {"anyOf": calls}).decode()
+        calls = []
+        for number, name in enumerate(self.forced):
+            place = f"#/properties/{arguments}" if len(self.forced) == 1 else f"#/anyOf/{number}/properties/{arguments}"
+            calls.append(
+                {
+                    "type": "object",
+                    "properties": {"name": {"const": name}, arguments: moved(self.parameters[name], place)},
+                    "required": ["name", arguments],
+                    "additionalProperties": False,
+                }
+            )
+        schema = json_bytes(calls[0] if len(calls) == 1 else {"anyOf": calls}).decode()
         return Grammar(GrammarKind.GRAMMAR, _call_rule(form, schema), "tools")
+
+
+def moved(schema: JsonObject, place: str) -> JsonObject:
+    """A schema that was the root of a document and now stands at `place` of another one: `#/$defs/A` of the one is
+    `#/properties/arguments/$defs/A` of the other. Its `$id` is left out, for references to be read from the new root.
+    """
+    return {key: _moved(key, value, place) for key, value in schema.items() if key != "$id"}
+
+
+def _moved(key: str, value: JsonValue, place: str) -> JsonValue:
+    if key in ("$ref", "$dynamicRef") and isinstance(value, str):
+        # `#name` is an anchor, which is found wherever it stands.
+        return place + value[1:] if value == "#" or value.startswith("#/") else value
+    if key in _VALUES:
+        return value
+    if key in _NAMED and isinstance(value, dict):
+        return {name: _moved("", schema, place) for name, schema in value.items()}
+    if isinstance(value, dict):
+        return {inner: _moved(inner, one, place) for inner, one in value.items()}
+    if isinstance(value, list):
+        return [_moved("", one, place) for one in value]
+    return value
 
 
 def _call_rule(form: ToolFormat, schema: str) -> str:

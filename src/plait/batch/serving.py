@@ -87,7 +87,7 @@ class LineServer:
 
     async def _answer(self, work: Prepared) -> LineOutcome:
         line, call = work.line, work.call
-        answer = answer_to(call, self._tokenizer, self._unix_now())
+        answer = answer_to(call, self._tokenizer, self._unix_now)
         limit, num_prompt = (sum(map(of, call.requests)) for of in (self._limit, _num_prompt))
         open_line = self._tally.opened(limit, num_prompt)
         parts = [self._collect(answer, open_line, place, request) for place, request in enumerate(call.requests)]

@@ -46,7 +46,7 @@ def run_serve(sources: OptionSources) -> int:
         options.uds,
         options.ssl_certfile,
         options.ssl_keyfile,
-        options.root_path.rstrip("/"),
+        _root(options.root_path),
         options.shutdown_timeout,
     )
     if options.dry_run:
@@ -120,3 +120,9 @@ def _default_batch_dir(listening: Listening, bound: socket.socket) -> Path:
     """One that the next server at this address finds again."""
     name = f"port-{bound.getsockname()[1]}" if listening.uds is None else f"socket-{listening.uds.name}"
     return DEFAULT_STATE_DIR / "serve" / name
+
+
+def _root(path: str) -> str:
+    """The path with a slash in front and none behind; empty for the root itself."""
+    inner = path.strip("/")
+    return f"/{inner}" if inner else ""

@@ -62,7 +62,7 @@ def _prepare(serving: Serving, endpoint: Endpoint, call_id: str, body: JsonObjec
 
 
 async def _whole(serving: Serving, call: Call, watch: Watch) -> Response:
-    answer = answer_to(call, serving.text.tokenizer, serving.unix_now())
+    answer = answer_to(call, serving.text.tokenizer, serving.unix_now)
     numbers = 0
     async with aclosing(deltas_of(serving, call, watch)) as deltas:
         async for prompt, delta in deltas:

@@ -51,6 +51,20 @@ def layered(routes: Sequence[Route], layers: Layers) -> ASGIApp:
     return application
 
 
+def under(root: str, app: ASGIApp) -> ASGIApp:
+    """The application as a proxy shows it: some proxies take `root` off the paths that they pass on, some do not."""
+    if not root:
+        return app
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path == root or path.startswith(f"{root}/"):
+            scope = {**scope, "path": path.removeprefix(root) or "/"}
+        await app(scope, receive, send)
+
+    return application
+
+
 def _cross_origin(origins: Sequence[str]) -> Middleware:
     return Middleware(
         CORSMiddleware,

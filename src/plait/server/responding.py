@@ -35,7 +35,7 @@ async def respond(serving: Serving, request: Request) -> Response:
             call = await serving.beside_loop(_prepare, serving, f"resp_{serving.new_id()}", body)
         call = for_tenant(call, tenant_of(request))
         watch.asked(call, serving.client.model.max_model_tokens)
-        events = ResponseEvents(call, serving.text.tokenizer, serving.unix_now())
+        events = ResponseEvents(call, serving.text.tokenizer, serving.unix_now)
         room.enter_context(serving.place(1))
         if call.generation.stream:
             return EventStream(_stream(serving, call, events, watch), room.pop_all(), has_named_events=True)

@@ -26,6 +26,7 @@ from starlette.types import ASGIApp
 
 from plait.core.errors import UsageError
 from plait.server.door import Door
+from plait.server.layers import under
 from plait.server.protocol import limited_http, limits_of_process
 from plait.server.serving import Serving
 
@@ -234,9 +235,8 @@ def _in_a_thread(load: Load, nobody_waits: threading.Event) -> asyncio.Future[Op
 def _server(app: ASGIApp, listening: Listening) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(
-            app,
+            under(listening.root_path, app),
             http=limited_http(limits_of_process()),
-            root_path=listening.root_path,
             ssl_certfile=listening.certfile,
             ssl_keyfile=listening.keyfile,
             timeout_keep_alive=KEEP_ALIVE_S,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from plait.api.bodies import JsonObject, read_object, shown, write_line
+from plait.api.bodies import MAX_DEPTH, JsonObject, read_object, shown, write_line
 from plait.core.errors import RequestError
 
 
@@ -39,6 +39,19 @@ def test_anything_else_is_refused_in_one_line(raw: bytes) -> None:
     assert caught.value.code == "invalid_json"
     assert "\n" not in caught.value.message
     assert len(caught.value.message) < 200
+
+
+def test_an_object_is_no_deeper_than_what_can_be_told_back_of_it() -> None:
+    def nested(levels: int) -> bytes:
+        return b'{"a":' * (levels - 1) + b"[]" + b"}" * (levels - 1)
+
+    deepest = read_object(nested(MAX_DEPTH))
+    assert write_line({"answer": [{"told": deepest}]})
+    with pytest.raises(RequestError) as caught:
+        read_object(nested(MAX_DEPTH + 1))
+    assert (caught.value.status, caught.value.code) == (400, "too_deep")
+    # Many values beside each other are not deep.
+    assert read_object(b'{"a": [' + b"[1]," * 10_000 + b"[1]]}")
 
 
 def test_a_written_object_is_one_line_and_keeps_letters() -> None:

@@ -28,7 +28,7 @@ def events_of(
     """The events of `text` cut in these places, and the response in the end."""
     asked = parse_response({"input": "hi"})
     call = replace(asked.call("resp_1", TEXT, MODEL), tool_format=form)
-    events = ResponseEvents(call, TEXT.tokenizer, 1)
+    events = ResponseEvents(call, TEXT.tokenizer, lambda: 1)
     made = events.start()
     places = [0, *cuts, len(text)]
     for first, last in pairwise(places):
@@ -87,7 +87,7 @@ def test_a_call_that_is_cut_is_incomplete_and_what_came_before_it_is_not() -> No
 def test_where_calls_must_come_one_by_one_only_the_first_is_told() -> None:
     asked = parse_response({"input": "hi", "parallel_tool_calls": False})
     call = replace(asked.call("resp_1", TEXT, MODEL), tool_format=ToolFormat.HERMES, only_first_call=True)
-    events = ResponseEvents(call, TEXT.tokenizer, 1)
+    events = ResponseEvents(call, TEXT.tokenizer, lambda: 1)
     events.add(Delta(0, SAID, (1,), finish_reason=FinishReason.STOP))
     output = events.response()["output"]
     assert isinstance(output, list)
@@ -103,7 +103,7 @@ def test_a_response_with_nothing_in_it_is_an_empty_message() -> None:
 
 def test_what_fails_is_told_as_the_last_event() -> None:
     asked = parse_response({"input": "hi"})
-    events = ResponseEvents(asked.call("resp_1", TEXT, MODEL), TEXT.tokenizer, 1)
+    events = ResponseEvents(asked.call("resp_1", TEXT, MODEL), TEXT.tokenizer, lambda: 1)
     begun = events.start()
     (failed,) = events.failed(RequestError("broken", status=500))
     assert failed["sequence_number"] == len(begun)

@@ -62,14 +62,14 @@ def test_a_wrong_tool_is_named(body: JsonObject, param: str) -> None:
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize(
-    ("form", "call"),
-    [
-        (ToolFormat.HERMES, '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'),
-        (ToolFormat.LLAMA3_JSON, '{"name": "f", "parameters": {"a": 1}}'),
-        (ToolFormat.MISTRAL, '[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}]'),
-    ],
+CALLS = (
+    (ToolFormat.HERMES, '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'),
+    (ToolFormat.LLAMA3_JSON, '{"name": "f", "parameters": {"a": 1}}'),
+    (ToolFormat.MISTRAL, '[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}]'),
 )
+
+
+@pytest.mark.parametrize(("form", "call"), CALLS)
 def test_the_form_of_a_forced_call_is_that_of_the_model(form: ToolFormat, call: str) -> None:
     schema: JsonObject = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     tools = parse_tools({"tools": [_tool("f", schema), _tool("g", schema)], "tool_choice": "required"})
@@ -80,6 +80,39 @@ def test_the_form_of_a_forced_call_is_that_of_the_model(form: ToolFormat, call: 
     assert _follows(grammar, call.replace('"f"', '"g"'))
     assert not _follows(grammar, call.replace('"f"', '"h"'))
     assert not _follows(grammar, call.replace("1", '"one"'))
+
+
+NODE: JsonObject = {
+    "$id": "https://example.com/node",
+    "type": "object",
+    "properties": {
+        "side": {"$ref": "#/$defs/Side"},
+        "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+        "$ref": {"const": {"$ref": "#/$defs/Side"}},
+    },
+    "required": ["side", "next"],
+    "additionalProperties": False,
+    "$defs": {"Side": {"enum": ["left", "right"]}},
+}
+
+
+@pytest.mark.parametrize("form", ToolFormat)
+@pytest.mark.parametrize("names", [("f",), ("f", "g")])
+def test_references_inside_a_tools_schema_mean_what_they_meant(form: ToolFormat, names: tuple[str, ...]) -> None:
+    tools = parse_tools({"tools": [_tool(name, NODE) for name in names], "tool_choice": "required"})
+    assert tools is not None
+    grammar = tools.grammar(form)
+    assert grammar is not None
+    call = next(text for known, text in CALLS if known is form)
+    for name in names:
+        written = call.replace('"f"', f'"{name}"')
+        assert _follows(grammar, written.replace('{"a": 1}', '{"side": "left", "next": null}'))
+        assert _follows(
+            grammar, written.replace('{"a": 1}', '{"side": "left", "next": {"side": "right", "next": null}}')
+        )
+        assert not _follows(grammar, written.replace('{"a": 1}', '{"side": "up", "next": null}'))
+        odd = '{"side": "left", "next": null, "$ref": {"$ref": "#/$defs/Side"}}'
+        assert _follows(grammar, written.replace('{"a": 1}', odd))
 
 
 def test_calls_in_the_history_are_given_to_the_template_as_objects() -> None:
