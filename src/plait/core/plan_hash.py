@@ -15,9 +15,7 @@ import hashlib
 from array import array
 from collections.abc import Iterable
 
-from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, FromDevice, OutputKind, Outputs, StepPlan
-
-_SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
+from plait.core.step import FROM_DEVICE, SAMPLES_ONE, BlockGrant, Chunk, FromDevice, StepPlan
 
 
 class PlanDigest:
@@ -74,7 +72,7 @@ def _follows(plan: StepPlan, first: StepPlan, num_steps: int) -> bool:
         and chunk.tokens is FROM_DEVICE
         and before.num_tokens == first.num_steps
         and chunk.num_tokens == size
-        and chunk.outputs == _SAMPLES_ONE == before.outputs
+        and chunk.outputs == SAMPLES_ONE == before.outputs
         and chunk.drafts is None
         and not chunk.snapshots
         and chunk.positions is None
@@ -87,17 +85,20 @@ def _parts(plan: StepPlan) -> Iterable[bytes]:
     rest = (plan.roster, plan.moves, plan.encodes, plan.sampling)
     yield f"{plan.step} {plan.lane} {plan.program} {rest if any(rest) else ''}\n".encode()
     for chunk in plan.chunks:
-        yield _chunk_text(chunk, plan.num_steps).encode()
-        yield b"device" if isinstance(chunk.tokens, FromDevice) else array("q", chunk.tokens).tobytes()
+        if isinstance(chunk.tokens, FromDevice):
+            yield f"{_chunk_text(chunk, plan.num_steps)} device\n".encode()
+        else:
+            yield f"{_chunk_text(chunk, plan.num_steps)} known ".encode() + array("q", chunk.tokens).tobytes()
 
 
 def _chunk_text(chunk: Chunk, num_steps: int) -> str:
     """The first step's part of a chunk, its token ids aside."""
-    outputs = "" if chunk.outputs == _SAMPLES_ONE else chunk.outputs
-    extra = (chunk.drafts, chunk.snapshots, chunk.positions)
-    if extra == (None, (), None):
-        return f"{chunk.seq} {chunk.start} {chunk.num_tokens // num_steps} {outputs}\n"
-    return f"{chunk.seq} {chunk.start} {chunk.num_tokens} {outputs} {extra}\n"
+    if chunk.outputs == SAMPLES_ONE and chunk.drafts is None and not chunk.snapshots and chunk.positions is None:
+        return f"{chunk.seq} {chunk.start}"
+    return (
+        f"{chunk.seq} {chunk.start} {chunk.num_tokens // num_steps} {chunk.outputs} {chunk.drafts} {chunk.snapshots} "
+        f"{chunk.positions}"
+    )
 
 
 def _grant_text(grant: BlockGrant) -> str:

@@ -13,19 +13,16 @@ from collections.abc import Callable
 from plait.core.errors import InvariantError
 from plait.core.ids import SeqId
 from plait.core.step import (
+    SAMPLES_ONE,
     Chunk,
     Drafts,
     FromDevice,
     Join,
     OutputKind,
-    Outputs,
     SeqResult,
     SeqStatus,
     TokenLogprob,
 )
-
-_SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
-"""What nearly every chunk gives: it computes one token and samples the next."""
 
 TokenSource = Callable[[SeqId, int], int]
 """The token of a sequence at an absolute position, as a sampler would choose it."""
@@ -53,7 +50,7 @@ def run_result(chunk: Chunk, tokens: TokenSource) -> SeqResult:
 
 def chunk_result(chunk: Chunk, join: Join, tokens: TokenSource) -> SeqResult:
     """Every SAMPLE row gives a token, every LOGPROBS row its target with log-probability 0."""
-    if chunk.outputs == _SAMPLES_ONE and chunk.drafts is None and join.params.logprobs is None:
+    if chunk.outputs == SAMPLES_ONE and chunk.drafts is None and join.params.logprobs is None:
         return SeqResult(chunk.seq, SeqStatus.OK, chunk.num_tokens, (tokens(chunk.seq, chunk.end),))
     if chunk.drafts is not None:
         sampled, num_accepted = _verify(chunk, chunk.drafts, tokens)

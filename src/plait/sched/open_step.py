@@ -13,6 +13,7 @@ from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import Sequence, Task
 from plait.core.step import (
     FROM_DEVICE,
+    SAMPLES_ONE,
     BlockGrant,
     Chunk,
     ChunkShape,
@@ -28,8 +29,6 @@ from plait.core.step import (
 from plait.kv.cache import Grants
 
 _NO_OUTPUTS: tuple[Outputs, ...] = ()
-_SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
-"""Of every chunk of one token that samples; made once, because most chunks are such."""
 
 
 def outputs_of(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
@@ -49,7 +48,7 @@ def outputs_of(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...
 def _samples(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
     if start + num_tokens < len(seq.tokens):
         return _NO_OUTPUTS
-    return _SAMPLES_ONE if num_tokens == 1 else (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
+    return SAMPLES_ONE if num_tokens == 1 else (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
 
 
 def _scores(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:

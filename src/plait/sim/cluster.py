@@ -14,7 +14,7 @@ from functools import partial
 
 from plait.assembly import EngineParts
 from plait.core.errors import UsageError
-from plait.core.events import Collected, Event, Finished, Refused, Submitted
+from plait.core.events import Collected, Emitted, Event, Finished, Refused, Submitted
 from plait.kv.cache import KVCache
 from plait.model.cache_layout import token_bytes
 from plait.sim.arrivals import Arrival
@@ -111,6 +111,9 @@ class _Cluster:
         return ClusterReport(self._report.report(), engines, plan_hash)
 
     def _tell(self, station: int, event: Event) -> None:
+        if isinstance(event, Emitted):  # most events are: nobody else wants them
+            self._report.emitted(station, event)
+            return
         if isinstance(event, Finished) and self._dispatch.goes_on(station, event):
             self._report.hand_over(station, event)
         else:
