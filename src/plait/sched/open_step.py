@@ -7,7 +7,7 @@ Invariant: at most one chunk per sequence, and no more tokens than the budget it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import Sequence, Task
@@ -94,7 +94,8 @@ class OpenStep:
     def prolong(self, num_steps: int, sequences: Iterable[Sequence], grants: Iterable[Grants]) -> None:
         """Make a step of single unknown tokens the first of a run. `grants`: those of the further steps, in order."""
         for seq in sequences:
-            self.chunks[seq.id] = replace(self.chunks[seq.id], num_tokens=num_steps)
+            start = self.chunks[seq.id].start
+            self.chunks[seq.id] = Chunk(seq.id, start, num_steps, FROM_DEVICE, None, SAMPLES_ONE)
             seq.num_scheduled += num_steps - 1
         for one in grants:
             self.grants += one.blocks

@@ -2,8 +2,8 @@
 
 Owns how prompts are made up from lengths, and from ids of blocks that stand for shared prefixes. Making one costs a few
 copies of references: all prompts share the tokens of one sequence, apart from two at each beginning.
-Invariant: equal arguments give equal prompts; two prompts share exactly the beginning that the trace says they share (and
-one token more where a vocabulary is smaller than the number of blocks).
+Invariant: equal arguments give equal prompts; two prompts share exactly the beginning that the trace says they share
+(and one token more where there are more blocks than tokens in the vocabulary).
 """
 
 from __future__ import annotations
