@@ -9,16 +9,15 @@ Invariant: the deltas of one choice, joined, are its whole text and tokens; exac
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from plait.core.ids import RequestId
 from plait.core.request import FinishReason, Request
 from plait.core.step import TokenLogprob
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """New output of one choice of a request.
 
     `text` never ends inside a character nor inside something that may become a stop string, so it may lag behind
@@ -51,8 +50,7 @@ def joined(deltas: Sequence[Delta]) -> Delta:
     last = deltas[-1]
     if len(deltas) == 1:
         return last
-    return replace(
-        last,
+    return last._replace(
         text="".join([delta.text for delta in deltas]),
         tokens=tuple(token for delta in deltas for token in delta.tokens),
         logprobs=tuple(entry for delta in deltas for entry in delta.logprobs),

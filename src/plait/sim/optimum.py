@@ -73,4 +73,3 @@ def _flops_beside(program: Program, formats: Formats, num_outputs: int) -> float
     """Of one row, without attention."""
     costs = cost_sheet(program, formats).costs(StepShape((ChunkShape(0, 1, num_outputs),)))
     return sum(cost.count * cost.flops for cost in costs if cost.kind != Attend.__name__)
-

@@ -69,7 +69,7 @@ def replica_parts(
     parallel = Parallel(spec.tensor_parallel)
     cost = RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
     info = _info(spec, runs=horizon is not None)
-    tokens = any_tokens(spec.program.vocab_size)
+    tokens = AnyTokens(spec.program.vocab_size)
     executor = SimulatedExecutor(
         info, slots_of(layout), clock, cost, tokens, horizon=horizon, check_plans=spec.check_plans
     )
@@ -77,14 +77,19 @@ def replica_parts(
     return assemble(limits, layout, executor, clock, ports, enable_prefix=spec.enable_prefix, foresight=executor)
 
 
-def any_tokens(vocab_size: int) -> Callable[[SeqId, int], int]:
+class AnyTokens:
     """Tokens for requests whose text does not matter: each (sequence, position) has its own, spread over all ids."""
 
-    def token(seq: SeqId, position: int) -> int:
-        # Two odd multipliers; neighbouring positions and sequences land far apart.
-        return (int(seq) * 2654435761 + position * 40503 + 1) % vocab_size
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
 
-    return token
+    def __call__(self, seq: SeqId, position: int) -> int:
+        # Two odd multipliers; neighbouring positions and sequences land far apart.
+        return (int(seq) * 2654435761 + position * 40503 + 1) % self._vocab_size
+
+    def run(self, seq: SeqId, first: int, count: int) -> tuple[int, ...]:
+        begin, size = int(seq) * 2654435761 + first * 40503 + 1, self._vocab_size
+        return tuple([number % size for number in range(begin, begin + count * 40503, 40503)])
 
 
 def _info(spec: ReplicaSpec, *, runs: bool) -> ExecutorInfo:

@@ -47,7 +47,9 @@ def opened(path: Path) -> Iterator[TextIO]:
         if path.suffix == ".gz" and not packed:
             raise UsageError(f"{path} cannot be read as a trace: it is called .gz but is not compressed; rename it")
         # newline="": a carriage return inside a quoted CSV value stays there.
-        file = gzip.open(path, "rt", encoding="utf-8", newline="") if packed else path.open(encoding="utf-8", newline="")
+        file = (
+            gzip.open(path, "rt", encoding="utf-8", newline="") if packed else path.open(encoding="utf-8", newline="")
+        )
         with file:
             yield file
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:

@@ -69,6 +69,4 @@ class Records:
         start_s = usable[0][0].at_s
         for record, length in usable:
             assert record.num_prompt is not None
-            yield TraceRequest(
-                record.at_s - start_s, record.num_prompt, length, record.blocks, record.block_tokens
-            )
+            yield TraceRequest(record.at_s - start_s, record.num_prompt, length, record.blocks, record.block_tokens)

@@ -25,7 +25,9 @@ TICK_S = 1.0
 MARKS = ("Received request ", "Generated response ")
 _CLOCK = re.compile(r"\b(?:DEBUG|INFO|WARNING|ERROR) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
 _DATE = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?")
-_EVENT = re.compile(r"(Received request|Request|Generated response) (\S+?)(?: details)?(?: \(streaming (complete|delta)\))?: ")
+_EVENT = re.compile(
+    r"(Received request|Request|Generated response) (\S+?)(?: details)?(?: \(streaming (complete|delta)\))?: "
+)
 _IDS = re.compile(r"prompt_token_ids: \[([\d, ]*)\]")
 _OUTPUT_IDS = re.compile(r"output_token_ids: \[([\d, ]*)\]")
 _LIMIT = re.compile(r"max_tokens=(\d+)")
