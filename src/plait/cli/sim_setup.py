@@ -54,10 +54,10 @@ class Setup:
     calibrated_on: str | None = None
     """What the prices were measured on; None: they were not."""
 
-    def source_of(self, seed: int) -> Source:
-        """The workload's source with whatever is drawn drawn anew."""
+    def source_of(self, seed: int, count: int) -> Source:
+        """The workload's source with whatever is drawn drawn anew, `count` requests where it has no end."""
         source = self.workload.source
-        return replace(source, seed=seed) if isinstance(source, CardSource) else source
+        return replace(source, seed=seed, num_requests=count) if isinstance(source, CardSource) else source
 
 
 def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup:

@@ -78,11 +78,12 @@ def measure(source: Source) -> Extent:
         if request.think_s is not None:
             continue
         openings += 1
-        if request.at_s is not None:
-            first_s = request.at_s if first_s is None else first_s
-            last_s = request.at_s
+        if openings == 1:
+            first_s = request.at_s
+        last_s = request.at_s
         if (first_s is None) != (request.at_s is None):
-            raise UsageError(f"request {requests} of the trace has no arrival time, but others have; give all or none")
+            raise UsageError(f"request {requests} of the trace {'has no' if request.at_s is None else 'has an'} arrival time, unlike those before it; "
+                "give times to all or to none")
     if not requests:
         raise UsageError("the trace holds no request; it needs at least one")
     span_s = 0.0 if first_s is None or last_s is None else last_s - first_s
@@ -190,6 +191,8 @@ class _Maker:
             sampling=SamplingParams(seed=index, max_tokens=one.num_output, ignore_eos=True),
             tenant=one.client,
             slo=self._slo,
+            # Where nothing is known to be in common nothing will be found, so that nothing need be looked for.
+            cache_prefix=bool(one.blocks),
         )
 
 

@@ -49,14 +49,14 @@ def needed(values: Mapping[str, object], names: tuple[str, ...], place: Place) -
 
 def tokens(values: Mapping[str, object], name: str, place: Place, least: int = 1) -> int:
     """A number of tokens, as a number or as text of digits. Below `least` is an error."""
-    value = values[name]
+    value = found = values[name]
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 12:
-        value = int(value)
+        found = int(value)
     elif isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_TOKENS:
+        found = int(value)
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= MAX_TOKENS:
         raise place.error(name, value, TOKENS_EXPECTED if least else "it must be a whole number of tokens, 0 or more")
-    return value
+    return found
 
 
 def seconds(values: Mapping[str, object], name: str, place: Place, expected: str = SECONDS_EXPECTED) -> float:
