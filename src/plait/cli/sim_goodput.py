@@ -26,8 +26,8 @@ REQUESTS = 1000
 """Of each run at least, unless the user says otherwise: enough for the 99th percentile, few enough for thirty runs."""
 MOST_REQUESTS = 20_000
 WINDOW_S = 20.0
-"""Arrivals last at least so long, and `ANSWERS` times as long as a slow answer takes where there is no crowd: before, the
-batch has not grown to the size that it keeps, and every rate seems to hold.
+"""Arrivals last at least so long, and `ANSWERS` times as long as a slow answer takes where there is no crowd: before,
+the batch has not grown to the size that it keeps, and every rate seems to hold.
 """
 ANSWERS = 4.0
 START = 1.0
@@ -38,7 +38,9 @@ FLOOR = 1.0 / 1024
 def run_goodput(sources: OptionSources) -> int:
     options, how = sources.read(SimOptions), sources.read(GoodputOptions)
     if options.speed is not None:
-        raise UsageError("--speed is not for plait sim goodput, which plays the trace at rates of its own; leave it out")
+        raise UsageError(
+            "--speed is not for plait sim goodput, which plays the trace at rates of its own; leave it out"
+        )
     start = options.rate or START
     setup = set_up(replace(options, rate=start), default_requests=REQUESTS)
     if not has_target(setup.slo):

@@ -102,9 +102,7 @@ def _source(
     return trace, extent, named, (about, *(f"          {note}" for note in trace.notes))
 
 
-def _replica(
-    options: SimOptions, model: BareModel, hardware: HardwareSpec
-) -> tuple[ReplicaSpec, tuple[str, ...]]:
+def _replica(options: SimOptions, model: BareModel, hardware: HardwareSpec) -> tuple[ReplicaSpec, tuple[str, ...]]:
     ranks = options.tensor_parallel_size
     cache_type = CacheType.F16 if options.kv_cache_dtype == "auto" else CacheType(options.kv_cache_dtype)
     per_token = token_bytes(shard(model.program, ranks), cache_type)
@@ -174,9 +172,11 @@ def _card_words(card: Card) -> str:
 def _pace_words(workload: Workload) -> str:
     pace, extent = workload.pace, workload.extent
     count = f"{workload.num_requests:,} requests"
-    repeated = f", the trace {workload.num_requests / extent.num_requests:.3g} times" if pace.requests and (
-        pace.requests > extent.num_requests
-    ) else ""
+    repeated = (
+        f", the trace {workload.num_requests / extent.num_requests:.3g} times"
+        if pace.requests and (pace.requests > extent.num_requests)
+        else ""
+    )
     if pace.rate is not None:
         what = "sessions" if extent.num_openings < extent.num_requests else "requests"
         return f"load      {count}{repeated}, {pace.rate:g} {what} a second"

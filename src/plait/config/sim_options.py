@@ -46,7 +46,9 @@ class SimOptions:
     card: str | None = option(
         None, parse_text, "requests drawn from published moments; plait sim cards lists them", metavar="NAME"
     )
-    format: str = option("auto", parse_text, "form of the trace; auto: seen from its beginning", choices=FORMS, rare=True)
+    format: str = option(
+        "auto", parse_text, "form of the trace; auto: seen from its beginning", choices=FORMS, rare=True
+    )
     rate: float | None = option(
         None, number_between(0, MAX_PER_S, above=True), "requests (sessions of agents) a second", metavar="R"
     )
@@ -74,10 +76,18 @@ class SimOptions:
         metavar="SIZE",
     )
     kv_cache_dtype: str = option(
-        "auto", parse_text, "numbers of the KV cache; auto: f16", choices=("auto", "f32", "f16", "bf16", "int8"), rare=True
+        "auto",
+        parse_text,
+        "numbers of the KV cache; auto: f16",
+        choices=("auto", "f32", "f16", "bf16", "int8"),
+        rare=True,
     )
     max_model_len: int | None = option(
-        None, count_from(MIN_CONTEXT), "tokens of one sequence at most; default: the model's", metavar="TOKENS", rare=True
+        None,
+        count_from(MIN_CONTEXT),
+        "tokens of one sequence at most; default: the model's",
+        metavar="TOKENS",
+        rare=True,
     )
     max_num_seqs: int | None = option(
         None,

@@ -1,7 +1,7 @@
 """Optimum: how long a workload would take at best, as BlendServe (ASPLOS 2026, section 4) bounds it.
 
-Owns T_o = max(compute, memory): all floating-point operations at the device's peak, or all reading of keys and values by
-decode at its bandwidth, whichever takes longer; what was found in the cache is not computed. Reading of weights is left
+Owns T_o = max(compute, memory): all floating-point operations at the device's peak, or all reading of keys and values
+by decode at its bandwidth, whichever takes longer; what was found in the cache is not computed. Reading of weights is left
 out, because a batch can be as large as one likes, and so is waiting for arrivals.
 Invariant: no schedule on these devices is faster, whatever the order.
 """
@@ -73,4 +73,3 @@ def _flops_beside(program: Program, formats: Formats, num_outputs: int) -> float
     """Of one row, without attention."""
     costs = cost_sheet(program, formats).costs(StepShape((ChunkShape(0, 1, num_outputs),)))
     return sum(cost.count * cost.flops for cost in costs if cost.kind != Attend.__name__)
-

@@ -82,8 +82,10 @@ def measure(source: Source) -> Extent:
             first_s = request.at_s
         last_s = request.at_s
         if (first_s is None) != (request.at_s is None):
-            raise UsageError(f"request {requests} of the trace {'has no' if request.at_s is None else 'has an'} arrival time, unlike those before it; "
-                "give times to all or to none")
+            has = "has no" if request.at_s is None else "has an"
+            raise UsageError(
+                f"request {requests} of the trace {has} arrival time, unlike those before it; give times to all or to none"
+            )
     if not requests:
         raise UsageError("the trace holds no request; it needs at least one")
     span_s = 0.0 if first_s is None or last_s is None else last_s - first_s
@@ -139,7 +141,7 @@ class Workload:
         return self.pace.speed if self.pace.rate is None or rate is None else self.pace.rate / rate
 
     def _drawn_moments(self) -> Iterator[float] | None:
-        """Independent arrivals, for sources that say none or one moment for all; None: those of the source are taken."""
+        """Independent arrivals, for sources that say none or one moment for all; None: the source's own are taken."""
         if self.pace.rate is None or self.extent.rate is not None:
             return None
         return _poisson(self.pace.rate, self.pace.seed)

@@ -12,6 +12,7 @@ from plait.core.request import Slo
 from plait.sim.arrivals import Lengths, TraceRow, arrivals_of, poisson_trace
 from plait.sim.prompts import made_up_prompt
 
+
 def test_poisson_load_is_a_function_of_its_seed() -> None:
     lengths = Lengths(100, 0.5, 1000)
     rows = poisson_trace(5.0, 50, lengths, lengths, seed=3)

@@ -67,7 +67,9 @@ def test_conversations_reuse_as_much_as_was_published(name: str) -> None:
     assert min(reused) == 0
 
 
-@pytest.mark.parametrize(("name", "share", "groups"), [("mmlu", 0.8646, 57), ("wildchat", 0.19, 1), ("burstgpt", 0.02, 1)])
+@pytest.mark.parametrize(
+    ("name", "share", "groups"), [("mmlu", 0.8646, 57), ("wildchat", 0.19, 1), ("burstgpt", 0.02, 1)]
+)
 def test_common_beginnings_make_the_published_share(name: str, share: float, groups: int) -> None:
     found = draws(find_card(name))
     assert len({one.blocks for one in found}) == groups

@@ -22,7 +22,9 @@ STEPS = tuple(StepSample(LaneId(0), at, at + 0.9, 1, at % 4, 100 if at % 3 == 0 
 LEVELS = tuple(MemorySample(float(at), at << 20, 5 << 20, (95 - at) << 20, 1 << 20) for at in range(50))
 MEMORY = MemoryFigures(100 << 20, 0.25, 0.05, 0.7, 0.04, 0.5, 0, LEVELS)
 ENGINE = EngineReport(Role.WHOLE, 50, 40, 45.0, 2000, 1.5, 0.3, "0" * 32, MEMORY, STEPS)
-POINTS = tuple(Point(rate, 100, True, (part, part), (rate, rate), (True, True)) for rate, part in ((1.0, 1.0), (2.0, 0.4)))
+POINTS = tuple(
+    Point(rate, 100, True, (part, part), (rate, rate), (True, True)) for rate, part in ((1.0, 1.0), (2.0, 0.4))
+)
 VOID = {"meta", "br"}
 
 
@@ -49,7 +51,9 @@ class Outline(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.names.append(tag)
-        self.addresses += [str(value) for name, value in attrs if name in ("href", "src", "action", "xlink:href", "data")]
+        self.addresses += [
+            str(value) for name, value in attrs if name in ("href", "src", "action", "xlink:href", "data")
+        ]
         self.ids += [str(value) for name, value in attrs if name == "id"]
         if tag not in VOID:
             self.open.append(tag)
@@ -64,7 +68,9 @@ class Outline(HTMLParser):
 
 
 def test_the_page_is_well_formed_and_points_nowhere() -> None:
-    text = page("A <b>title</b>", "Simulated & true", [Figure("n", "1", "s")], charts(), [("model", "<script>x</script>")])
+    text = page(
+        "A <b>title</b>", "Simulated & true", [Figure("n", "1", "s")], charts(), [("model", "<script>x</script>")]
+    )
     outline = Outline()
     outline.feed(text)
     assert text.startswith(BEGINNING)
@@ -129,7 +135,8 @@ def test_a_logarithmic_axis_has_decades() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(0.0, "0 s"), (2e-5, "20 us"), (0.05, "50 ms"), (0.9999, "1 s"), (2.663, "2.66 s"), (1234.5, "1,234 s")]
+    ("value", "words"),
+    [(0.0, "0 s"), (2e-5, "20 us"), (0.05, "50 ms"), (0.9999, "1 s"), (2.663, "2.66 s"), (1234.5, "1,234 s")],
 )
 def test_times_have_three_figures(value: float, words: str) -> None:
     assert svg.seconds(value) == words

@@ -165,7 +165,10 @@ def test_a_load_that_never_waits_says_so() -> None:
     ("requests", "message"),
     [
         ([], "holds no request"),
-        ([TraceRequest(1.0, 1, 1), TraceRequest(None, 1, 1)], "request 2 of the trace has no arrival time, unlike those before it"),
+        (
+            [TraceRequest(1.0, 1, 1), TraceRequest(None, 1, 1)],
+            "request 2 of the trace has no arrival time, unlike those before it",
+        ),
         ([TraceRequest(None, 1, 1), TraceRequest(1.0, 1, 1)], "request 2 of the trace has an arrival time"),
     ],
 )

@@ -53,7 +53,8 @@ def latency_chart(curves: dict[str, Curve], targets: Sequence[tuple[str, float]]
         points = [(across(at), up(part)) for at, part in curve]
         body += svg.line([(points[0][0], up(0.0)), *points], style)
     rows = tuple(
-        (name, *(svg.seconds(_quantile(curve, part)) for part in (0.5, 0.9, 0.99, 1.0))) for name, curve in shown.items()
+        (name, *(svg.seconds(_quantile(curve, part)) for part in (0.5, 0.9, 0.99, 1.0)))
+        for name, curve in shown.items()
     )
     words = "; ".join(f"{name}: half within {half}, 99 % within {most}" for name, half, _, most, _ in rows)
     key = tuple((f"c{number}", name) for number, name in enumerate(shown, 1))
@@ -83,11 +84,14 @@ def goodput_chart(search: Search) -> Chart:
     body += f'<path class="target" d="M{svg.LEFT} {y}H{svg.WIDTH - svg.RIGHT}"/>'
     for point in points:
         x = across(point.rate)
-        body += f'<path class="spread" d="M{svg.place(x)} {svg.place(up(min(point.attainments)))}V{svg.place(up(max(point.attainments)))}"/>'
+        low, high = svg.place(up(min(point.attainments))), svg.place(up(max(point.attainments)))
+        body += f'<path class="spread" d="M{svg.place(x)} {low}V{high}"/>'
     body += svg.line([(across(point.rate), up(point.attainment)) for point in points], "c1")
     for point in points:
         words = f"{point.rate:.3g} requests/s: {point.attainment:.1%}"
-        body += svg.dot(across(point.rate), up(point.attainment), "c1" if point.holds(search.attainment) else "bad", words)
+        body += svg.dot(
+            across(point.rate), up(point.attainment), "c1" if point.holds(search.attainment) else "bad", words
+        )
     answer = "no rate that was tried holds" if search.rate is None else f"{search.rate:.3g} requests a second hold"
     rows = tuple(
         (
@@ -101,7 +105,8 @@ def goodput_chart(search: Search) -> Chart:
     )
     return Chart(
         "Targets met over rate",
-        f"{answer}; {search.attainment:.0%} of the requests must meet every target. Upright lines: from the worst run to the best.",
+        f"{answer}; {search.attainment:.4g} of the requests must meet every target. Upright lines: from the worst run to "
+        "the best.",
         svg.drawing("goodput", "Targets met over rate", answer, body),
         (("c1", "holds"), ("bad", "does not hold"), ("target", "what is asked for")),
         ("rate", "attainment", "worst run", "goodput", ""),
@@ -188,10 +193,15 @@ def _strip(across: svg.Scale, steps: list[StepSample], top: float) -> str:
         first = int((one.start_s - across.low) / width_s)
         last = int((one.end_s - across.low) / width_s)
         for bucket in range(max(0, first), min(BUCKETS - 1, last) + 1):
-            inside = min(one.end_s, across.low + (bucket + 1) * width_s) - max(one.start_s, across.low + bucket * width_s)
+            inside = min(one.end_s, across.low + (bucket + 1) * width_s) - max(
+                one.start_s, across.low + bucket * width_s
+            )
             spent[bucket][0] += max(0.0, inside) * (1 - prompts)
             spent[bucket][1] += max(0.0, inside) * prompts
-    bars = f'<rect class="lane" x="{svg.LEFT}" y="{svg.place(top)}" width="{svg.WIDTH - svg.LEFT - svg.RIGHT}" height="{svg.place(height)}"/>'
+    bars = (
+        f'<rect class="lane" x="{svg.LEFT}" y="{svg.place(top)}" width="{svg.WIDTH - svg.LEFT - svg.RIGHT}" '
+        f'height="{svg.place(height)}"/>'
+    )
     wide = (across.end - across.start) / BUCKETS
     for bucket, (decode, prompts) in enumerate(spent):
         if decode + prompts <= 0:

@@ -21,7 +21,7 @@ from plait.sim.traces.request import TraceRequest
 
 
 def is_benchmark(head: str) -> bool:
-    return head.lstrip().startswith("{") and '"input_lens"' in head or '"total_input_tokens"' in head
+    return (head.lstrip().startswith("{") and '"input_lens"' in head) or '"total_input_tokens"' in head
 
 
 def read_benchmark(path: Path, seed: int, notes: list[str]) -> Iterator[TraceRequest]:
@@ -30,13 +30,17 @@ def read_benchmark(path: Path, seed: int, notes: list[str]) -> Iterator[TraceReq
     prompts, outputs = _column(values, "input_lens", place), _column(values, "output_lens", place)
     if prompts is None or outputs is None:
         missing = "input_lens" if prompts is None else "output_lens"
-        raise UsageError(f"{place}: {missing} is missing; save the result with --save-detailed (SGLang: --output-details)")
+        raise UsageError(
+            f"{place}: {missing} is missing; save the result with --save-detailed (SGLang: --output-details)"
+        )
     errors = _column(values, "errors", place) or [""] * len(prompts)
     starts = _column(values, "start_times", place)
     for name, column in (("output_lens", outputs), ("errors", errors), ("start_times", starts or prompts)):
         if len(column) != len(prompts):
             raise place.error(name, f"{len(column)} values", f"it must have {len(prompts)}, as input_lens has")
-    times = _drawn(values.get("request_rate"), len(prompts), seed, notes) if starts is None else _relative(starts, place)
+    times = (
+        _drawn(values.get("request_rate"), len(prompts), seed, notes) if starts is None else _relative(starts, place)
+    )
     kept = []
     for at, (prompt, output, failed) in enumerate(zip(prompts, outputs, errors, strict=True)):
         if failed or not output:

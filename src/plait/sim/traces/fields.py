@@ -43,16 +43,18 @@ def named(values: Mapping[str, object], names: tuple[str, ...]) -> str | None:
 def needed(values: Mapping[str, object], names: tuple[str, ...], place: Place) -> str:
     found = named(values, names)
     if found is None:
-        raise UsageError(f"{place}: {names[0]} is missing; a request needs it, under this name or one of {_some(names)}")
+        raise UsageError(
+            f"{place}: {names[0]} is missing; a request needs it, under this name or one of {_some(names)}"
+        )
     return found
 
 
 def tokens(values: Mapping[str, object], name: str, place: Place, least: int = 1) -> int:
     """A number of tokens, as a number or as text of digits. Below `least` is an error."""
     value = found = values[name]
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 12:
-        found = int(value)
-    elif isinstance(value, float) and value.is_integer():
+    is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 12
+    if is_digits or (isinstance(value, float) and value.is_integer()):
+        assert isinstance(value, str | float)
         found = int(value)
     if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= MAX_TOKENS:
         raise place.error(name, value, TOKENS_EXPECTED if least else "it must be a whole number of tokens, 0 or more")
@@ -76,7 +78,9 @@ def moment(values: Mapping[str, object], name: str, place: Place) -> float:
     value = values[name]
     if isinstance(value, str) and not value.strip().replace(".", "", 1).isdigit():
         return date_s(value, name, place)
-    found = seconds(values, name, place, "it must be a number of seconds or milliseconds, or a date such as 2026-01-31T12:00:00Z")
+    found = seconds(
+        values, name, place, "it must be a number of seconds or milliseconds, or a date such as 2026-01-31T12:00:00Z"
+    )
     return found / 1000 if name in MILLISECONDS or found > _EPOCH_MS else found
 
 
@@ -89,7 +93,9 @@ def date_s(text: str, name: str, place: Place) -> float:
     try:
         found = datetime.fromisoformat(f"{head}{point}{tail[: min(digits, 6)]}{tail[digits:]}")
     except ValueError:
-        raise place.error(name, text, "it must be a date such as 2026-01-31T12:00:00Z, or a number of seconds") from None
+        raise place.error(
+            name, text, "it must be a date such as 2026-01-31T12:00:00Z, or a number of seconds"
+        ) from None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 

@@ -84,7 +84,10 @@ def _read_json(text: str, place: Place, records: Records, prints: Fingerprints) 
     ids = obj.get("input_ids") if isinstance(obj, dict) else None
     if isinstance(ids, list) and ids and all(type(one) is int for one in ids):
         _say_prompt(record, ids, prints)
-    for name, count in (("prompt_tokens", facts.get("prompt_tokens")), ("completion_tokens", facts.get("completion_tokens"))):
+    for name, count in (
+        ("prompt_tokens", facts.get("prompt_tokens")),
+        ("completion_tokens", facts.get("completion_tokens")),
+    ):
         if type(count) is int and count >= 0:
             if name == "prompt_tokens":
                 record.num_prompt = count

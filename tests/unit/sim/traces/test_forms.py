@@ -57,7 +57,7 @@ def test_every_form_is_known_by_its_content_and_read_to_its_end(name: str) -> No
 
 
 def test_every_form_can_be_named_on_the_command_line() -> None:
-    assert FORMS == ("auto", *FORM_NAMES)
+    assert ("auto", *FORM_NAMES) == FORMS
     assert {form for form, _ in SAMPLES.values()} == set(TraceForm), "and each has a sample"
 
 
@@ -269,7 +269,11 @@ GOOD = "arrival_s,input_tokens,output_tokens\n0.0,374,44\n4.3,396,109\n"
             '{"session": "s", "block_size": 64, "requests": [{"in": 5}]}\n',
             "line 1: requests[0].out is missing",
         ),
-        ("a.jsonl", '{"custom_id": "a", "body": {"max_tokens": 5}}\n', "line 1: body has neither messages nor a prompt"),
+        (
+            "a.jsonl",
+            '{"custom_id": "a", "body": {"max_tokens": 5}}\n',
+            "line 1: body has neither messages nor a prompt",
+        ),
         (
             "a.jsonl",
             '{"custom_id": "a", "body": {"prompt": "hi", "max_tokens": "five"}}\n',

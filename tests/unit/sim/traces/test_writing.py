@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.sim.traces.test_forms import DATA, SAMPLES
 
 from plait.core.errors import UsageError
 from plait.sim.traces.forms import Trace, open_trace
 from plait.sim.traces.request import TraceRequest
 from plait.sim.traces.writing import csv_lines, json_lines
-from tests.unit.sim.traces.test_forms import DATA, SAMPLES
 
 
 def back(path: Path, lines: list[str]) -> list[TraceRequest]:
