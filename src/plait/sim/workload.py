@@ -84,7 +84,8 @@ def measure(source: Source) -> Extent:
         if (first_s is None) != (request.at_s is None):
             has = "has no" if request.at_s is None else "has an"
             raise UsageError(
-                f"request {requests} of the trace {has} arrival time, unlike those before it; give times to all or to none"
+                f"request {requests} of the trace {has} arrival time, unlike those before it; give times to all "
+                "or to none"
             )
     if not requests:
         raise UsageError("the trace holds no request; it needs at least one")

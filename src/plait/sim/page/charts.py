@@ -105,8 +105,8 @@ def goodput_chart(search: Search) -> Chart:
     )
     return Chart(
         "Targets met over rate",
-        f"{answer}; {search.attainment:.4g} of the requests must meet every target. Upright lines: from the worst run to "
-        "the best.",
+        f"{answer}; {search.attainment:.4g} of the requests must meet every target. Upright lines: from the worst run "
+        "to the best.",
         svg.drawing("goodput", "Targets met over rate", answer, body),
         (("c1", "holds"), ("bad", "does not hold"), ("target", "what is asked for")),
         ("rate", "attainment", "worst run", "goodput", ""),
