@@ -31,7 +31,7 @@ from plait.core.clock import RealClock
 from plait.core.errors import PlaitError, UsageError
 from plait.cost.alpha import constant_alpha
 from plait.cost.calibrated import CalibratedModel
-from plait.cost.calibration import Calibration
+from plait.cost.calibration import Calibration, CountedAs
 from plait.cost.estimators import held_out
 from plait.cost.fit import fit_calibration
 from plait.cost.hardware import ATTENTION, Basis, Figure, HardwareSpec, write_hardware
@@ -108,7 +108,9 @@ def calibrate(model: LoadedModel, options: EngineOptions, *, quick: bool, tell: 
     spec = _spec(rates)
     formats = formats_of(model, options, choice.cache_type)
     roofline = RooflineModel(model.program, formats, spec)
-    fitted = fit_calibration(measured.fitted, roofline, _about(model, options), guard_edges(units))
+    counted = CountedAs.of(model.program.num_parameters, formats, spec.numbers)
+    about = replace(_about(model, options), counted=counted)
+    fitted = fit_calibration(measured.fitted, roofline, about, guard_edges(units))
     bare = CalibratedModel(roofline, fitted)
     tell("measuring what the engine adds")
     step_s, seq_s = fit_overhead(measure_gaps(model, options, 1 if quick else _GAP_REPEATS), bare, units)
