@@ -81,7 +81,9 @@ def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup
     workload = Workload(source, extent, pace)
     slo = Slo(ttft_s=options.ttft_slo, itl_s=options.itl_slo, tpot_s=options.tpot_slo)
     lines = (*_model_words(model, hardware, form, replica), *more, *words, _pace_words(workload))
-    return Setup(cluster, workload, slo, _inputs(options, model, cluster, workload, named), lines)
+    calibration = hardware.calibration
+    measured = None if calibration is None else f"{calibration.calibrated_on} with {calibration.model}"
+    return Setup(cluster, workload, slo, _inputs(options, model, cluster, workload, named), lines, measured)
 
 
 def _source(

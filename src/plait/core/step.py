@@ -55,6 +55,10 @@ class Outputs:
     top: int = 0
 
 
+SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
+"""What nearly every chunk gives, one that computes one token; made once, so that it is quickly compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Drafts:
     """Guessed tokens behind a chunk's last known token. `parents[i]` is the index of draft i's parent, -1 for the
@@ -101,7 +105,8 @@ class Chunk:
 
     @property
     def num_outputs(self) -> int:
-        return sum(out.num_rows for out in self.outputs)
+        outputs = self.outputs
+        return outputs[0].num_rows if len(outputs) == 1 else sum(out.num_rows for out in outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,9 +334,8 @@ def _run_fault(plan: StepPlan) -> str | None:
     if extra or any(isinstance(change, Join) for change in plan.roster):
         return f"step {plan.step} begins a run of {plan.num_steps} steps but joins, copies, encodes or masks something"
     for chunk in plan.chunks:
-        sampled = len(chunk.outputs) == 1 and chunk.outputs[0] == Outputs(0, 1, OutputKind.SAMPLE)
         known = chunk.tokens is not FROM_DEVICE or chunk.drafts or chunk.snapshots or chunk.positions
-        if chunk.num_tokens != plan.num_steps or known or not sampled:
+        if chunk.num_tokens != plan.num_steps or known or chunk.outputs != SAMPLES_ONE:
             return f"chunk of sequence {chunk.seq} does not sample one token in each of {plan.num_steps} steps"
     return None
 

@@ -247,12 +247,12 @@ class Progress:
 
     def _next_lane(self) -> LaneId | None:
         """The lane with the earliest event; ties by order of lanes."""
-        moving = [
-            (at_s, place, lane_id)
-            for place, (lane_id, lane) in enumerate(self._lanes.items())
-            if (at_s := lane.next_s()) is not None
-        ]
-        return min(moving)[2] if moving else None
+        first, first_s = None, math.inf
+        for lane_id, lane in self._lanes.items():
+            at_s = lane.next_s()
+            if at_s is not None and at_s < first_s:
+                first, first_s = lane_id, at_s
+        return first
 
     def _pass(self, lane_id: LaneId, at_s: float) -> None:
         """The lane reaches its next event at `at_s`."""

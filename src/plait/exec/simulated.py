@@ -25,7 +25,7 @@ from plait.core.step import (
     StepStatus,
 )
 from plait.cost.model import CostModel, run_prices
-from plait.exec.foretold import TokenSource, check_known_tokens, chunk_result, run_result
+from plait.exec.foretold import OneByOne, RunSource, TokenSource, check_known_tokens, chunk_result, run_result
 from plait.exec.intake import Intake
 from plait.exec.progress import Lane, LaneStep, Progress
 from plait.exec.roster import GroupSlots
@@ -63,7 +63,7 @@ class SimulatedExecutor:
         self._info = info
         self._clock = clock
         self._cost = cost
-        self._tokens = tokens
+        self._tokens: RunSource = tokens if isinstance(tokens, RunSource) else OneByOne(tokens)
         self._intake: Intake | TrustingIntake = Intake(info, groups) if check_plans else TrustingIntake()
         everything = tuple(range(info.share_units))
         lanes = {lane: Lane(everything if place == 0 else ()) for place, lane in enumerate(info.lanes)}

@@ -38,8 +38,8 @@ class BlockState(IntEnum):
     """Its sequence is released, but a step in flight may still read or write it."""
 
 
-_FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
-_OWN = (_PRIVATE, int(BlockState.QUARANTINED))
+_FREE, _PRIVATE, _QUARANTINED = int(BlockState.FREE), int(BlockState.PRIVATE), int(BlockState.QUARANTINED)
+_OWN = (_PRIVATE, _QUARANTINED)
 """States of blocks that only their sequence keeps from being free."""
 
 
@@ -143,9 +143,12 @@ class BlockPool:
 
     def quarantine_own(self, blocks: Sequence[BlockId]) -> None:
         """Those of `blocks` that are private, and not published."""
-        for block in blocks:
-            if self._states[block] == _PRIVATE:
-                self.quarantine(block)
+        states = self._states
+        own = [block for block in blocks if states[block] == _PRIVATE]
+        for block in own:
+            states[block] = _QUARANTINED
+        self.counts[_PRIVATE] -= len(own)
+        self.counts[_QUARANTINED] += len(own)
 
     def free_own(self, blocks: Sequence[BlockId]) -> None:
         """Those of `blocks` that are private or quarantined, and not published."""
@@ -159,7 +162,7 @@ class BlockPool:
             self.counts[before] -= 1
             self._holders[block] = None
             self._num_pinned[block] = 0
-            self._pages.give_back(PageId(block), self.group)
+        self._pages.give_back_many([PageId(block) for block in own], self.group)
 
     def free(self, block: BlockId) -> None:
         """A private, quarantined or evictable block holds nothing any more; its page goes back with its last block."""

@@ -485,6 +485,8 @@ class KVCache:
     def _num_tokens_within(self, num_pages: int, have: Sequence[int]) -> int:
         """The most tokens that every group can hold with `have[g]` blocks and `num_pages` pages among them."""
         most = min(pool.layout.num_blocks for pool in self._pools)
+        if len(self._pools) == 1:
+            return min(most, have[0] + num_pages * self._pools[0].blocks_per_page) * self.tokens_per_block
         fitting = bisect_right(range(1, most + 1), num_pages, key=lambda count: self._num_pages_for(count, have))
         return fitting * self.tokens_per_block
 

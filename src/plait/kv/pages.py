@@ -6,6 +6,8 @@ Invariant: free + lent == num_pages, and a lent page has exactly one borrower.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from plait.core.errors import InvariantError
 from plait.core.ids import GroupId, PageId
 
@@ -51,6 +53,15 @@ class PagePool:
             raise InvariantError(f"group {group} gives back page {page}, which is lent to {self._borrower[page]}")
         self._borrower[page] = None
         self._free.append(page)
+
+    def give_back_many(self, pages: Sequence[PageId], group: GroupId) -> None:
+        """As `give_back`, one after the other."""
+        borrower = self._borrower
+        for page in pages:
+            if borrower[page] != group:
+                raise InvariantError(f"group {group} gives back page {page}, which is lent to {borrower[page]}")
+            borrower[page] = None
+        self._free += pages
 
     def check(self) -> None:
         """Raise `InvariantError` unless every page is either free, once, or lent."""

@@ -13,6 +13,7 @@ from plait.assembly import EngineParts, assemble
 from plait.core.clock import Clock
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId
+from plait.cost.calibrated import cost_model
 from plait.cost.hardware import HardwareSpec
 from plait.cost.roofline import RooflineModel
 from plait.engine.engine import Engine, EngineConfig, Ports
@@ -41,8 +42,8 @@ class ReplicaSpec:
     max_rows: int = 64
     max_model_tokens: int = 8192
     enable_prefix: bool = True
-    alpha: float = 1.0
-    """Calibration factor of the roofline."""
+    alpha: float | None = None
+    """Calibration factor of the roofline; None: the prices of the hardware's own calibration, or bare ones."""
     tensor_parallel: int = 1
     """Devices that a replica is cut over; the pool is that of one of them."""
     check_plans: bool = True
@@ -67,9 +68,13 @@ def replica_parts(
         cache_type=spec.cache_type,
     )
     parallel = Parallel(spec.tensor_parallel)
-    cost = RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
+    cost = (
+        cost_model(spec.program, spec.formats, spec.hardware, parallel)
+        if spec.alpha is None
+        else RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
+    )
     info = _info(spec, runs=horizon is not None)
-    tokens = any_tokens(spec.program.vocab_size)
+    tokens = AnyTokens(spec.program.vocab_size)
     executor = SimulatedExecutor(
         info, slots_of(layout), clock, cost, tokens, horizon=horizon, check_plans=spec.check_plans
     )
@@ -77,14 +82,19 @@ def replica_parts(
     return assemble(limits, layout, executor, clock, ports, enable_prefix=spec.enable_prefix, foresight=executor)
 
 
-def any_tokens(vocab_size: int) -> Callable[[SeqId, int], int]:
+class AnyTokens:
     """Tokens for requests whose text does not matter: each (sequence, position) has its own, spread over all ids."""
 
-    def token(seq: SeqId, position: int) -> int:
-        # Two odd multipliers; neighbouring positions and sequences land far apart.
-        return (int(seq) * 2654435761 + position * 40503 + 1) % vocab_size
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
 
-    return token
+    def __call__(self, seq: SeqId, position: int) -> int:
+        # Two odd multipliers; neighbouring positions and sequences land far apart.
+        return (int(seq) * 2654435761 + position * 40503 + 1) % self._vocab_size
+
+    def run(self, seq: SeqId, first: int, count: int) -> tuple[int, ...]:
+        begin, size = int(seq) * 2654435761 + first * 40503 + 1, self._vocab_size
+        return tuple([number % size for number in range(begin, begin + count * 40503, 40503)])
 
 
 def _info(spec: ReplicaSpec, *, runs: bool) -> ExecutorInfo:
