@@ -68,6 +68,8 @@ def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup
     ):
         if path is not None and path != STDOUT:
             check_replaceable(path, beginning, option, kind)
+    if options.html == STDOUT:
+        raise UsageError("--html is -; name a file, such as report.html")
     source, extent, named, words = _source(options, default_requests)
     model, hardware, form = find_model(options.model), find_hardware(options.hardware), parse_form(options.replicas)
     replica, more = _replica(options, model, hardware)

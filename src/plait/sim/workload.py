@@ -21,7 +21,7 @@ from plait.core.sampling import SamplingParams
 from plait.sim.arrivals import Arrival
 from plait.sim.load import Load, TraceLoad
 from plait.sim.prompts import prompt_of
-from plait.sim.traces.request import TraceRequest
+from plait.sim.traces.request import MAX_TOKENS, TraceRequest
 
 _ROUND_BITS = 62
 """Blocks of a repeated trace are other blocks: nobody asks the same thing twice because we do."""
@@ -109,9 +109,11 @@ class Workload:
     def num_requests(self) -> int:
         return self.pace.requests or self.extent.num_requests
 
-    def load(self, vocab_size: int, slo: Slo) -> Load:
-        """A new load of these requests. `slo` holds for each of them."""
-        maker = _Maker(vocab_size, slo)
+    def load(self, vocab_size: int, slo: Slo, max_tokens: int = MAX_TOKENS) -> Load:
+        """A new load of these requests. `slo` holds for each of them. A prompt of more than `max_tokens`, which nobody
+        can serve, is made a token longer than that and no more.
+        """
+        maker = _Maker(vocab_size, slo, max_tokens + 1)
         if self.extent.num_openings < self.extent.num_requests:
             return SessionLoad(self._groups(), maker)
         return TraceLoad(Arrival(at_s, maker.request(requests[0])) for at_s, requests in self._groups())
@@ -182,15 +184,17 @@ def _fitted(request: TraceRequest, round_: int, divisor: int) -> TraceRequest:
 class _Maker:
     """Makes requests of trace requests, numbered as they come."""
 
-    def __init__(self, vocab_size: int, slo: Slo) -> None:
-        self._vocab_size, self._slo, self._count = vocab_size, slo, count()
+    def __init__(self, vocab_size: int, slo: Slo, most_tokens: int) -> None:
+        self._vocab_size, self._slo, self._most_tokens, self._count = vocab_size, slo, most_tokens, count()
 
     def request(self, one: TraceRequest) -> Request:
         """Exactly the lengths that are asked for."""
         index = next(self._count)
         return Request(
             id=RequestId(f"trace-{index}"),
-            prompt=prompt_of(one.num_prompt, one.blocks, one.block_tokens, index, self._vocab_size),
+            prompt=prompt_of(
+                min(one.num_prompt, self._most_tokens), one.blocks, one.block_tokens, index, self._vocab_size
+            ),
             sampling=SamplingParams(seed=index, max_tokens=one.num_output, ignore_eos=True),
             tenant=one.client,
             slo=self._slo,

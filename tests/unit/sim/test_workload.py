@@ -119,6 +119,11 @@ def test_lengths_can_be_divided_and_stay_shared() -> None:
         taken(workload(long, Pace(length_divisor=5)).load(VOCAB, Slo()))
 
 
+def test_a_prompt_that_nobody_can_serve_is_not_made_whole() -> None:
+    (_, request), *_ = taken(workload([TraceRequest(0.0, 1 << 30, 1)], Pace()).load(VOCAB, Slo(), max_tokens=50))
+    assert len(request.prompt) == 51
+
+
 SESSIONS = [
     TraceRequest(None, 10, 2, session="a"),
     TraceRequest(None, 14, 2, session="a", think_s=3.0),
