@@ -169,8 +169,8 @@ def test_goodput_finds_a_rate_and_shows_the_sweep(capsys: pytest.CaptureFixture[
 
 def test_goodput_needs_a_target_and_fails_where_none_can_be_met(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no target was given" in refused(capsys, "goodput", "--card", "mmlu")
-    call = ["sim", "goodput", *SMALL, "--card", "openvid", "--tpot-slo", "1ms", "--requests", "1", "--repeats", "1"]
-    assert main([*call, "--length-divisor", "1", "--rate", "0.01"]) == 1
+    call = ["sim", "goodput", *SMALL, "--card", "mmlu", "--ttft-slo", "1ms", "--requests", "1", "--repeats", "1"]
+    assert main([*call, "--rate", "0.1"]) == 1
     assert "no rate that was tried holds" in capsys.readouterr().out
 
 

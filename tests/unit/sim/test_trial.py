@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.unit.sim.kit import SPEC, TINY
+from tests.unit.sim.test_workload import Listed
 
 from plait.core.ids import RequestId
 from plait.core.request import FinishReason, Slo
@@ -19,8 +21,6 @@ from plait.sim.results import result_object
 from plait.sim.traces.request import TraceRequest
 from plait.sim.trial import Trial, run_trial
 from plait.sim.workload import Pace, Workload, measure
-from tests.unit.sim.kit import SPEC, TINY
-from tests.unit.sim.test_workload import Listed
 
 GOOD = Outcome(RequestId("r"), 10.0, 10.1, 11.0, 15.0, 15.0, 1.5, 100, 20, 5, FinishReason.LENGTH)
 
