@@ -22,7 +22,9 @@ def run_cards(sources: OptionSources) -> int:
     if options.json:
         show_json({"cards": [_object(card) for card in cards]})
         return 0
-    show("surrogates: drawn from published moments, because the traces themselves cannot be had or are not ours to give")
+    show(
+        "surrogates: drawn from published moments, because the traces themselves cannot be had or are not ours to give"
+    )
     for card in cards:
         show(f"\n{card.name:<14}{card.title}")
         for text in (f"tokens in {_span(card.prompt)}, out {_span(card.output)}", card.source, *card.assumed):

@@ -6,6 +6,7 @@ Owns how a rate is tried, the sweep for people and the JSON. The search is `plai
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
@@ -22,7 +23,13 @@ from plait.sim.results import SCHEMA, SCHEMA_VERSION, result_object
 from plait.sim.trial import Trial, run_trial
 
 REQUESTS = 1000
-"""Of each run, unless the user says otherwise: enough for the 99th percentile, few enough for thirty runs."""
+"""Of each run at least, unless the user says otherwise: enough for the 99th percentile, few enough for thirty runs."""
+MOST_REQUESTS = 20_000
+WINDOW_S = 20.0
+"""Arrivals last at least so long, and `ANSWERS` times as long as a slow answer takes where there is no crowd: before,
+the batch has not grown to the size that it keeps, and every rate seems to hold.
+"""
+ANSWERS = 4.0
 START = 1.0
 FLOOR = 1.0 / 1024
 """Of the rate that the search begins with."""
@@ -31,38 +38,54 @@ FLOOR = 1.0 / 1024
 def run_goodput(sources: OptionSources) -> int:
     options, how = sources.read(SimOptions), sources.read(GoodputOptions)
     if options.speed is not None:
-        raise UsageError("--speed is not for plait sim goodput, which plays the trace at rates of its own; leave it out")
+        raise UsageError(
+            "--speed is not for plait sim goodput, which plays the trace at rates of its own; leave it out"
+        )
     start = options.rate or START
     setup = set_up(replace(options, rate=start), default_requests=REQUESTS)
     if not has_target(setup.slo):
         raise UsageError("no target was given; say what must hold with --ttft-slo, --tpot-slo or --itl-slo")
-    trials: dict[float, Trial] = {}
-    # Where nothing is drawn, a second run would be the first one again.
-    repeats = how.repeats if setup.workload.extent.rate is None else 1
+    tries = _Tries(setup, how.repeats, options)
+    found = search(tries, start, how.attainment, start * FLOOR)
+    shown = found.points[0].rate if found.rate is None else found.rate
+    _report(options, setup, found, tries.first_runs[shown], tries.repeats)
+    return 0 if found.rate is not None else 1
 
-    def try_rate(rate: float) -> Point:
-        runs = [_run(setup, rate, options.seed + one) for one in range(repeats)]
-        trials[rate] = runs[0]
+
+class _Tries:
+    """Runs a rate with every seed. What the first rate shows says how long all must last."""
+
+    def __init__(self, setup: Setup, repeats: int, options: SimOptions) -> None:
+        self._setup = setup
+        self._options = options
+        # Where nothing is drawn, a second run would be the first one again.
+        self.repeats = repeats if setup.workload.extent.rate is None else 1
+        self.first_runs: dict[float, Trial] = {}
+        self._window_s = WINDOW_S
+
+    def __call__(self, rate: float) -> Point:
+        window_s = self._window_s
+        count = max(self._setup.workload.num_requests, min(MOST_REQUESTS, math.ceil(rate * window_s)))
+        runs = [self._run(rate, count, self._options.seed + one) for one in range(self.repeats)]
+        if not self.first_runs and (e2e_s := runs[0].cluster.whole.e2e_s) is not None:
+            self._window_s = max(WINDOW_S, ANSWERS * e2e_s.p99)
+        self.first_runs[rate] = runs[0]
         point = Point(
             rate,
+            count,
+            count >= rate * window_s,
             tuple(run.attainment_fraction or 0.0 for run in runs),
             tuple(run.goodput_per_s or 0.0 for run in runs),
             tuple(run.latencies.is_steady for run in runs),
         )
-        if not options.quiet:
-            say(f"{rate:.4g} requests/s: {point.attainment:.2%}")
+        if not self._options.quiet:
+            say(f"{rate:.4g} requests/s: {point.attainment:.2%} of {count:,} requests")
         return point
 
-    found = search(try_rate, start, how.attainment, start * FLOOR)
-    shown = found.points[0].rate if found.rate is None else found.rate
-    _report(options, setup, found, trials[shown], repeats)
-    return 0 if found.rate is not None else 1
-
-
-def _run(setup: Setup, rate: float, seed: int) -> Trial:
-    workload = setup.workload
-    pace = replace(workload.pace, rate=rate, seed=seed)
-    return run_trial(setup.cluster, replace(workload, pace=pace, source=setup.source_of(seed)), setup.slo)
+    def _run(self, rate: float, count: int, seed: int) -> Trial:
+        setup, workload = self._setup, self._setup.workload
+        pace = replace(workload.pace, rate=rate, requests=count, seed=seed)
+        return run_trial(setup.cluster, replace(workload, pace=pace, source=setup.source_of(seed, count)), setup.slo)
 
 
 def _report(options: SimOptions, setup: Setup, found: Search, trial: Trial, repeats: int) -> None:
@@ -108,12 +131,13 @@ def lines(setup: Setup, found: Search, repeats: int) -> Iterator[str]:
         f"{repeats} run{'s' if repeats > 1 else ''} of each rate"
     )
     yield ""
-    yield f"{'rate':>10}{'attainment':>12}{'worst run':>12}{'goodput':>10}  "
+    yield f"{'rate':>10}{'requests':>10}{'attainment':>12}{'worst run':>12}{'goodput':>10}"
     for point in found.points:
+        short = "" if point.is_long else ", but is too short to tell"
         verdict = "holds" if point.holds(found.attainment) else ("fails" if point.is_stable else "queue grows")
         yield (
-            f"{point.rate:>10.4g}{point.attainment:>12.2%}{min(point.attainments):>12.2%}"
-            f"{point.goodput_per_s:>10.4g}  {verdict}"
+            f"{point.rate:>10.4g}{point.num_requests:>10,}{point.attainment:>12.2%}{min(point.attainments):>12.2%}"
+            f"{point.goodput_per_s:>10.4g}  {verdict}{short}"
         )
     yield ""
     if found.rate is None:

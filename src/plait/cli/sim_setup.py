@@ -54,10 +54,10 @@ class Setup:
     calibrated_on: str | None = None
     """What the prices were measured on; None: they were not."""
 
-    def source_of(self, seed: int) -> Source:
-        """The workload's source with whatever is drawn drawn anew."""
+    def source_of(self, seed: int, count: int) -> Source:
+        """The workload's source with whatever is drawn drawn anew, `count` requests where it has no end."""
         source = self.workload.source
-        return replace(source, seed=seed) if isinstance(source, CardSource) else source
+        return replace(source, seed=seed, num_requests=count) if isinstance(source, CardSource) else source
 
 
 def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup:
@@ -68,6 +68,8 @@ def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup
     ):
         if path is not None and path != STDOUT:
             check_replaceable(path, beginning, option, kind)
+    if options.html == STDOUT:
+        raise UsageError("--html is -; name a file, such as report.html")
     source, extent, named, words = _source(options, default_requests)
     model, hardware, form = find_model(options.model), find_hardware(options.hardware), parse_form(options.replicas)
     replica, more = _replica(options, model, hardware)
@@ -81,7 +83,9 @@ def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup
     workload = Workload(source, extent, pace)
     slo = Slo(ttft_s=options.ttft_slo, itl_s=options.itl_slo, tpot_s=options.tpot_slo)
     lines = (*_model_words(model, hardware, form, replica), *more, *words, _pace_words(workload))
-    return Setup(cluster, workload, slo, _inputs(options, model, cluster, workload, named), lines)
+    calibration = hardware.calibration
+    measured = None if calibration is None else f"{calibration.calibrated_on} with {calibration.model}"
+    return Setup(cluster, workload, slo, _inputs(options, model, cluster, workload, named), lines, measured)
 
 
 def _source(
@@ -102,9 +106,7 @@ def _source(
     return trace, extent, named, (about, *(f"          {note}" for note in trace.notes))
 
 
-def _replica(
-    options: SimOptions, model: BareModel, hardware: HardwareSpec
-) -> tuple[ReplicaSpec, tuple[str, ...]]:
+def _replica(options: SimOptions, model: BareModel, hardware: HardwareSpec) -> tuple[ReplicaSpec, tuple[str, ...]]:
     ranks = options.tensor_parallel_size
     cache_type = CacheType.F16 if options.kv_cache_dtype == "auto" else CacheType(options.kv_cache_dtype)
     per_token = token_bytes(shard(model.program, ranks), cache_type)
@@ -174,9 +176,11 @@ def _card_words(card: Card) -> str:
 def _pace_words(workload: Workload) -> str:
     pace, extent = workload.pace, workload.extent
     count = f"{workload.num_requests:,} requests"
-    repeated = f", the trace {workload.num_requests / extent.num_requests:.3g} times" if pace.requests and (
-        pace.requests > extent.num_requests
-    ) else ""
+    repeated = (
+        f", the trace {workload.num_requests / extent.num_requests:.3g} times"
+        if pace.requests and (pace.requests > extent.num_requests)
+        else ""
+    )
     if pace.rate is not None:
         what = "sessions" if extent.num_openings < extent.num_requests else "requests"
         return f"load      {count}{repeated}, {pace.rate:g} {what} a second"

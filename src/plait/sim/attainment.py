@@ -1,7 +1,7 @@
 """Attainment: how many requests met their targets.
 
-Owns the judgement of one outcome and the counts. A sequence that failed met nothing; refused requests are counted by the
-report, and met nothing either.
+Owns the judgement of one outcome and the counts. A sequence that failed met nothing; refused requests are counted by
+the report, and met nothing either.
 Invariant: num_met <= num_ended.
 """
 

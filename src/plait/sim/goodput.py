@@ -22,6 +22,10 @@ class Point:
     """One rate. Attainments are parts of the requests, one for each seed."""
 
     rate: float
+    num_requests: int
+    """Of each run."""
+    is_long: bool
+    """Arrivals lasted long enough for the batch to reach its size; a shorter run says too much of a rate."""
     attainments: tuple[float, ...]
     goodputs_per_s: tuple[float, ...]
     are_stable: tuple[bool, ...]

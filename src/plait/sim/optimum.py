@@ -1,8 +1,8 @@
 """Optimum: how long a workload would take at best, as BlendServe (ASPLOS 2026, section 4) bounds it.
 
-Owns T_o = max(compute, memory): all floating-point operations at the device's peak, or all reading of keys and values by
-decode at its bandwidth, whichever takes longer; what was found in the cache is not computed. Reading of weights is left
-out, because a batch can be as large as one likes, and so is waiting for arrivals.
+Owns T_o = max(compute, memory): all floating-point operations at the device's peak, or all reading of keys and values
+by decode at its bandwidth, whichever takes longer; what was found in the cache is not computed. Reading of weights is
+left out, because a batch can be as large as one likes, and so is waiting for arrivals.
 Invariant: no schedule on these devices is faster, whatever the order.
 """
 

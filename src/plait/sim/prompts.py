@@ -2,8 +2,8 @@
 
 Owns how prompts are made up from lengths, and from names of blocks that stand for common beginnings. Making one costs a
 few copies of references: all prompts share the tokens of one sequence, apart from a few at the start of each block.
-Invariant: equal arguments give equal prompts; two prompts share the beginning that the trace says they share, and at most
-some tokens of the block behind it, where its names differ by a multiple of the vocabulary.
+Invariant: equal arguments give equal prompts; two prompts share the beginning that the trace says they share, and at
+most some tokens of the block behind it, where its names differ by a multiple of the vocabulary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def made_up_prompt(index: int, num_tokens: int, vocab_size: int) -> tuple[int, .
     return _piece(index, 2, num_tokens, vocab_size)
 
 
-def prompt_of(num_tokens: int, blocks: Sequence[int], block_tokens: int, index: int, vocab_size: int) -> tuple[int, ...]:
+def prompt_of(
+    num_tokens: int, blocks: Sequence[int], block_tokens: int, index: int, vocab_size: int
+) -> tuple[int, ...]:
     """A prompt that begins with its named blocks, as far as it has room for them, and ends as nobody else's: that of
     request `index`.
     """

@@ -13,6 +13,7 @@ from plait.assembly import EngineParts, assemble
 from plait.core.clock import Clock
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId
+from plait.cost.calibrated import cost_model
 from plait.cost.hardware import HardwareSpec
 from plait.cost.roofline import RooflineModel
 from plait.engine.engine import Engine, EngineConfig, Ports
@@ -41,8 +42,8 @@ class ReplicaSpec:
     max_rows: int = 64
     max_model_tokens: int = 8192
     enable_prefix: bool = True
-    alpha: float = 1.0
-    """Calibration factor of the roofline."""
+    alpha: float | None = None
+    """Calibration factor of the roofline; None: the prices of the hardware's own calibration, or bare ones."""
     tensor_parallel: int = 1
     """Devices that a replica is cut over; the pool is that of one of them."""
     check_plans: bool = True
@@ -67,7 +68,11 @@ def replica_parts(
         cache_type=spec.cache_type,
     )
     parallel = Parallel(spec.tensor_parallel)
-    cost = RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
+    cost = (
+        cost_model(spec.program, spec.formats, spec.hardware, parallel)
+        if spec.alpha is None
+        else RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
+    )
     info = _info(spec, runs=horizon is not None)
     tokens = AnyTokens(spec.program.vocab_size)
     executor = SimulatedExecutor(

@@ -1,4 +1,4 @@
-"""Results: a trial as the JSON object that docs/sim.md and schemas/sim-report-1.json define.
+"""Results: a trial as the JSON object that docs/sim.md and docs/sim-report-1.schema.json define.
 
 Owns the names of its fields and their version. A field is never renamed or given another meaning within a version; new
 ones may come.

@@ -47,7 +47,8 @@ def run_trial(spec: ClusterSpec, workload: Workload, slo: Slo, ended: Callable[[
         latencies(outcome)
         ended()
 
-    report = simulate_cluster(workload.load(replica.program.vocab_size, slo), spec, outcomes=listen)
+    load = workload.load(replica.program.vocab_size, slo, replica.max_model_tokens)
+    report = simulate_cluster(load, spec, outcomes=listen)
     is_judged = has_target(slo)
     return Trial(
         report,

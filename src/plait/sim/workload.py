@@ -21,7 +21,7 @@ from plait.core.sampling import SamplingParams
 from plait.sim.arrivals import Arrival
 from plait.sim.load import Load, TraceLoad
 from plait.sim.prompts import prompt_of
-from plait.sim.traces.request import TraceRequest
+from plait.sim.traces.request import MAX_TOKENS, TraceRequest
 
 _ROUND_BITS = 62
 """Blocks of a repeated trace are other blocks: nobody asks the same thing twice because we do."""
@@ -78,11 +78,15 @@ def measure(source: Source) -> Extent:
         if request.think_s is not None:
             continue
         openings += 1
-        if request.at_s is not None:
-            first_s = request.at_s if first_s is None else first_s
-            last_s = request.at_s
+        if openings == 1:
+            first_s = request.at_s
+        last_s = request.at_s
         if (first_s is None) != (request.at_s is None):
-            raise UsageError(f"request {requests} of the trace has no arrival time, but others have; give all or none")
+            has = "has no" if request.at_s is None else "has an"
+            raise UsageError(
+                f"request {requests} of the trace {has} arrival time, unlike those before it; give times to all "
+                "or to none"
+            )
     if not requests:
         raise UsageError("the trace holds no request; it needs at least one")
     span_s = 0.0 if first_s is None or last_s is None else last_s - first_s
@@ -105,9 +109,11 @@ class Workload:
     def num_requests(self) -> int:
         return self.pace.requests or self.extent.num_requests
 
-    def load(self, vocab_size: int, slo: Slo) -> Load:
-        """A new load of these requests. `slo` holds for each of them."""
-        maker = _Maker(vocab_size, slo)
+    def load(self, vocab_size: int, slo: Slo, max_tokens: int = MAX_TOKENS) -> Load:
+        """A new load of these requests. `slo` holds for each of them. A prompt of more than `max_tokens`, which nobody
+        can serve, is made a token longer than that and no more.
+        """
+        maker = _Maker(vocab_size, slo, max_tokens + 1)
         if self.extent.num_openings < self.extent.num_requests:
             return SessionLoad(self._groups(), maker)
         return TraceLoad(Arrival(at_s, maker.request(requests[0])) for at_s, requests in self._groups())
@@ -138,7 +144,7 @@ class Workload:
         return self.pace.speed if self.pace.rate is None or rate is None else self.pace.rate / rate
 
     def _drawn_moments(self) -> Iterator[float] | None:
-        """Independent arrivals, for sources that say none or one moment for all; None: those of the source are taken."""
+        """Independent arrivals, for sources that say none or one moment for all; None: the source's own are taken."""
         if self.pace.rate is None or self.extent.rate is not None:
             return None
         return _poisson(self.pace.rate, self.pace.seed)
@@ -178,18 +184,22 @@ def _fitted(request: TraceRequest, round_: int, divisor: int) -> TraceRequest:
 class _Maker:
     """Makes requests of trace requests, numbered as they come."""
 
-    def __init__(self, vocab_size: int, slo: Slo) -> None:
-        self._vocab_size, self._slo, self._count = vocab_size, slo, count()
+    def __init__(self, vocab_size: int, slo: Slo, most_tokens: int) -> None:
+        self._vocab_size, self._slo, self._most_tokens, self._count = vocab_size, slo, most_tokens, count()
 
     def request(self, one: TraceRequest) -> Request:
         """Exactly the lengths that are asked for."""
         index = next(self._count)
         return Request(
             id=RequestId(f"trace-{index}"),
-            prompt=prompt_of(one.num_prompt, one.blocks, one.block_tokens, index, self._vocab_size),
+            prompt=prompt_of(
+                min(one.num_prompt, self._most_tokens), one.blocks, one.block_tokens, index, self._vocab_size
+            ),
             sampling=SamplingParams(seed=index, max_tokens=one.num_output, ignore_eos=True),
             tenant=one.client,
             slo=self._slo,
+            # Where nothing is known to be in common nothing will be found, so that nothing need be looked for.
+            cache_prefix=bool(one.blocks),
         )
 
 

@@ -1,89 +1,16 @@
-"""Traces and synthetic load: what is read, what is refused and where, and what the requests look like."""
+"""Synthetic load: what is drawn, and what the requests look like."""
 
 from __future__ import annotations
 
-import gzip
 import itertools
-from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 from plait.core.errors import UsageError
 from plait.core.request import Slo
-from plait.sim.arrivals import Lengths, TraceRow, arrivals_of, poisson_trace, read_trace
+from plait.sim.arrivals import Lengths, TraceRow, arrivals_of, poisson_trace
 from plait.sim.prompts import made_up_prompt
-
-HEADER = "arrival_s,input_tokens,output_tokens\n"
-GOOD = HEADER + "0.0,374,44\n4.3146,396,109\n4.3146,7,1\n"
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
-
-
-def test_a_trace_is_read_row_by_row(tmp_path: Path) -> None:
-    rows = read_trace(write(tmp_path / "trace.csv", GOOD))
-    assert rows == [TraceRow(0.0, 374, 44), TraceRow(4.3146, 396, 109), TraceRow(4.3146, 7, 1)]
-
-
-def test_a_compressed_trace_is_read_alike(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv.gz"
-    path.write_bytes(gzip.compress(GOOD.encode()))
-    assert read_trace(path) == read_trace(write(tmp_path / "trace.csv", GOOD))
-
-
-def test_columns_are_found_by_name(tmp_path: Path) -> None:
-    path = write(tmp_path / "trace.csv", "output_tokens,client,arrival_s,input_tokens\n9,3,1.5,20\n")
-    assert read_trace(path) == [TraceRow(1.5, 20, 9)]
-
-
-def test_a_trace_can_be_played_faster_and_in_part(tmp_path: Path) -> None:
-    rows = read_trace(write(tmp_path / "trace.csv", GOOD), speed=2.0, limit=2)
-    assert rows == [TraceRow(0.0, 374, 44), TraceRow(2.1573, 396, 109)]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "line 1: column arrival_s is missing; a trace needs arrival_s,input_tokens,output_tokens"),
-        ("arrival_s,input_tokens\n0,1\n", "line 1: column output_tokens is missing"),
-        (GOOD + "soon,1,1\n", "line 5: arrival_s is 'soon'; it must be seconds from the start"),
-        (GOOD + "nan,1,1\n", "line 5: arrival_s is 'nan'"),
-        (HEADER + "-1,1,1\n", "line 2: arrival_s is '-1'"),
-        (GOOD + "5,0,1\n", "line 5: input_tokens is '0'; it must be a whole number of tokens, 1 or more"),
-        (GOOD + "5,3.5,1\n", "line 5: input_tokens is '3.5'"),
-        (GOOD + "5,\u0663,1\n", "line 5: input_tokens is"),
-        (GOOD + "5,3\n", "line 5: output_tokens is None"),
-        (GOOD + "\n\n6,3,x\n", "line 7: output_tokens is 'x'"),
-        (GOOD + "4.0,3,1\n", "line 5: arrival_s 4.0 lies before the line above; sort the trace by time"),
-    ],
-)
-def test_a_line_that_cannot_be_used_is_named(tmp_path: Path, text: str, message: str) -> None:
-    path = write(tmp_path / "trace.csv", text)
-    with pytest.raises(UsageError) as error:
-        read_trace(path)
-    assert message in str(error.value)
-    assert str(path) in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    whole = gzip.compress((HEADER + "0,1,1\n" * 5000).encode())
-    broken = {"no.csv": None, "cut.csv.gz": whole[:-20], "plain.csv.gz": GOOD.encode(), "latin.csv": b"\xff\xfe"}
-    for name, content in broken.items():
-        path = tmp_path / name
-        if content is not None:
-            path.write_bytes(content)
-        with pytest.raises(UsageError, match=f"{name} cannot be read as a trace"):
-            read_trace(path)
-
-
-@pytest.mark.parametrize("speed", [0.0, -1.0, float("nan")])
-def test_a_speed_is_positive(tmp_path: Path, speed: float) -> None:
-    with pytest.raises(UsageError, match="speed is"):
-        read_trace(write(tmp_path / "trace.csv", GOOD), speed=speed)
 
 
 def test_poisson_load_is_a_function_of_its_seed() -> None:

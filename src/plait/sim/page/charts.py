@@ -84,7 +84,8 @@ def goodput_chart(search: Search) -> Chart:
     body += f'<path class="target" d="M{svg.LEFT} {y}H{svg.WIDTH - svg.RIGHT}"/>'
     for point in points:
         x = across(point.rate)
-        body += f'<path class="spread" d="M{svg.place(x)} {svg.place(up(min(point.attainments)))}V{svg.place(up(max(point.attainments)))}"/>'
+        low, high = svg.place(up(min(point.attainments))), svg.place(up(max(point.attainments)))
+        body += f'<path class="spread" d="M{svg.place(x)} {low}V{high}"/>'
     body += svg.line([(across(point.rate), up(point.attainment)) for point in points], "c1")
     for point in points:
         words = f"{point.rate:.3g} requests/s: {point.attainment:.1%}"
@@ -104,7 +105,8 @@ def goodput_chart(search: Search) -> Chart:
     )
     return Chart(
         "Targets met over rate",
-        f"{answer}; {search.attainment:.0%} of the requests must meet every target. Upright lines: from the worst run to the best.",
+        f"{answer}; {search.attainment:.4g} of the requests must meet every target. Upright lines: from the worst run "
+        "to the best.",
         svg.drawing("goodput", "Targets met over rate", answer, body),
         (("c1", "holds"), ("bad", "does not hold"), ("target", "what is asked for")),
         ("rate", "attainment", "worst run", "goodput", ""),
@@ -196,7 +198,10 @@ def _strip(across: svg.Scale, steps: list[StepSample], top: float) -> str:
             )
             spent[bucket][0] += max(0.0, inside) * (1 - prompts)
             spent[bucket][1] += max(0.0, inside) * prompts
-    bars = f'<rect class="lane" x="{svg.LEFT}" y="{svg.place(top)}" width="{svg.WIDTH - svg.LEFT - svg.RIGHT}" height="{svg.place(height)}"/>'
+    bars = (
+        f'<rect class="lane" x="{svg.LEFT}" y="{svg.place(top)}" width="{svg.WIDTH - svg.LEFT - svg.RIGHT}" '
+        f'height="{svg.place(height)}"/>'
+    )
     wide = (across.end - across.start) / BUCKETS
     for bucket, (decode, prompts) in enumerate(spent):
         if decode + prompts <= 0:

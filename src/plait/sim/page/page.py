@@ -76,8 +76,8 @@ def page(
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>"
         f'<h1>{escape(title)}</h1><p class="evidence">{escape(evidence)}</p><dl class="figures">{boxes}</dl>'
         f'<div class="charts">{"".join(_figure(chart) for chart in charts)}</div>'
-        f'<section class="panel"><h2>What was simulated</h2><div class="scroll">{_table(("", ""), facts)}</div></section>'
-        "</main></body></html>\n"
+        f'<section class="panel"><h2>What was simulated</h2><div class="scroll">{_table(("", ""), facts)}</div>'
+        "</section></main></body></html>\n"
     )
 
 

@@ -21,7 +21,7 @@ from plait.sim.traces.request import TraceRequest
 
 
 def is_benchmark(head: str) -> bool:
-    return head.lstrip().startswith("{") and '"input_lens"' in head or '"total_input_tokens"' in head
+    return (head.lstrip().startswith("{") and '"input_lens"' in head) or '"total_input_tokens"' in head
 
 
 def read_benchmark(path: Path, seed: int, notes: list[str]) -> Iterator[TraceRequest]:

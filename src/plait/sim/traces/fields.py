@@ -51,14 +51,14 @@ def needed(values: Mapping[str, object], names: tuple[str, ...], place: Place) -
 
 def tokens(values: Mapping[str, object], name: str, place: Place, least: int = 1) -> int:
     """A number of tokens, as a number or as text of digits. Below `least` is an error."""
-    value = values[name]
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 12:
-        value = int(value)
-    elif isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_TOKENS:
+    value = found = values[name]
+    is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 12
+    if is_digits or (isinstance(value, float) and value.is_integer()):
+        assert isinstance(value, str | float)
+        found = int(value)
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= MAX_TOKENS:
         raise place.error(name, value, TOKENS_EXPECTED if least else "it must be a whole number of tokens, 0 or more")
-    return value
+    return found
 
 
 def seconds(values: Mapping[str, object], name: str, place: Place, expected: str = SECONDS_EXPECTED) -> float:

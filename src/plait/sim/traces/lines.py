@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 from plait.core.errors import UsageError
 
@@ -47,10 +47,8 @@ def opened(path: Path) -> Iterator[TextIO]:
         if path.suffix == ".gz" and not packed:
             raise UsageError(f"{path} cannot be read as a trace: it is called .gz but is not compressed; rename it")
         # newline="": a carriage return inside a quoted CSV value stays there.
-        file = (
-            gzip.open(path, "rt", encoding="utf-8", newline="") if packed else path.open(encoding="utf-8", newline="")
-        )
-        with file:
+        reader = gzip.open if packed else open
+        with cast(TextIO, reader(path, "rt", encoding="utf-8", newline="")) as file:
             yield file
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read as a trace: {error}") from error

@@ -43,7 +43,7 @@ def read_prompt_set(path: Path) -> Iterator[TraceRequest]:
             raise place.error("body.n", choices, f"it must be at most {MAX_CHOICES}")
         blocks = prints.blocks(pieces)
         for _ in range(choices):
-            yield TraceRequest(0.0, len(pieces), length, blocks, prints.block_tokens)
+            yield TraceRequest(0.0, len(pieces), length, blocks, prints.block_tokens if blocks else 0)
 
 
 def _pieces(body: Mapping[str, object], place: Place) -> Iterator[object]:

@@ -49,7 +49,6 @@ class Records:
         """In order of arrival, from second 0 on. `UsageError` if there is none; `wanted` says what was looked for."""
         usable, assumed = [], 0
         for record in self._all.values():
-            assumed += record.num_output is None and record.limit is not None
             length = record.num_output if record.num_output is not None else record.limit
             if record.num_prompt is None:
                 self.skip("without a number of prompt tokens")
@@ -58,6 +57,7 @@ class Records:
             elif not record.num_prompt or not length:
                 self.skip("with no tokens")
             else:
+                assumed += record.num_output is None
                 usable.append((record, length))
         if assumed:
             self.notes.append(f"{assumed} answers are not in the log; each is taken to be as long as it may be")
@@ -69,4 +69,10 @@ class Records:
         start_s = usable[0][0].at_s
         for record, length in usable:
             assert record.num_prompt is not None
-            yield TraceRequest(record.at_s - start_s, record.num_prompt, length, record.blocks, record.block_tokens)
+            yield TraceRequest(
+                record.at_s - start_s,
+                record.num_prompt,
+                length,
+                record.blocks,
+                record.block_tokens if record.blocks else 0,
+            )

@@ -38,8 +38,8 @@ class TraceRequest:
             return self
         if self.block_tokens % divisor:
             raise UsageError(
-                f"--length-divisor is {divisor}, but the blocks of this trace have {self.block_tokens} tokens; choose a "
-                f"divisor of that"
+                f"--length-divisor is {divisor}, but the blocks of this trace have {self.block_tokens} tokens; choose "
+                "a divisor of that"
             )
         return replace(
             self,

@@ -1,6 +1,7 @@
 """Spread: requests whose recorder had a coarse clock, laid out evenly over each of its ticks.
 
-Owns that one rule: the requests of one moment are spread over the time to the next moment, at most one tick. Order stays.
+Owns that one rule: the requests of one moment are spread over the time to the next moment, at most one tick. Order
+stays.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def read_table(path: Path) -> Iterator[TraceRequest]:
 
 
 def _columns(columns: object, place: Place) -> tuple[str | None, str, str]:
-    found = {name: None for name in columns} if isinstance(columns, list | tuple) else {}
+    found = dict.fromkeys(columns) if isinstance(columns, list | tuple) else {}
     for names, wanted in ((PROMPT, COLUMNS[1]), (OUTPUT, COLUMNS[2])):
         if named(found, names) is None:
             raise UsageError(

@@ -1,8 +1,8 @@
 """vLLM log: the lines in which a vLLM server says what it was asked (`--enable-log-requests`) and what it answered.
 
-Owns the texts "Received request ID: ..." (with the prompt or its token ids until 0.12, and in "Request ID details: ..."
-at DEBUG since), "Generated response ID ...", and the clock of the line: `INFO 10-01 18:43:27`, without a year. The same
-texts inside JSON log lines (`asctime` or `timestamp`, `message`) are read alike.
+Owns the texts "Received request ID: ..." (with the prompt or its token ids; newer versions say them in "Request ID
+details: ..." at DEBUG), "Generated response ID ...", and the clock of the line: `INFO 10-01 18:43:27`, without a year.
+The same texts inside JSON log lines (`asctime` or `timestamp`, `message`) are read alike.
 Invariant: all other lines are passed over; a line that begins like one of these and cannot be understood is an error.
 """
 
@@ -32,10 +32,7 @@ _IDS = re.compile(r"prompt_token_ids: \[([\d, ]*)\]")
 _OUTPUT_IDS = re.compile(r"output_token_ids: \[([\d, ]*)\]")
 _LIMIT = re.compile(r"max_tokens=(\d+)")
 _PROMPT = re.compile(r"prompt: ('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
-_WANTED = (
-    "start vLLM with --enable-log-requests, and with VLLM_LOGGING_LEVEL=DEBUG from 0.13 on, so that its log has the "
-    "prompt's token ids"
-)
+_WANTED = "start vLLM with --enable-log-requests, and with VLLM_LOGGING_LEVEL=DEBUG where INFO does not tell the prompt"
 _YEAR_S = 366 * 86_400.0
 
 
