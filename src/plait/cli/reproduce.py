@@ -12,6 +12,7 @@ from plait.cli.streams import show, show_json
 from plait.config.option import OptionSources, nearest
 from plait.config.reproduce_options import ReproduceOptions
 from plait.core.errors import UsageError
+from plait.cost.hardware import find_hardware
 from plait.reproduce.case import Case, CaseReport, json_object, run_case
 from plait.reproduce.catalogue import ALL, Catalogue, catalogue
 from plait.reproduce.figure import Verdict
@@ -20,7 +21,7 @@ from plait.reproduce.tables import list_lines, list_object, report_lines, summar
 
 def run_reproduce(sources: OptionSources) -> int:
     options = sources.read(ReproduceOptions)
-    known = catalogue()
+    known = catalogue(None if options.hardware is None else find_hardware(options.hardware))
     if options.case is None:
         _list(known.cases, json=options.json)
         return 0

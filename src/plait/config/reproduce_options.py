@@ -13,4 +13,10 @@ class ReproduceOptions:
     case: str | None = option(
         None, parse_text, "a case, or all of them; without one, the cases are listed", metavar="CASE|all"
     )
+    hardware: str | None = option(
+        None,
+        parse_text,
+        "a hardware file with what plait calibrate measured, for figures of this machine",
+        metavar="FILE",
+    )
     json: bool = option(False, parse_flag, "print one JSON object and no table")

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from plait.core.errors import InvariantError
-from plait.reproduce.band import Band, Equal, Printed, Value, decimals_of
+from plait.reproduce.band import Band, Equal, Printed, Value, decimals_of, is_number
 
 _SHOWN_DECIMALS = 3
 """Of our number where nothing that is printed says how many."""
@@ -102,13 +102,17 @@ class Figure:
         """Of the number that ours is compared with."""
         return self.band.words if self.published else _same(ours).words
 
+    def printed(self, text: str) -> str:
+        """What a paper printed, with the unit if it is a number."""
+        return f"{text}{self.unit}" if is_number(text) else text or "-"
+
     def shown(self, ours: Value) -> str:
         """Our number with one digit more than those it is compared with."""
         if isinstance(ours, str):
             return ours
         if isinstance(ours, int):
             return f"{ours:,}{self.unit}"
-        printed = [decimals_of(text) + 1 for text in (self.published, self.worked_out) if text]
+        printed = [decimals_of(text) + 1 for text in (self.published, self.worked_out) if is_number(text)]
         return f"{ours:,.{max(printed, default=_SHOWN_DECIMALS)}f}{self.unit}"
 
 

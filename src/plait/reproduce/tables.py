@@ -64,8 +64,8 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     figure = outcome.figure
     return (
         figure.name,
-        f"{figure.published}{figure.unit}" if figure.published else "-",
-        f"{figure.worked_out}{figure.unit}" if figure.worked_out else "-",
+        figure.printed(figure.published),
+        figure.printed(figure.worked_out),
         "-" if outcome.ours is None else figure.shown(outcome.ours),
         "-" if outcome.ours is None else figure.band_words(outcome.ours),
         str(outcome.evidence),

@@ -1,0 +1,106 @@
+"""Synthetic device: times of steps by a law that no estimator of ours has, to see how well estimators learn one.
+
+Owns the law and its noise. It is no model of a real device: its parameters are of the size that papers report, and its
+form is chosen to differ from the roofline's in every place where real devices do.
+Invariant: more share never takes longer; equal seeds give equal measurements.
+
+    time       = sum over ops of (compute^p + memory^p)^(1/p) + launches * launch_s        no sharp corner
+    compute    = flops of whole blocks / (C n / N * (1 - idle in the last wave) * efficiency of products or attention)
+    memory     = bytes / (D * efficiency * (1 - exp(-n / n_s)) * part)                     no sharp knee
+    part       = 1 / (1 + e x), x = demand of the others / D                               beside others, at any load
+    measured   = time * exp(noise)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp
+from statistics import NormalDist
+
+from plait.core.errors import UsageError
+from plait.core.step import StepShape
+from plait.cost.hardware import HardwareSpec
+from plait.cost.needs import OpNeeds, ProgramNeeds, rest_key, totals
+from plait.cost.solo import Sample
+from plait.cost.waves import idle_ratio
+from plait.model.cost import Formats, cost_sheet
+from plait.model.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    sharpness: float = 4.0
+    """p: how sharply time turns from one bound to the other; the roofline's is without end."""
+    product_efficiency: float = 0.77
+    attention_efficiency: float = 0.55
+    memory_efficiency: float = 0.85
+    saturation: float = 0.4
+    """n_s by the device's knee: at the knee 1 - exp(-1 / 0.4), 92 %, of the bandwidth is reached."""
+    contention: float = 1.7
+    """e: slower by so much if others ask for all of the bandwidth. A prefill, bound by compute, asks for a tenth."""
+    launch_s: float = 2e-6
+    noise_95: float = 0.068
+    """95 of 100 measurements lie within this part of the true time."""
+
+
+class SyntheticDevice:
+    """One program on a device of `hardware`'s peaks, which must name its tiles."""
+
+    def __init__(self, program: Program, formats: Formats, hardware: HardwareSpec, law: Law | None = None) -> None:
+        if hardware.tiles is None:
+            raise UsageError(f"hardware {hardware.name} names no tiles, so no synthetic device is made of it")
+        sheet = cost_sheet(program, formats)
+        self._needs = ProgramNeeds(sheet, hardware.tiles)
+        self._blocks_per_unit = hardware.tiles.blocks_per_unit
+        self._num_launches = sum(kind.count * len(kind.rates) for kind in sheet.kinds)
+        self._hardware = hardware
+        self._law = Law() if law is None else law
+
+    def seconds(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> float:
+        """The true time."""
+        return self._at(shape, share, self.bandwidth(share, beside))
+
+    def bandwidth(self, share: int, beside: Sequence[StepShape] = ()) -> float:
+        """What a copy on `share` units reads beside others, which divide the rest of the units evenly."""
+        law, hardware = self._law, self._hardware
+        reached = 1.0 - exp(-share / (law.saturation * hardware.memory_knee_units))
+        alone = hardware.bytes_per_s * law.memory_efficiency * reached
+        if not beside:
+            return alone
+        rest = max(1, (hardware.share_units - share) // len(beside))
+        demand = sum(self._demand(other, rest) for other in beside)
+        return alone / (1.0 + law.contention * demand / hardware.bytes_per_s)
+
+    def measured(
+        self, shape: StepShape, share: int, rng: random.Random, beside: Sequence[StepShape] = (), times: int = 1
+    ) -> Sample:
+        """The median of several measurements."""
+        sigma = self._law.noise_95 / NormalDist().inv_cdf(0.975)
+        true_s = self.seconds(shape, share, beside)
+        seen = sorted(true_s * exp(rng.gauss(0.0, sigma)) for _ in range(times))
+        return Sample(shape, share, seen[times // 2], tuple(beside))
+
+    def _demand(self, shape: StepShape, share: int) -> float:
+        """Bytes per second that a step draws while it runs alone."""
+        _, moved = totals((*self._needs.rest(rest_key(shape)), *self._needs.attention(shape)))
+        return moved / self._at(shape, share, self.bandwidth(share))
+
+    def _at(self, shape: StepShape, share: int, bandwidth: float) -> float:
+        law, parts = self._law, (self._needs.rest(rest_key(shape)), self._needs.attention(shape))
+        found = self._num_launches * law.launch_s
+        for needs, efficiency in zip(parts, (law.product_efficiency, law.attention_efficiency), strict=True):
+            found += self._sum(needs, share, efficiency, bandwidth)
+        return found
+
+    def _sum(self, needs: Iterable[OpNeeds], share: int, efficiency: float, bandwidth: float) -> float:
+        power, found = self._law.sharpness, 0.0
+        for op in needs:
+            rate = self._hardware.compute_rate(share, op.numbers) * efficiency
+            if op.blocks:
+                rate *= 1.0 - idle_ratio(op.blocks, share, self._blocks_per_unit)
+            compute_s, memory_s = op.flops / rate, op.bytes / bandwidth
+            longer, shorter = max(compute_s, memory_s), min(compute_s, memory_s)
+            found += longer * (1.0 + (shorter / longer) ** power) ** (1.0 / power) if longer > 0 else 0.0
+        return found
