@@ -139,7 +139,16 @@ class Sampled:
         return sum(self.runs) / len(self.runs)
 
 
-Answer: TypeAlias = Value | Sampled | NotRun
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A number that a real machine gave."""
+
+    value: float
+    where: str
+    """Machine and day."""
+
+
+Answer: TypeAlias = Value | Sampled | Measured | NotRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +166,8 @@ class Outcome:
                 return None
             case Sampled():
                 return self.answer.mean
+            case Measured():
+                return self.answer.value
             case _:
                 return self.answer
 
@@ -168,6 +179,10 @@ class Outcome:
     @property
     def runs(self) -> tuple[float, ...]:
         return self.answer.runs if isinstance(self.answer, Sampled) else ()
+
+    @property
+    def where(self) -> str:
+        return self.answer.where if isinstance(self.answer, Measured) else ""
 
     @property
     def verdict(self) -> Verdict:
@@ -186,6 +201,7 @@ class Outcome:
             "worked_out": figure.worked_out or None,
             "ours": self.ours,
             "runs": list(self.runs) or None,
+            "measured_on": self.where or None,
             "unit": figure.unit.strip(),
             "band": None if self.ours is None else figure.band_words(self.ours),
             "evidence": str(self.evidence),

@@ -91,7 +91,13 @@ def _note_lines(report: CaseReport) -> list[str]:
     """Equal notes are written once, under all names that they belong to."""
     notes: dict[str, list[str]] = {}
     for outcome in report.outcomes:
-        for text in (_runs_text(outcome), f"not run: {outcome.reason}" if outcome.reason else "", outcome.figure.note):
+        texts = (
+            _runs_text(outcome),
+            f"measured on {outcome.where}" if outcome.where else "",
+            f"not run: {outcome.reason}" if outcome.reason else "",
+            outcome.figure.note,
+        )
+        for text in texts:
             if text:
                 notes.setdefault(text, []).append(outcome.figure.name)
     lines = [line for text, names in notes.items() for line in _bullet(f"{_listed(names)}: {text}")]

@@ -77,3 +77,4 @@ def test_figures_of_this_machine_come_from_a_calibrated_file(capsys: Capture, tm
     figures = {one["figure"]: one for one in json.loads(capsys.readouterr().out)["cases"][0]["figures"]}
     blind = figures["this machine's steps, over contention-blind"]
     assert (blind["ours"], blind["evidence"], blind["verdict"]) == (pytest.approx(0.2), "real-cpu", "inside")
+    assert blind["measured_on"] == "a machine"

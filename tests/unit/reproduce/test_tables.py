@@ -6,7 +6,7 @@ from tests.unit.reproduce.making import PEAK, case, figure
 
 from plait.reproduce.band import Near
 from plait.reproduce.case import run_case
-from plait.reproduce.figure import Evidence, NotRun, Sampled
+from plait.reproduce.figure import Answer, Evidence, Measured, NotRun, Sampled
 from plait.reproduce.tables import list_lines, report_lines, summary_line
 
 
@@ -16,8 +16,15 @@ def test_a_table_shows_what_is_compared_and_says_the_rest_below() -> None:
         figure("second", "2", unit="x", evidence=Evidence.SIMULATED, calibrated_on=(PEAK,), note="of one GPU"),
         figure("third", "3.0", unit="x"),
         figure("fourth", "4.0", unit="x", evidence=Evidence.SIMULATED),
+        figure("fifth", "5.0", evidence=Evidence.REAL_CPU),
     )
-    answers = {"first": 1.6, "second": Sampled((2.0, 4.0)), "third": NotRun("needs a GPU"), "fourth": 4.0}
+    answers: dict[str, Answer] = {
+        "first": 1.6,
+        "second": Sampled((2.0, 4.0)),
+        "third": NotRun("needs a GPU"),
+        "fourth": 4.0,
+    }
+    answers["fifth"] = Measured(4.9, "two cores")
     report = run_case(case(figures, answers))
     assert report_lines(report) == [
         "one: Bullet (ASPLOS 2026), speeds",
@@ -27,6 +34,7 @@ def test_a_table_shows_what_is_compared_and_says_the_rest_below() -> None:
         "second         2x    3.0x  its digits  simulated  outside",
         "third        3.0x       -  -           not run    -",
         "fourth       4.0x   4.00x  its digits  simulated  inside",
+        "fifth         5.0    4.90  its digits  real-cpu   outside",
         "",
         "- second: simulated (calibrated on: Bullet 3, peak)",
         "- fourth: simulated (calibrated on: nothing)",
@@ -34,8 +42,9 @@ def test_a_table_shows_what_is_compared_and_says_the_rest_below() -> None:
         "- first; second: of one GPU",
         "- second: mean of 2 seeds, 2.0x to 4.0x",
         "- third: not run: needs a GPU",
+        "- fifth: measured on two cores",
     ]
-    assert summary_line([report]) == "4 figures: 2 inside, 1 outside, 0 calibration, 1 not run"
+    assert summary_line([report]) == "5 figures: 2 inside, 2 outside, 0 calibration, 1 not run"
 
 
 def test_a_column_that_says_nothing_is_left_out() -> None:

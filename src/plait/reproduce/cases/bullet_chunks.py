@@ -75,7 +75,7 @@ EXACT = {
     "iterations, chunks of 2,048": "8",
     "readings of keys, chunks of 2,048": "36",
 }
-LOSS_NOTE = "the loss of 7 % is read as 7 % of the sustained 77 %, the same for every chunk; the paper does not say of what it is"
+LOSS_NOTE = "the loss of 7 % is read as 7 % of the sustained 77 %, the same for every chunk; of what it is, is not said"
 
 
 def _figures() -> tuple[Figure, ...]:

@@ -34,7 +34,7 @@ from plait.cost.solo import (
 from plait.cost.synthetic import Law, SyntheticDevice
 from plait.reproduce.band import Between, Printed
 from plait.reproduce.case import Answers, Case
-from plait.reproduce.figure import BULLET, MUXWISE, Answer, Evidence, Figure, NotRun, Reference, Sampled
+from plait.reproduce.figure import BULLET, MUXWISE, Answer, Evidence, Figure, Measured, NotRun, Reference, Sampled
 from plait.reproduce.models import BF16_NEAR_CACHE, llama_8b
 
 SEEDS = range(5)
@@ -220,9 +220,9 @@ def _machine_answers(spec: HardwareSpec | None) -> dict[str, Answer]:
     calibration = None if spec is None else spec.calibration
     errors = None if calibration is None or calibration.evidence != "real-cpu" else calibration.held_out
     names = (f"{HERE}, {BLIND}", f"{HERE}, {LINEAR}")
-    if errors is None or not errors.solo_mean or not errors.linear_mean:
+    if calibration is None or errors is None or not errors.solo_mean or not errors.linear_mean:
         return dict.fromkeys(names, NotRun(NOT_MEASURED))
-    return dict(_ratios(HERE, errors))
+    return {name: Measured(value, calibration.calibrated_on) for name, value in _ratios(HERE, errors).items()}
 
 
 def _figures() -> tuple[Figure, ...]:
