@@ -12,9 +12,10 @@ Invariant: a `CalibratedModel`'s price depends on its arguments alone; `expected
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 
 from plait.core.step import StepShape
 from plait.cost.alpha import AlphaLine, is_decode, state_of
@@ -22,7 +23,7 @@ from plait.cost.calibration import Calibration
 from plait.cost.guard import GuardTable, pair_of, prefill_beside
 from plait.cost.hardware import HardwareSpec
 from plait.cost.model import StepPrice
-from plait.cost.needs import REMEMBERED
+from plait.cost.needs import REMEMBERED, later_step
 from plait.cost.roofline import Roof, RooflineModel, price_of
 from plait.cost.solo import phases
 from plait.model.cost import Formats, Parallel
@@ -54,16 +55,18 @@ class CalibratedModel:
     def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
         return self._price(shape, share, tuple(beside))
 
-    def price_run(self, shape: StepShape, count: int, share: int, beside: Sequence[StepShape] = ()) -> list[float]:
-        """As `RooflineModel.price_run`: the very numbers that `price` gives for the steps one by one."""
+    def run_prices(self, shape: StepShape, share: int) -> Iterator[float]:
+        """As `RooflineModel.run_prices`: exactly the numbers that `price` gives for the steps one by one."""
+        if phases(shape)[0].chunks or not shape.chunks:
+            return (self.price(later_step(shape, later), share).expected_s for later in count())
         overhead_s = self.overhead_s(shape)
-        if not shape.chunks:
-            return [overhead_s] * count
-        units, rows, _, others = state_of(shape, share, beside)
-        line = self._line(units, rows, others, is_decode=True)
+        units, rows, _, _ = state_of(shape, share)
+        line = self._line(units, rows, 0.0, is_decode=True)
         first = sum(chunk.start for chunk in shape.chunks)
-        roofs = self._roofline.roofs_of_run(shape, count, share, tuple(beside))
-        return [line.at((first + rows * later) / rows) * roof_s + overhead_s for later, roof_s in enumerate(roofs)]
+        return (
+            line.at((first + rows * later) / rows) * roof_s + overhead_s
+            for later, roof_s in enumerate(self._roofline.run_roofs(shape, share))
+        )
 
     def overhead_s(self, shape: StepShape) -> float:
         return self._calibration.step_overhead_s + self._calibration.seq_overhead_s * len(shape.chunks)
@@ -175,9 +178,14 @@ class LearningModel:
 def cost_model(
     program: Program, formats: Formats, hardware: HardwareSpec, parallel: Parallel | None = None
 ) -> RooflineModel | CalibratedModel:
-    """The best prices that a device's file allows: calibrated if it holds a calibration, else the bare roofline."""
+    """The best prices that a device's file allows: calibrated if it holds a calibration, else the bare roofline.
+
+    Numbers are then counted as they were when it was calibrated.
+    """
     calibration = hardware.calibration
     if calibration is None:
         return RooflineModel(program, formats, hardware, parallel)
+    if calibration.counted is not None:
+        formats = calibration.counted.formats(formats, program.num_parameters)
     roofline = RooflineModel(program, formats, hardware, parallel, bandwidth=calibration.bandwidth)
     return CalibratedModel(roofline, calibration)

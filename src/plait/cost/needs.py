@@ -7,9 +7,10 @@ Invariant: the needs of a step add up to the costs of its program.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 
 from plait.core.step import ChunkShape, StepShape
 from plait.cost.hardware import Tiles
@@ -68,20 +69,23 @@ class ProgramNeeds:
         rows = [chunk.num_tokens for chunk in chunks if chunk.num_tokens > 1]
         tile_rows = self._tiles.attention_rows
         return tuple(
-            replace(_needs_of(cost), blocks=sum(attention_blocks(count, heads, tile_rows) for count in rows))
+            replace(_needs_of(cost), blocks=sum(attention_blocks(num_rows, heads, tile_rows) for num_rows in rows))
             for cost, (heads, _) in zip(costs, self._heads, strict=True)
         )
 
-    def attention_of_run(self, shape: StepShape, count: int) -> list[tuple[OpNeeds, ...]]:
-        """What `attention` gives for decode steps of which `shape` is the first, each a token further."""
-        if self._decode is None:
-            return [self.attention(later_step(shape, later)) for later in range(count)]
+    def attention_of_run(self, shape: StepShape) -> Iterator[tuple[OpNeeds, ...]]:
+        """What `attention` gives for step after step, without end: the first of `shape`, and in each further one every
+        chunk a token later.
+        """
+        if self._decode is None or any(chunk.num_tokens > 1 for chunk in shape.chunks):
+            return (self.attention(later_step(shape, later)) for later in count())
         slots, rows = [chunk.start for chunk in shape.chunks], len(shape.chunks)
-        totals = [one.visibility.totals_of_run(slots, count) for one in self._decode]
-        return [
-            tuple(_decode_needs(one, keys, rows) for one, keys in zip(self._decode, at_once, strict=True))
-            for at_once in zip(*totals, strict=True)
-        ] or [()] * count
+        totals = [one.visibility.totals_of_run(slots) for one in self._decode]
+        decode = self._decode
+        return (
+            tuple(_decode_needs(one, next(keys), rows) for one, keys in zip(decode, totals, strict=True))
+            for _ in count()
+        )
 
     def _count_rest(self, key: RestKey) -> tuple[OpNeeds, ...]:
         """All but attention: of any step with these counts."""

@@ -8,7 +8,7 @@ Invariant: a price depends on its arguments alone, and more share never costs mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -83,26 +83,25 @@ class RooflineModel:
     def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
         return self._price(shape, share, tuple(beside))
 
-    def price_run(self, shape: StepShape, count: int, share: int, beside: Sequence[StepShape] = ()) -> list[float]:
-        """Expected seconds of `count` decode steps of which `shape` is the first; in each later one every sequence is a
-        token further. The very numbers that `price` gives for them one by one.
+    def run_prices(self, shape: StepShape, share: int) -> Iterator[float]:
+        """Expected seconds of step after step alone on a share, without end: the first of `shape`, and in each further
+        one every chunk one token later. Exactly the numbers that `price` gives for them one by one.
         """
         overhead_s = self.overhead_s(shape)
-        return [self._alpha * roof_s + overhead_s for roof_s in self.roofs_of_run(shape, count, share, tuple(beside))]
+        return (self._alpha * roof_s + overhead_s for roof_s in self.run_roofs(shape, share))
 
     def roof(self, shape: StepShape, share: int, beside: tuple[StepShape, ...] = ()) -> Roof:
         """The part of a price that the device's roofs give."""
         return self._roof(shape, share, beside)
 
-    def roofs_of_run(self, shape: StepShape, count: int, share: int, beside: tuple[StepShape, ...] = ()) -> list[float]:
-        """Seconds of `roof` for decode steps of which `shape` is the first, each a token further."""
+    def run_roofs(self, shape: StepShape, share: int) -> Iterator[float]:
+        """Seconds of `roof` along a run as in `run_prices`."""
         self._check(share)
-        expected, _ = self.bandwidths(share, beside)
-        key = rest_key(shape)
-        return [
-            sum(self._expected(key, attention, share, expected, is_alone=not beside))
-            for attention in self._needs.attention_of_run(shape, count)
-        ]
+        bytes_per_s, key = self._hardware.memory_rate(share), rest_key(shape)
+        return (
+            sum(self._expected(key, attention, share, bytes_per_s, is_alone=True))
+            for attention in self._needs.attention_of_run(shape)
+        )
 
     def overhead_s(self, shape: StepShape) -> float:
         return self._hardware.step_overhead_s + self._hardware.seq_overhead_s * len(shape.chunks)
