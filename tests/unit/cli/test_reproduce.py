@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from plait.cli.main import main
-from plait.cost.alpha import constant_alpha
-from plait.cost.calibration import Calibration, HeldOut
-from plait.cost.hardware import find_hardware, write_hardware
 
 Capture = pytest.CaptureFixture[str]
 
@@ -65,16 +60,3 @@ def test_an_unknown_case_names_the_nearest(capsys: Capture) -> None:
 def test_an_unknown_hardware_file_is_one_line(capsys: Capture) -> None:
     assert main(["reproduce", "estimator", "--hardware", "nowhere.json"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_figures_of_this_machine_come_from_a_calibrated_file(capsys: Capture, tmp_path: Path) -> None:
-    errors = HeldOut(100, 0.04, 0.08, 0.20, 0.10, 10, 0.0, 1.2)
-    measured = Calibration("m", "a machine", "real-cpu", 10, constant_alpha(), 0.0, 0.0, held_out=errors)
-    path = tmp_path / "machine.json"
-    write_hardware(replace(find_hardware("a100-80g"), calibration=measured), path, "a machine")
-    assert main(["reproduce", "estimator", "--hardware", str(path), "--json"]) == 0
-    figures = {one["figure"]: one for one in json.loads(capsys.readouterr().out)["cases"][0]["figures"]}
-    blind = figures["this machine's steps, over contention-blind"]
-    assert (blind["ours"], blind["evidence"], blind["verdict"]) == (pytest.approx(0.2), "real-cpu", "inside")
-    assert blind["measured_on"] == "a machine"

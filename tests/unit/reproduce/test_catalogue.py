@@ -23,6 +23,7 @@ BLOCK = re.compile(r"```\n\$ plait (reproduce[^\n]*)\n(.*?)\n```", re.DOTALL)
 OUTSIDE = {
     "bullet-chunk-size": {"tokens/s of a full queue, 2,048 over 1,024"},
     "muxwise-guard": {"decode beside prefill, H100, 70B, 8 ranks"},
+    "estimator": {"another law, two shares, over contention-blind"},
     "muxwise-anchors": {"step of 256 tokens"},
 }
 """What is known not to come out; docs/reproduce.md says why."""
