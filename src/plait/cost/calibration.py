@@ -42,13 +42,14 @@ class HeldOut:
 @dataclass(frozen=True, slots=True)
 class CountedAs:
     """How the model's numbers were counted, without which alpha means nothing: bytes of a weight, of a number in the
-    cache and of one between operations, and the number formats of products and of attention.
+    cache and of one between operations, tiles that read keys together, and the formats of products and attention.
     """
 
     num_parameters: int
     weight_bytes: float
     cache_bytes: float
     activation_bytes: float
+    attention_reuse: float
     compute: str
     attention: str
 
@@ -60,6 +61,7 @@ class CountedAs:
             formats.default_weight_bytes,
             formats.default_cache_bytes,
             formats.activation_bytes,
+            formats.attention_reuse,
             formats.default_compute or numbers,
             formats.attention or numbers,
         )
@@ -69,6 +71,7 @@ class CountedAs:
         kernels = replace(
             asked,
             activation_bytes=self.activation_bytes,
+            attention_reuse=self.attention_reuse,
             attention=self.attention,
             default_compute=asked.default_compute or self.compute,
         )
@@ -156,6 +159,7 @@ def _read_counted(fields: Fields) -> CountedAs:
         fields.number("weight_bytes", above=True, most=64.0),
         fields.number("cache_bytes", above=True, most=64.0),
         fields.number("activation_bytes", most=64.0),
+        fields.number("attention_reuse", above=True, most=1e6),
         fields.text("compute"),
         fields.text("attention"),
     )
