@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from plait.config.option import option
-from plait.config.values import parse_flag, parse_text
+from plait.config.values import parse_path, parse_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,4 +20,4 @@ class ReproduceOptions:
         "a hardware file with what plait calibrate measured, for figures of this machine",
         metavar="FILE",
     )
-    json: bool = option(False, parse_flag, "print one JSON object and no table")
+    json: Path | None = option(None, parse_path, "write the report as JSON; - is standard output", metavar="FILE")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_a_figure_outside_its_band_is_exit_code_1(capsys: Capture) -> None:
 
 
 def test_json_is_one_object(capsys: Capture) -> None:
-    assert main(["reproduce", "bullet-table-2", "--json"]) == 0
+    assert main(["reproduce", "bullet-table-2", "--json", "-"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["schema"] == "plait.reproduce/1"
     (case,) = found["cases"]
@@ -44,7 +45,7 @@ def test_json_is_one_object(capsys: Capture) -> None:
 
 
 def test_the_list_is_json_too(capsys: Capture) -> None:
-    assert main(["reproduce", "--json"]) == 0
+    assert main(["reproduce", "--json", "-"]) == 0
     cases = json.loads(capsys.readouterr().out)["cases"]
     assert {"case": "muxwise-n-pl", "paper": "MuxWise", "figures": 3, "title": cases[5]["title"]} in cases
 
@@ -60,3 +61,17 @@ def test_an_unknown_case_names_the_nearest(capsys: Capture) -> None:
 def test_an_unknown_hardware_file_is_one_line(capsys: Capture) -> None:
     assert main(["reproduce", "estimator", "--hardware", "nowhere.json"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_json_goes_into_a_file_beside_the_table(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert main(["reproduce", "muxwise-n-pl", "--json", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("muxwise-n-pl: MuxWise")
+    assert json.loads(path.read_text(encoding="utf-8"))["verdicts"]["inside"] == 3
+
+
+def test_a_file_that_cannot_be_written_is_one_line(capsys: Capture, tmp_path: Path) -> None:
+    assert main(["reproduce", "muxwise-n-pl", "--json", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "choose another file" in err
