@@ -6,34 +6,56 @@ Owns the exit code: 1 when a figure falls outside its band. The cases, their ans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from json import dumps
+from pathlib import Path
 
 from plait.cli.streams import show, show_json
 from plait.config.option import OptionSources, nearest
 from plait.config.reproduce_options import ReproduceOptions
 from plait.core.errors import UsageError
-from plait.reproduce.case import Case, CaseReport, json_object, run_case
+from plait.cost.hardware import find_hardware
+from plait.reproduce.case import Case, json_object, run_case
 from plait.reproduce.catalogue import ALL, Catalogue, catalogue
 from plait.reproduce.figure import Verdict
 from plait.reproduce.tables import list_lines, list_object, report_lines, summary_line
 
+STDOUT = Path("-")
+
 
 def run_reproduce(sources: OptionSources) -> int:
     options = sources.read(ReproduceOptions)
-    known = catalogue()
+    known = catalogue(None if options.hardware is None else find_hardware(options.hardware))
     if options.case is None:
-        _list(known.cases, json=options.json)
+        _write(options.json, list_object(known.cases))
+        _show(options.json, list_lines(known.cases))
         return 0
     reports = []
     for case in _chosen(known, options.case):
         reports.append(run_case(case))
-        if not options.json:
-            _show_report(reports[-1])
-    if options.json:
-        show_json(json_object(reports))
-    else:
-        show(summary_line(reports))
+        _show(options.json, [*report_lines(reports[-1]), ""])
+    _show(options.json, [summary_line(reports)])
+    _write(options.json, json_object(reports))
     return int(any(report.count(Verdict.OUTSIDE) for report in reports))
+
+
+def _show(path: Path | None, lines: Iterable[str]) -> None:
+    """Tables are for people: there are none where JSON goes to standard output."""
+    if path != STDOUT:
+        for line in lines:
+            show(line)
+
+
+def _write(path: Path | None, value: Mapping[str, object]) -> None:
+    if path is None:
+        return
+    if path == STDOUT:
+        show_json(value)
+        return
+    try:
+        path.write_text(f"{dumps(value, allow_nan=False)}\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--json {path} cannot be written: {error.strerror}; choose another file") from None
 
 
 def _chosen(known: Catalogue, name: str) -> Sequence[Case]:
@@ -42,17 +64,3 @@ def _chosen(known: Catalogue, name: str) -> Sequence[Case]:
         return found
     names = [*(case.id for case in known.cases), ALL]
     raise UsageError(f"case {name!r} is not known; plait reproduce lists the cases{nearest(name, names)}")
-
-
-def _list(cases: Sequence[Case], *, json: bool) -> None:
-    if json:
-        show_json(list_object(cases))
-        return
-    for line in list_lines(cases):
-        show(line)
-
-
-def _show_report(report: CaseReport) -> None:
-    for line in report_lines(report):
-        show(line)
-    show("")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from plait.config.option import option
-from plait.config.values import parse_flag, parse_text
+from plait.config.values import parse_path, parse_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,4 +14,10 @@ class ReproduceOptions:
     case: str | None = option(
         None, parse_text, "a case, or all of them; without one, the cases are listed", metavar="CASE|all"
     )
-    json: bool = option(False, parse_flag, "print one JSON object and no table")
+    hardware: str | None = option(
+        None,
+        parse_text,
+        "a hardware file with what plait calibrate measured, for figures of this machine",
+        metavar="FILE",
+    )
+    json: Path | None = option(None, parse_path, "write the report as JSON; - is standard output", metavar="FILE")

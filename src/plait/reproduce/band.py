@@ -31,6 +31,11 @@ def number_of(text: str) -> float:
     return float(text.replace(",", ""))
 
 
+def is_number(text: str) -> bool:
+    """Whether a paper printed a number, and not words or a list."""
+    return text.replace(",", "").replace(".", "", 1).isdigit()
+
+
 def decimals_of(text: str) -> int:
     """Digits behind the point of a printed number."""
     return len(text.partition(".")[2])

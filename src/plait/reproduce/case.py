@@ -34,7 +34,13 @@ class Case:
         names = [figure.name for figure in self.figures]
         if len(set(names)) != len(names):
             raise InvariantError(f"case {self.id} has two figures of one name")
-        check_calibration((self,))
+        used = {reference for figure in self.figures for reference in figure.calibrated_on}
+        for figure in self.figures:
+            if figure.reference in used and figure.reference not in figure.calibrated_on:
+                raise InvariantError(
+                    f"case {self.id} calibrates on {figure.reference}, so its figure {figure.name!r} cannot be a "
+                    f"success; name it in that figure's calibrated_on"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +59,6 @@ class CaseReport:
             "paper": {"name": case.paper.name, "venue": case.paper.venue, "doi": case.paper.doi},
             "figures": [outcome.json_object() for outcome in self.outcomes],
         }
-
-
-def check_calibration(cases: Sequence[Case]) -> None:
-    """`InvariantError` if a number on which one of these cases calibrates could be a success in one of them."""
-    users = {reference: case.id for case in cases for figure in case.figures for reference in figure.calibrated_on}
-    for case in cases:
-        for figure in case.figures:
-            if figure.reference in users and figure.reference not in figure.calibrated_on:
-                raise InvariantError(
-                    f"case {users[figure.reference]} calibrates on {figure.reference}, so figure {figure.name!r} of "
-                    f"case {case.id} cannot be a success; name it in that figure's calibrated_on"
-                )
 
 
 def run_case(case: Case) -> CaseReport:

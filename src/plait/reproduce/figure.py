@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from plait.core.errors import InvariantError
-from plait.reproduce.band import Band, Equal, Printed, Value, decimals_of
+from plait.reproduce.band import Band, Equal, Printed, Value, decimals_of, is_number
 
 _SHOWN_DECIMALS = 3
 """Of our number where nothing that is printed says how many."""
@@ -102,13 +102,17 @@ class Figure:
         """Of the number that ours is compared with."""
         return self.band.words if self.published else _same(ours).words
 
+    def printed(self, text: str) -> str:
+        """What a paper printed, with the unit if it is a number."""
+        return f"{text}{self.unit}" if is_number(text) else text or "-"
+
     def shown(self, ours: Value) -> str:
         """Our number with one digit more than those it is compared with."""
         if isinstance(ours, str):
             return ours
         if isinstance(ours, int):
             return f"{ours:,}{self.unit}"
-        printed = [decimals_of(text) + 1 for text in (self.published, self.worked_out) if text]
+        printed = [decimals_of(text) + 1 for text in (self.published, self.worked_out) if is_number(text)]
         return f"{ours:,.{max(printed, default=_SHOWN_DECIMALS)}f}{self.unit}"
 
 
@@ -135,7 +139,16 @@ class Sampled:
         return sum(self.runs) / len(self.runs)
 
 
-Answer: TypeAlias = Value | Sampled | NotRun
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A number that a real machine gave."""
+
+    value: float
+    where: str
+    """Machine and day."""
+
+
+Answer: TypeAlias = Value | Sampled | Measured | NotRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +166,8 @@ class Outcome:
                 return None
             case Sampled():
                 return self.answer.mean
+            case Measured():
+                return self.answer.value
             case _:
                 return self.answer
 
@@ -164,6 +179,10 @@ class Outcome:
     @property
     def runs(self) -> tuple[float, ...]:
         return self.answer.runs if isinstance(self.answer, Sampled) else ()
+
+    @property
+    def where(self) -> str:
+        return self.answer.where if isinstance(self.answer, Measured) else ""
 
     @property
     def verdict(self) -> Verdict:
@@ -182,6 +201,7 @@ class Outcome:
             "worked_out": figure.worked_out or None,
             "ours": self.ours,
             "runs": list(self.runs) or None,
+            "measured_on": self.where or None,
             "unit": figure.unit.strip(),
             "band": None if self.ours is None else figure.band_words(self.ours),
             "evidence": str(self.evidence),

@@ -7,18 +7,19 @@ Invariant: equal settings and loads give equal numbers; a run that refuses or fa
 
 from __future__ import annotations
 
+import csv
 import random
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from plait.core.errors import InvariantError
 from plait.reproduce.figure import Sampled
-from plait.sim.arrivals import TraceRow, arrivals_of, read_trace
+from plait.sim.arrivals import TraceRow, arrivals_of
 from plait.sim.driver import simulate
 from plait.sim.replica import ReplicaSpec, replica
-from plait.sim.report import Distribution, Report
+from plait.sim.report import Report
 
 Reports: TypeAlias = Mapping[str, Report]
 """Of one load, by the name of the setting."""
@@ -57,12 +58,18 @@ def at_once(lengths: Sequence[TraceRow]) -> list[TraceRow]:
 
 
 def sample_trace(name: str) -> list[TraceRow]:
-    """A trace that comes with Plait."""
-    with resources.as_file(resources.files("plait").joinpath("resources", name)) as path:
-        return read_trace(path)
+    """A trace that comes with Plait: arrival_s,input_tokens,output_tokens."""
+    text = resources.files("plait").joinpath("resources", name).read_text(encoding="utf-8")
+    rows = csv.reader(text.splitlines()[1:])
+    return [TraceRow(float(at_s), int(num_prompt), int(num_output)) for at_s, num_prompt, num_output in rows]
 
 
-def mean_of(samples: Distribution | None) -> float:
+class HasMean(Protocol):
+    @property
+    def mean(self) -> float: ...
+
+
+def mean_of(samples: HasMean | None) -> float:
     """Of latencies that at least one request has."""
     if samples is None:
         raise InvariantError("no request of an experiment has the latency that it reads")

@@ -64,8 +64,8 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     figure = outcome.figure
     return (
         figure.name,
-        f"{figure.published}{figure.unit}" if figure.published else "-",
-        f"{figure.worked_out}{figure.unit}" if figure.worked_out else "-",
+        figure.printed(figure.published),
+        figure.printed(figure.worked_out),
         "-" if outcome.ours is None else figure.shown(outcome.ours),
         "-" if outcome.ours is None else figure.band_words(outcome.ours),
         str(outcome.evidence),
@@ -91,7 +91,13 @@ def _note_lines(report: CaseReport) -> list[str]:
     """Equal notes are written once, under all names that they belong to."""
     notes: dict[str, list[str]] = {}
     for outcome in report.outcomes:
-        for text in (_runs_text(outcome), f"not run: {outcome.reason}" if outcome.reason else "", outcome.figure.note):
+        texts = (
+            _runs_text(outcome),
+            f"measured on {outcome.where}" if outcome.where else "",
+            f"not run: {outcome.reason}" if outcome.reason else "",
+            outcome.figure.note,
+        )
+        for text in texts:
             if text:
                 notes.setdefault(text, []).append(outcome.figure.name)
     lines = [line for text, names in notes.items() for line in _bullet(f"{_listed(names)}: {text}")]

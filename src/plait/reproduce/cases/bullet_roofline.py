@@ -16,6 +16,7 @@ TERABYTES = ("1.36", "2.04", "2.04", "2.04")
 RIDGES = {54: "76", 108: "153"}
 GATE_AND_UP = (4096, 28672)
 """Inner and outer width of Llama-3.1-8B's largest product."""
+KNEE = Reference(BULLET, "2.3", "the A100's memory knee is 30 SMs")
 FLAT = Reference(BULLET, "2.3", "a partition of 54 SMs has full bandwidth")
 LOSES = Reference(BULLET, "2.3", "a partition of 20 SMs loses bandwidth")
 LINEAR = Reference(BULLET, "2.3", "computing is linear in SMs")
@@ -26,23 +27,28 @@ def _formula(what: str) -> Reference:
 
 
 def _figures() -> tuple[Figure, ...]:
-    values = [
-        Figure(f"{name}, {sms} SMs", _formula(f"{name}, {sms} SMs"), "", unit=unit, worked_out=number)
-        for name, unit, numbers in (("compute", " TFLOP/s", TFLOPS), ("bandwidth", " TB/s", TERABYTES))
-        for sms, number in zip(SMS, numbers, strict=True)
+    compute = [
+        Figure(f"compute, {sms} SMs", _formula(f"compute, {sms} SMs"), "", unit=" TFLOP/s", worked_out=number)
+        for sms, number in zip(SMS, TFLOPS, strict=True)
     ]
-    ridges = [
-        Figure(f"ridge, {sms} SMs", _formula(f"ridge, {sms} SMs"), "", unit=" FLOP/B", worked_out=number)
-        for sms, number in RIDGES.items()
+    memory = [
+        *(_on_knee(f"bandwidth, {sms} SMs", " TB/s", number) for sms, number in zip(SMS, TERABYTES, strict=True)),
+        *(_on_knee(f"ridge, {sms} SMs", " FLOP/B", number) for sms, number in RIDGES.items()),
+        _on_knee("1 row, 30 SMs over 108", "x", "1.000", FLAT),
+        _on_knee("1 row, 54 SMs over 108", "x", "1.000", FLAT),
+        _on_knee("1 row, 20 SMs over 108", "x", "1.500", LOSES),
     ]
     shapes = (
-        Figure("1 row, 30 SMs over 108", FLAT, "", unit="x", worked_out="1.000"),
-        Figure("1 row, 54 SMs over 108", FLAT, "", unit="x", worked_out="1.000"),
-        Figure("1 row, 20 SMs over 108", LOSES, "", unit="x", worked_out="1.500"),
         Figure("4,096 rows, 54 SMs over 108", LINEAR, "", unit="x", worked_out="2.000"),
         Figure("4,096 rows, 30 SMs over 108", LINEAR, "", unit="x", worked_out="3.600"),
     )
-    return (*values, *ridges, *shapes)
+    return (*compute, *memory, *shapes)
+
+
+def _on_knee(name: str, unit: str, worked_out: str, reference: Reference | None = None) -> Figure:
+    """A figure that the published knee decides."""
+    where = _formula(name) if reference is None else reference
+    return Figure(name, where, "", unit=unit, worked_out=worked_out, calibrated_on=(KNEE,))
 
 
 def _work_out() -> Answers:
