@@ -114,3 +114,24 @@ def test_a_model_that_knows_no_tools_says_so(tmp_path: Path) -> None:
     with serving(write_tiny_model(tmp_path / "tiny.gguf")) as server, server.client() as client:
         reply = client.post("/v1/chat/completions", json=ASKED)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "tools")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"tool_choice": "none"},
+        {"tools": None, "add_generation_prompt": False},
+        {"tools": None, "continue_final_message": True},
+        {"tools": None, "chat_template_kwargs": {"thinking": "on"}},
+        {"tools": None, "reasoning_effort": "high"},
+    ],
+)
+def test_a_conversation_has_the_tokens_that_its_chat_has(server: ServerProcess, fields: dict[str, object]) -> None:
+    messages = [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "I"}]
+    chat = {"messages": messages, "tools": TOOLS, **fields}
+    with server.client() as client:
+        made = client.post("/tokenize", json=chat).json()
+        told = client.post("/v1/chat/completions", json={**chat, "max_tokens": 1, "return_token_ids": True}).json()
+    assert made["tokens"] == told["prompt_token_ids"]
+    assert made["count"] == told["usage"]["prompt_tokens"]

@@ -102,17 +102,23 @@ def parse_chat(body: JsonObject, defaults: SamplingParams | None = None) -> Chat
     )
 
 
-def chat_call(body: ChatBody, call_id: str, text: ModelText, model: ModelInfo) -> Call:
-    """Render and encode the conversation; `RequestError` if it does not fit the model or its template refuses it."""
-    tools, asked = body.tools, body.generation
-    tokens = text.encode_chat(
+def chat_prompt(body: ChatBody, text: ModelText) -> list[int]:
+    """The conversation as the model reads it; `RequestError` if its template refuses it or has no place for tools."""
+    if body.tools is not None:
+        _tool_format(text)
+    return text.encode_chat(
         body.messages,
         add_generation_prompt=body.add_generation_prompt,
         variables=body.variables,
-        tools=None if tools is None else tools.shown,
+        tools=None if body.tools is None else body.tools.shown,
         continues=body.continues,
     )
-    tokens = list(truncated(tokens, asked, model))
+
+
+def chat_call(body: ChatBody, call_id: str, text: ModelText, model: ModelInfo) -> Call:
+    """Render and encode the conversation; `RequestError` if it does not fit the model or its template refuses it."""
+    tools, asked = body.tools, body.generation
+    tokens = list(truncated(chat_prompt(body, text), asked, model))
     if tools is None:
         constraint = text.constraint(asked.grammar)
         return make_call(Endpoint.CHAT, call_id, asked, [("messages", tokens)], model, constraint)

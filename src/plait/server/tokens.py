@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from plait.api.bodies import JsonObject
 from plait.api.calls import check_model
+from plait.api.chat import chat_prompt, parse_chat
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
 from plait.api.logprobs import spelled
-from plait.api.messages import parse_messages
 from plait.core.errors import RequestError
 from plait.core.sampling import check_token_ids
 from plait.server.incoming import read_json
@@ -28,6 +28,7 @@ class TokenizeFields(BaseModel):
     prompt: str | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     return_token_strs: bool | None = None
 
 
@@ -71,11 +72,9 @@ def _tokenized(serving: Serving, body: JsonObject) -> JsonObject:
     if fields.prompt is not None:
         tokens = serving.text.encode_text(fields.prompt, fields.add_special_tokens is not False)
     else:
-        tokens = serving.text.encode_chat(
-            parse_messages(body.get("messages")),
-            add_generation_prompt=fields.add_generation_prompt is not False,
-            variables={},
-        )
+        # All that a chat's prompt depends on. Templates write the tokens around it themselves.
+        chat = parse_chat({field: value for field, value in body.items() if field != "add_special_tokens"})
+        tokens = chat_prompt(chat, serving.text)
     told: JsonObject = {
         "count": len(tokens),
         "max_model_len": serving.client.model.max_model_tokens,
