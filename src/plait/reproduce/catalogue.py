@@ -19,6 +19,7 @@ from plait.reproduce.cases import (
     bullet_chunks,
     bullet_roofline,
     bullet_table_2,
+    bullet_waves,
     estimator,
     jenga_pages,
     jenga_waste,
@@ -51,6 +52,7 @@ def catalogue(measured: HardwareSpec | None = None) -> Catalogue:
         (
             bullet_table_2.CASE,
             bullet_chunks.CASE,
+            bullet_waves.CASE,
             bullet_roofline.CASE,
             bullet_chunk_size.CASE,
             muxwise_splits.CASE,

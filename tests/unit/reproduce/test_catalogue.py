@@ -21,6 +21,7 @@ QUICK = tuple(name for name in CASES if name not in SLOW)
 PAGE = Path(__file__).parents[3] / "docs" / "reproduce.md"
 BLOCK = re.compile(r"```\n\$ plait (reproduce[^\n]*)\n(.*?)\n```", re.DOTALL)
 OUTSIDE = {
+    "bullet-waves": {"utilisation, last chunk of 1,024", "last over first chunk", "all chunks over the whole"},
     "bullet-chunk-size": {"tokens/s of a full queue, 2,048 over 1,024"},
     "muxwise-guard": {"decode beside prefill, H100, 70B, 8 ranks"},
     "estimator": {"another law, two shares, over contention-blind"},

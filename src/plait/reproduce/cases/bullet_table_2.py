@@ -112,4 +112,7 @@ def _reference(kernel: str, tokens: int) -> Reference:
     return Reference(BULLET, "2.1", f"Table 2, {_name(kernel, tokens)}")
 
 
+TILE_INPUTS = tuple(_reference(*place) for place in (*PRODUCT_INPUTS, ATTENTION_INPUT))
+"""The cells that say how large tiles are."""
+
 CASE = Case("bullet-table-2", "idle share of an A100 by wave quantisation", BULLET, _figures(), _work_out)
