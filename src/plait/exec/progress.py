@@ -244,6 +244,8 @@ class Progress:
         """Ended steps count until they are collected: only then is it known where their sequences go on."""
         lane = self._lanes[lane_id]
         ended = [step for step in self.ended if step.plan.lane == lane_id]
+        if not any(step.cancelled for step in (*ended, *lane.steps)):
+            return
         lane.steps = cancel_behind((*ended, *lane.steps))[len(ended) :]
 
     def _next_lane(self) -> LaneId | None:
@@ -321,7 +323,7 @@ class Progress:
                     lane.steps = (replace(lane.steps[0], start_s=at_s), *lane.steps[1:])
                 self._end(lane, at_s)
             if lane.can_run and lane.shape is None:
-                lane.steps = (replace(lane.steps[0], start_s=at_s), *lane.steps[1:])
+                lane.steps = (replace(lane.steps[0], start_s=at_s, workers=len(lane.units)), *lane.steps[1:])
                 lane.shape, lane.since_s = lane.steps[0].live_shape(), at_s
         running = [lane for lane in self._lanes.values() if lane.can_run]
         for lane in self._lanes.values():
