@@ -82,8 +82,7 @@ class Snapshot:
     block: BlockId
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """The part of one sequence computed in one step: slots [start, start + num_tokens) of its block tables.
 
     `tokens` are the known ids, or FROM_DEVICE for a single unknown one; `num_tokens` counts them and the drafts.
@@ -275,8 +274,7 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SeqResult:
+class SeqResult(NamedTuple):
     """What one chunk gave. `num_computed` counts slots written and accepted; `tokens` are the tokens sampled
     (accepted ones first).
     """

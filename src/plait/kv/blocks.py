@@ -139,7 +139,10 @@ class BlockPool:
 
     def are_private(self, blocks: Sequence[BlockId]) -> bool:
         states = self._states
-        return all(states[block] == _PRIVATE for block in blocks)
+        for block in blocks:
+            if states[block] != _PRIVATE:
+                return False
+        return True
 
     def quarantine_own(self, blocks: Sequence[BlockId]) -> None:
         """Those of `blocks` that are private, and not published."""

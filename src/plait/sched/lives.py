@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from plait.core.decision import Cancel, SeqUpdate, Submit
 from plait.core.errors import InvariantError
@@ -302,7 +302,7 @@ class Lives:
         update = take_tokens(seq, given, self._config.eos_token_ids)
         if update.finish_reason is not None:
             self._finish(seq, now)
-        return replace(update, prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else update
+        return update._replace(prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else update
 
     def _finish(self, seq: Sequence, now: float) -> None:
         if seq.state is SeqState.RUNNING:
