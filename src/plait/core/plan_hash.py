@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from itertools import compress
 from operator import not_
 
-from plait.core.step import FROM_DEVICE, SAMPLES_ONE, BlockGrant, Chunk, FromDevice, StepPlan
+from plait.core.step import FROM_DEVICE, SAMPLES_ONE, Chunk, FromDevice, StepPlan
 
 
 class PlanDigest:
@@ -28,7 +28,7 @@ class PlanDigest:
         self._first: StepPlan | None = None
         """What opened the stretch."""
         self._num_steps = 0
-        self._grants: list[str] = []
+        self._grants: list[int] = []
 
     def add(self, plan: StepPlan) -> None:
         first = self._first
@@ -37,7 +37,8 @@ class PlanDigest:
         else:
             self._close()
             self._first, self._num_steps = plan, plan.num_steps
-        self._grants += [_grant_text(grant) for grant in plan.blocks]
+        for grant in plan.blocks:
+            self._grants += (grant.seq, grant.group, grant.first, len(grant.blocks), *grant.blocks)
 
     def hexdigest(self) -> str:
         """Of all plans so far."""
@@ -47,7 +48,7 @@ class PlanDigest:
     def _close(self) -> None:
         if self._first is not None:
             self._digest.update(b"".join(_parts(self._first)))
-            self._digest.update(f"{self._num_steps}{self._grants}\n".encode())
+            self._digest.update(array("q", (self._num_steps, *self._grants)).tobytes())
             self._first, self._grants = None, []
 
 
@@ -89,7 +90,7 @@ def _parts(plan: StepPlan) -> Iterable[bytes]:
         size, device = chunk.num_tokens // plan.num_steps, isinstance(chunk.tokens, FromDevice)
         extra = (chunk.drafts, chunk.snapshots, chunk.positions)
         yield f"{chunk.seq} {chunk.start} {size} {chunk.outputs} {extra} {device}\n".encode()
-        yield b"" if isinstance(chunk.tokens, FromDevice) else array("q", chunk.tokens).tobytes()
+        yield b"" if isinstance(chunk.tokens, FromDevice) else array("i", chunk.tokens).tobytes()
     numbers = [number for chunk in compress(plan.chunks, plain) for number in (chunk.seq, chunk.start)]
     yield array("q", numbers).tobytes()
 
@@ -98,7 +99,3 @@ def _is_plain(chunk: Chunk) -> bool:
     """Computes the token that was sampled last and samples the next; most chunks are such. Of a run, in each step."""
     sampled = chunk.tokens is FROM_DEVICE and chunk.outputs == SAMPLES_ONE
     return sampled and chunk.drafts is None and not chunk.snapshots and chunk.positions is None
-
-
-def _grant_text(grant: BlockGrant) -> str:
-    return f"{grant.seq} {grant.group} {grant.first} {grant.blocks}"

@@ -102,8 +102,9 @@ class Lane:
     """Fraction of the first step that was done at `since_s`."""
     since_s: float = 0.0
     price_s: float | None = None
-    priced_alone: tuple[int, int] | None = None
-    """What `price_s` is the price of, if nothing runs beside: the identity of the shape, and units."""
+    priced: StepShape | None = None
+    priced_alone: int = 0
+    """What `price_s` is the price of: a shape, and on how many units if nothing runs beside."""
     ahead_s: list[float] = field(default_factory=list)
     """When the steps of a run will end, from the one at `done` and `since_s` on, if nothing disturbs it; else empty."""
 
@@ -243,6 +244,8 @@ class Progress:
         """Ended steps count until they are collected: only then is it known where their sequences go on."""
         lane = self._lanes[lane_id]
         ended = [step for step in self.ended if step.plan.lane == lane_id]
+        if not any(step.cancelled for step in (*ended, *lane.steps)):
+            return
         lane.steps = cancel_behind((*ended, *lane.steps))[len(ended) :]
 
     def _next_lane(self) -> LaneId | None:
@@ -285,9 +288,9 @@ class Progress:
 
     def _priced(self, lane: Lane, shape: StepShape, beside: Sequence[StepShape]) -> float:
         """A lane alone is asked for again and again while others come and go behind it."""
-        if lane.price_s is not None and not beside and lane.priced_alone == (id(shape), len(lane.units)):
+        if lane.price_s is not None and not beside and lane.priced_alone == len(lane.units) and shape is lane.priced:
             return lane.price_s
-        lane.priced_alone = None if beside else (id(shape), len(lane.units))
+        lane.priced, lane.priced_alone = shape, 0 if beside else len(lane.units)
         return self._price(shape, len(lane.units), beside)
 
     def _look_ahead(self, lane: Lane) -> None:
@@ -320,7 +323,7 @@ class Progress:
                     lane.steps = (replace(lane.steps[0], start_s=at_s), *lane.steps[1:])
                 self._end(lane, at_s)
             if lane.can_run and lane.shape is None:
-                lane.steps = (replace(lane.steps[0], start_s=at_s), *lane.steps[1:])
+                lane.steps = (replace(lane.steps[0], start_s=at_s, workers=len(lane.units)), *lane.steps[1:])
                 lane.shape, lane.since_s = lane.steps[0].live_shape(), at_s
         running = [lane for lane in self._lanes.values() if lane.can_run]
         for lane in self._lanes.values():

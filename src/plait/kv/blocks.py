@@ -39,6 +39,7 @@ class BlockState(IntEnum):
 
 
 _FREE, _PRIVATE, _QUARANTINED = int(BlockState.FREE), int(BlockState.PRIVATE), int(BlockState.QUARANTINED)
+_PRIVATE_ALONE = frozenset((_PRIVATE,))
 _OWN = (_PRIVATE, _QUARANTINED)
 """States of blocks that only their sequence keeps from being free."""
 
@@ -139,10 +140,7 @@ class BlockPool:
 
     def are_private(self, blocks: Sequence[BlockId]) -> bool:
         states = self._states
-        for block in blocks:
-            if states[block] != _PRIVATE:
-                return False
-        return True
+        return {states[block] for block in blocks} <= _PRIVATE_ALONE
 
     def quarantine_own(self, blocks: Sequence[BlockId]) -> None:
         """Those of `blocks` that are private, and not published."""

@@ -16,6 +16,7 @@ from plait.core.plan_hash import plan_hash
 from plait.core.sampling import SamplingParams
 from plait.core.step import (
     FROM_DEVICE,
+    SAMPLES_ONE,
     BlockGrant,
     Chunk,
     ChunkShape,
@@ -240,3 +241,29 @@ def test_one_wrong_number_anywhere_is_found(chunk: Chunk, what: str) -> None:
     assert found is not None
     assert "sequence 1" in found
     assert "step 9" in found
+
+
+def run_of(num_steps: int, **changes: object) -> StepPlan:
+    chunk = Chunk(SeqId(1), 8, num_steps, FROM_DEVICE, None, SAMPLES_ONE)
+    return replace(StepPlan(StepId(9), LaneId(0), (), (), (), (chunk,), num_steps=num_steps), **changes)  # type: ignore[arg-type]
+
+
+def test_a_run_has_the_ids_and_the_shapes_of_its_steps() -> None:
+    run = run_of(4)
+    assert plan_fault(run) is None
+    assert run.last_step == 12
+    assert [run.shape(place) for place in range(4)] == [StepShape((ChunkShape(8 + n, 1, 1),)) for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        run_of(4, chunks=(Chunk(SeqId(1), 8, 3, FROM_DEVICE, None, SAMPLES_ONE),)),
+        run_of(4, chunks=(Chunk(SeqId(1), 8, 4, (1, 2, 3, 4), None, SAMPLES_ONE),)),
+        run_of(4, chunks=(Chunk(SeqId(1), 8, 4, FROM_DEVICE),)),
+        run_of(4, moves=(Move(GroupId(0), BlockId(0), 0, BlockId(1), 0, 1),)),
+        run_of(4, sampling=(RowMask(SeqId(1), 0, b"1"),)),
+    ],
+)
+def test_steps_of_a_run_differ_in_nothing_but_where_they_start(wrong: StepPlan) -> None:
+    assert plan_fault(wrong) is not None

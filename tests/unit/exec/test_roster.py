@@ -647,3 +647,19 @@ def test_what_is_remembered_of_the_last_block_changes_no_verdict(groups: list[Gr
                 break
             waiting.append(made_plan)
     assert 0 < faults < 150
+
+
+def test_imported_slots_are_there_from_the_first_step_on() -> None:
+    roster = Roster(8, [FULL])
+    brought = replace(join(1), num_imported=6)
+    run(roster, plan(0, [chunk(1, 6, 1)], roster=[brought], blocks=[grant(1, [0, 1])]))
+    assert roster.seat(SeqId(1)).num_computed == 7
+    # Whoever is granted the same block may rely on it.
+    run(roster, plan(1, [chunk(2, 4, 1)], roster=[join(2)], blocks=[grant(2, [0, 5])]))
+
+
+def test_imported_slots_need_blocks() -> None:
+    roster = Roster(8, [FULL])
+    brought = replace(join(1), num_imported=6)
+    with pytest.raises(InvariantError, match="joins with 6 imported tokens, for which group 0 has no room"):
+        roster.apply(plan(0, [chunk(1, 6, 1)], roster=[brought], blocks=[grant(1, [0])]))
