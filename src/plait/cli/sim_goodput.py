@@ -47,8 +47,9 @@ def run_goodput(sources: OptionSources) -> int:
         raise UsageError("no target was given; say what must hold with --ttft-slo, --tpot-slo or --itl-slo")
     tries = _Tries(setup, how.repeats, options)
     found = search(tries, start, how.attainment, start * FLOOR)
-    shown = found.points[0].rate if found.rate is None else found.rate
-    _report(options, setup, found, tries.first_runs[shown], tries.repeats)
+    shown = next((point for point in found.points if point.rate == found.rate), found.points[0])
+    ran = replace(setup, inputs={**setup.inputs, "rate": shown.rate, "requests": shown.num_requests})
+    _report(options, ran, found, tries.first_runs[shown.rate], tries.repeats)
     return 0 if found.rate is not None else 1
 
 
@@ -65,7 +66,10 @@ class _Tries:
 
     def __call__(self, rate: float) -> Point:
         window_s = self._window_s
-        count = max(self._setup.workload.num_requests, min(MOST_REQUESTS, math.ceil(rate * window_s)))
+        # A rate is one of sessions where requests wait for answers.
+        extent = self._setup.workload.extent
+        per_s = rate * extent.num_requests / extent.num_openings
+        count = max(self._setup.workload.num_requests, min(MOST_REQUESTS, math.ceil(per_s * window_s)))
         runs = [self._run(rate, count, self._options.seed + one) for one in range(self.repeats)]
         if not self.first_runs and (e2e_s := runs[0].cluster.whole.e2e_s) is not None:
             self._window_s = max(WINDOW_S, ANSWERS * e2e_s.p99)
@@ -73,7 +77,7 @@ class _Tries:
         point = Point(
             rate,
             count,
-            count >= rate * window_s,
+            count >= per_s * window_s,
             tuple(run.attainment_fraction or 0.0 for run in runs),
             tuple(run.goodput_per_s or 0.0 for run in runs),
             tuple(run.latencies.is_steady for run in runs),

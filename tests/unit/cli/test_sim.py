@@ -164,6 +164,8 @@ def test_goodput_finds_a_rate_and_shows_the_sweep(capsys: pytest.CaptureFixture[
     assert found["is_enclosed"]
     assert all(len(point["attainments"]) == 2 for point in found["points"])
     assert found["run"]["inputs"]["slo"]["ttft_s"] == 60.0
+    assert found["run"]["inputs"]["rate"] == found["rate"]
+    assert found["run"]["inputs"]["requests"] == found["run"]["requests"]["finished"]
     assert "Targets met over rate" in page.read_text()
 
 

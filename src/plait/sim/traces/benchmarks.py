@@ -8,7 +8,6 @@ Invariant: a request that failed is left out and counted.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,8 @@ from plait.sim.traces.documents import read_document
 from plait.sim.traces.fields import json_object, seconds, tokens
 from plait.sim.traces.lines import Place, numbered
 from plait.sim.traces.request import TraceRequest
+
+MOST_PER_S = 1e9
 
 
 def is_benchmark(head: str) -> bool:
@@ -83,8 +84,8 @@ def _relative(starts: list[object], place: Place) -> list[float]:
 
 
 def _drawn(rate: object, count: int, seed: int, notes: list[str]) -> list[float]:
-    per_s = float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) else math.inf
-    if not (math.isfinite(per_s) and per_s > 0):
+    per_s = rate if isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < MOST_PER_S else None
+    if per_s is None:
         notes.append("the result has no start times and no rate: all requests come at once")
         return [0.0] * count
     notes.append(f"the result has no start times: arrivals are drawn at its rate of {per_s:g} requests a second")

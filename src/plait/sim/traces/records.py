@@ -6,12 +6,20 @@ some numbers for each request and none of its text, as logs tell of ends in anot
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from plait.core.errors import UsageError
-from plait.sim.traces.request import TraceRequest
+from plait.sim.traces.request import MAX_TOKENS, TraceRequest
+
+_NUMBER = re.compile(r"\d{1,18}")
+
+
+def numbers_of(text: str) -> list[int]:
+    """The whole numbers of a printed list."""
+    return [int(one) for one in _NUMBER.findall(text)]
 
 
 @dataclass(slots=True)
@@ -56,6 +64,8 @@ class Records:
                 self.skip("without an answer and without a limit of its length")
             elif not record.num_prompt or not length:
                 self.skip("with no tokens")
+            elif max(record.num_prompt, length) > MAX_TOKENS:
+                self.skip(f"with more than {MAX_TOKENS:,} tokens")
             else:
                 assumed += record.num_output is None
                 usable.append((record, length))

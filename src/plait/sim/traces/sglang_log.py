@@ -16,7 +16,7 @@ from pathlib import Path
 from plait.sim.traces.fields import date_s
 from plait.sim.traces.fingerprints import Fingerprints
 from plait.sim.traces.lines import Place, numbered
-from plait.sim.traces.records import Record, Records
+from plait.sim.traces.records import Record, Records, numbers_of
 from plait.sim.traces.request import TraceRequest
 
 TICK_S = 1.0
@@ -25,9 +25,11 @@ MARKS = ("Receive: obj=", "Finish: obj=", '"request.received"', '"request.finish
 _TEXT = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\]]*\].*?\b(Receive|Finish): obj=")
 _RID = re.compile(r"\brid='([^']+)'")
 _IDS = re.compile(r"\binput_ids=\[([\d, ]+)\](?! \.\.\.)")
-_PROMPT_TOKENS = re.compile(r"'prompt_tokens': (\d+)")
-_COMPLETION_TOKENS = re.compile(r"'completion_tokens': (\d+)")
-_LATENCY = re.compile(r"'e2e_latency': ([\d.]+)")
+_PROMPT_TOKENS = re.compile(r"'prompt_tokens': (\d{1,12})")
+_COMPLETION_TOKENS = re.compile(r"'completion_tokens': (\d{1,12})")
+_LATENCY = re.compile(r"'e2e_latency': (\d{1,9}(?:\.\d{1,18})?)")
+_LONGEST_S = 1e7
+"""Of an answer; a larger number is none."""
 _WANTED = "start SGLang with --log-requests; its lines say Receive and Finish, or request.received and request.finished"
 
 
@@ -55,8 +57,8 @@ def _read_text(text: str, at_s: float, is_end: bool, records: Records, prints: F
     latency = _LATENCY.search(text) if is_end else None
     record = records.at(rid.group(1), at_s - (float(latency.group(1)) if latency else 0.0))
     ids = _IDS.search(text)
-    if ids is not None:
-        _say_prompt(record, [int(one) for one in ids.group(1).split(",")], prints)
+    if ids is not None and numbers_of(ids.group(1)):
+        _say_prompt(record, numbers_of(ids.group(1)), prints)
     if is_end:
         prompt, output = _PROMPT_TOKENS.search(text), _COMPLETION_TOKENS.search(text)
         record.num_prompt = int(prompt.group(1)) if prompt else record.num_prompt
@@ -78,7 +80,9 @@ def _read_json(text: str, place: Place, records: Records, prints: Fingerprints) 
     meta = out.get("meta_info") if isinstance(out, dict) else None
     facts: Mapping[str, object] = meta if isinstance(meta, dict) else {}
     latency = facts.get("e2e_latency")
-    began_s = date_s(at, "timestamp", place) - (float(latency) if isinstance(latency, int | float) else 0.0)
+    began_s = date_s(at, "timestamp", place) - (
+        latency if isinstance(latency, int | float) and 0 <= latency < _LONGEST_S else 0.0
+    )
     record = records.at(rid, began_s)
     obj = values.get("obj")
     ids = obj.get("input_ids") if isinstance(obj, dict) else None

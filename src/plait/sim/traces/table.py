@@ -39,9 +39,9 @@ def read_table(path: Path) -> Iterator[TraceRequest]:
                 request = _request(fields, names, place)
                 if request.at_s is not None:
                     if request.at_s < before:
+                        shown = str(fields[names[0] or ""])[:40]
                         raise UsageError(
-                            f"{place}: {names[0]} {fields[names[0] or '']} lies before the line above; sort the trace "
-                            "by time"
+                            f"{place}: {names[0]} {shown} lies before the line above; sort the trace by time"
                         )
                     before = request.at_s
                 yield request

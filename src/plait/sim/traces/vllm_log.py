@@ -17,7 +17,7 @@ from pathlib import Path
 from plait.sim.traces.fields import date_s
 from plait.sim.traces.fingerprints import Fingerprints, pieces_of
 from plait.sim.traces.lines import Place, numbered
-from plait.sim.traces.records import Records
+from plait.sim.traces.records import Records, numbers_of
 from plait.sim.traces.request import TraceRequest
 
 TICK_S = 1.0
@@ -30,7 +30,7 @@ _EVENT = re.compile(
 )
 _IDS = re.compile(r"prompt_token_ids: \[([\d, ]*)\]")
 _OUTPUT_IDS = re.compile(r"output_token_ids: \[([\d, ]*)\]")
-_LIMIT = re.compile(r"max_tokens=(\d+)")
+_LIMIT = re.compile(r"max_tokens=(\d{1,12})")
 _PROMPT = re.compile(r"prompt: ('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
 _WANTED = "start vLLM with --enable-log-requests, and with VLLM_LOGGING_LEVEL=DEBUG where INFO does not tell the prompt"
 _YEAR_S = 366 * 86_400.0
@@ -59,8 +59,8 @@ def read_vllm_log(path: Path, notes: list[str]) -> Iterator[TraceRequest]:
         limit = _LIMIT.search(rest)
         record.limit = int(limit.group(1)) if limit else record.limit
         ids = _IDS.search(rest)
-        if ids is not None and ids.group(1):
-            tokens: list[object] = [int(one) for one in ids.group(1).split(",")]
+        if ids is not None and numbers_of(ids.group(1)):
+            tokens: list[object] = list(numbers_of(ids.group(1)))
         elif prompt := _PROMPT.search(rest):
             tokens = list(pieces_of(prompt.group(1)[1:-1]))
         else:
@@ -71,7 +71,7 @@ def read_vllm_log(path: Path, notes: list[str]) -> Iterator[TraceRequest]:
 
 def _count(pattern: re.Pattern[str], text: str) -> int | None:
     found = pattern.search(text)
-    return found.group(1).count(",") + 1 if found is not None and found.group(1) else None
+    return len(numbers_of(found.group(1))) or None if found is not None else None
 
 
 def _message(text: str) -> str:
