@@ -21,9 +21,12 @@ from datetime import datetime
 from plait.assembly import assemble
 from plait.build import LoadedModel, choose_executor, load_model, start_engine
 from plait.cli.calibrate import calibrate
+from plait.cli.calibrate_report import lines
 from plait.cli.engine_gaps import EngineStep, StepRecorder
 from plait.cli.model_formats import formats_of
+from plait.cli.tune import QUIET_SHARE, others_share
 from plait.config.engine_options import EngineOptions
+from plait.config.machine import processor_seconds
 from plait.core.clock import Clock
 from plait.core.events import Arrived, Event
 from plait.core.executor import ExecutorInfo
@@ -219,27 +222,39 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="real runs of each workload")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="two workloads once, a short calibration: does it work?")
     given = parser.parse_args()
+    repeats = 1 if given.quick else given.repeats
     options = EngineOptions(model=given.model, kv_cache_memory=1 << 30)
     model = load_model(options, lambda done, total: None, datetime.now)
-    spec = hardware_of(given.hardware, model, options)
+    spec = hardware_of(given.hardware, model, options, quick=given.quick)
     cost = cost_model(
         model.program, formats_of(model, options, choose_executor(options, model.program, None).cache_type), spec
     )
     found: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
     chosen = [one for one in workloads(model.program.vocab_size, given.seed) if given.only in one.name]
+    chosen = [one for one in chosen if one.name.startswith("16 at once")] if given.quick else chosen
+    began_s, before = time.monotonic(), processor_seconds()
     print(f"{'workload':<26}{'':<11}" + "".join(f"{name:>12}" for name in FIGURES))
     for workload in chosen:
-        found[workload.name] = beside(model, options, cost, workload, given.repeats)
+        found[workload.name] = beside(model, options, cost, workload, repeats)
         show(workload.name, *found[workload.name])
     speed_ups = show_speed_ups(chosen, found)
     rows = {name: {"real": real, "simulated": simulated} for name, (real, simulated) in found.items()}
+    others = others_share(before, processor_seconds(), time.monotonic() - began_s)
+    if others > QUIET_SHARE:
+        print(f"NOT QUIET: other programs used {others:.0%} of this machine, so this compares nothing")
     calibrated_on = None if spec.calibration is None else spec.calibration.calibrated_on
-    print(json.dumps({"calibrated_on": calibrated_on, "workloads": rows, "speed_ups": speed_ups}))
+    print(json.dumps({"calibrated_on": calibrated_on, "workloads": rows, "speed_ups": speed_ups, "others": others}))
 
 
-def hardware_of(name: str | None, model: LoadedModel, options: EngineOptions) -> HardwareSpec:
-    return find_hardware(name) if name else calibrate(model, options, quick=False, tell=print).spec
+def hardware_of(name: str | None, model: LoadedModel, options: EngineOptions, *, quick: bool) -> HardwareSpec:
+    """The file's, or this machine's as it is now, with the report of its calibration."""
+    if name:
+        return find_hardware(name)
+    outcome = calibrate(model, options, quick=quick, tell=print)
+    print("\n".join(lines(outcome)))
+    return outcome.spec
 
 
 def beside(
