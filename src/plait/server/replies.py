@@ -60,8 +60,8 @@ def as_request_error(trouble: BaseException) -> RequestError:
 
 
 async def framework_error(request: Request, trouble: Exception) -> Response:
-    """What the framework itself refuses: routes that do not exist, methods that they do not have. On the loop: it is less
-    work than to ask a thread for it, which would also keep the request for a while.
+    """What the framework itself refuses: routes that do not exist, methods that they do not have. On the loop: it is
+    less work than to ask a thread for it, which would also keep the request for a while.
     """
     assert isinstance(trouble, HTTPException)
     path, status = request.url.path, trouble.status_code
