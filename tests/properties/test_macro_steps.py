@@ -116,3 +116,15 @@ def test_few_plans_stand_for_long_answers() -> None:
     runs, single = assert_equal(load, ClusterSpec(spec(cache_tokens=8192)))
     assert single.num_plans == 500
     assert runs.num_plans == 2
+
+
+@pytest.mark.parametrize("num_blocks", [13, 14, 16])
+def test_a_step_that_cannot_have_all_of_its_blocks_is_granted_none_before(num_blocks: int) -> None:
+    """Three sequences ask in the same steps, and in one of these there is a block for the first of them only."""
+    load = [
+        Arrival(0.0, Request(RequestId(f"r{n}"), (n, *range(1, 31)), SamplingParams(max_tokens=300, ignore_eos=True)))
+        for n in range(3)
+    ]
+    runs, single = assert_equal(load, ClusterSpec(spec(cache_tokens=32 * num_blocks)))
+    assert single.of(Preempted)
+    assert runs.num_plans < single.num_plans

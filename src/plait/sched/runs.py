@@ -61,9 +61,17 @@ def _reserve(
     ends = [chunk.end for chunk in step.chunks.values()]
     size = kv.tokens_per_block
     # A sequence asks when its next slot is the first of a block: places of steps, 0 being the first, which has asked.
-    asking = [(place, number) for number, end in enumerate(ends) for place in range(1 + -end % size, num_steps, size)]
+    asking = sorted(
+        (place, number) for number, end in enumerate(ends) for place in range(1 + -end % size, num_steps, size)
+    )
+    room = kv.available_tokens // size
+    if len(asking) > room:
+        # A step that cannot have everything preempts somebody: no part of what it asks for may be taken before.
+        num_steps = asking[room][0]
     found: list[Grants] = []
-    for place, number in sorted(asking):
+    for place, number in asking:
+        if place >= num_steps:
+            break
         grants = kv.reserve(running[number].id, ends[number] + place, now)
         if grants is None:
             return place, found
