@@ -9,19 +9,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Protocol, TypeGuard
+from typing import TypeGuard
 
 from plait.core.errors import UsageError
 
 MOST_BYTES = 64 << 20
 """Of a file; the largest tables that calibration makes take a hundredth of it."""
-
-
-class Readable(Protocol):
-    """A file on disk, or one inside the package."""
-
-    def read_bytes(self) -> bytes: ...
 
 
 class Fields:
@@ -33,12 +28,13 @@ class Fields:
         self._values = values
 
     @classmethod
-    def read(cls, file: Readable, source: str) -> Fields:
+    def read(cls, file: Path | Traversable, source: str) -> Fields:
         """The object that the file is. `UsageError`: it is none."""
         try:
-            text = file.read_bytes()
+            with file.open("rb") as opened:
+                text = opened.read(MOST_BYTES + 1)
             if len(text) > MOST_BYTES:
-                raise UsageError(f"{source} has {len(text):,} bytes; a hardware file has at most {MOST_BYTES:,}")
+                raise UsageError(f"{source} has more than {MOST_BYTES:,} bytes, the most of a hardware file")
             found: object = json.loads(text)
         except OSError as error:
             raise UsageError(f"{source} cannot be read: {error.strerror or error}") from error

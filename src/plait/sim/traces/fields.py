@@ -30,7 +30,10 @@ OUTPUT = (
     *("num_output_tokens", "GeneratedTokens", "Response tokens", "num_decode_tokens"),
 )
 TOKENS_EXPECTED = "it must be a whole number of tokens, 1 or more"
-SECONDS_EXPECTED = "it must be seconds from the start, 0 or more"
+MOST_SECONDS = 1e11
+"""Of a time. Far beyond, a step of some milliseconds is less than two neighbouring floats differ by."""
+MOST_MILLISECONDS = 1000 * MOST_SECONDS
+SECONDS_EXPECTED = f"it must be seconds from the start, 0 to {MOST_SECONDS:g}"
 _EPOCH_MS = 1e11
 """Larger numbers are milliseconds since 1970; as seconds they would lie beyond the year 5000."""
 
@@ -61,14 +64,20 @@ def tokens(values: Mapping[str, object], name: str, place: Place, least: int = 1
     return found
 
 
-def seconds(values: Mapping[str, object], name: str, place: Place, expected: str = SECONDS_EXPECTED) -> float:
-    """A time in seconds, as a number or as text of one, 0 or more."""
+def seconds(
+    values: Mapping[str, object],
+    name: str,
+    place: Place,
+    expected: str = SECONDS_EXPECTED,
+    most: float = MOST_SECONDS,
+) -> float:
+    """A time as a number or as text of one, 0 to `most`."""
     value = values[name]
     try:
         found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):
         found = math.nan
-    if not (math.isfinite(found) and found >= 0):
+    if not 0 <= found <= most:  # nor is it for what is no number
         raise place.error(name, value, expected)
     return found
 
@@ -76,12 +85,20 @@ def seconds(values: Mapping[str, object], name: str, place: Place, expected: str
 def moment(values: Mapping[str, object], name: str, place: Place) -> float:
     """A time as seconds on some clock: a number (milliseconds by name, or where it can be nothing else), or a date."""
     value = values[name]
-    if isinstance(value, str) and not value.strip().replace(".", "", 1).isdigit():
+    if isinstance(value, str) and not _is_number(value):
         return date_s(value, name, place)
-    found = seconds(
-        values, name, place, "it must be a number of seconds or milliseconds, or a date such as 2026-01-31T12:00:00Z"
-    )
+    expected = "it must be a number of seconds or milliseconds, or a date such as 2026-01-31T12:00:00Z"
+    found = seconds(values, name, place, expected, MOST_MILLISECONDS)
     return found / 1000 if name in MILLISECONDS or found > _EPOCH_MS else found
+
+
+def _is_number(text: str) -> bool:
+    """Also one such as 5e-05, as which programs write small times."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def date_s(text: str, name: str, place: Place) -> float:

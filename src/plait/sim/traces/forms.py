@@ -95,6 +95,8 @@ def open_trace(path: Path, form: str = "auto", reading: Reading | None = None) -
         raise UsageError(f"{path} cannot be read as a trace: there is no such file")
     if path.is_dir():
         raise UsageError(f"{path} cannot be read as a trace: it is a folder; give one of its files")
+    if not path.is_file():
+        raise UsageError(f"{path} cannot be read as a trace: it is no regular file, and a trace is read more than once")
     chosen = recognise(path, head_of(path)) if form == "auto" else TraceForm(form)
     return Trace(path, chosen, reading or Reading())
 

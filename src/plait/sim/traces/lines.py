@@ -57,13 +57,19 @@ def opened(path: Path) -> Iterator[TextIO]:
 def numbered(path: Path) -> Iterator[tuple[Place, str]]:
     """Lines that are not blank, from number 1, without their ends."""
     with opened(path) as file:
-        number = 0
-        while line := file.readline(MAX_LINE + 1):
-            number += 1
-            if len(line) > MAX_LINE:
-                raise UsageError(f"{path}, line {number} has more than {MAX_LINE:,} characters; is this a trace?")
+        for number, line in enumerate(bounded(file, path), 1):
             if text := line.strip("\ufeff \t\r\n"):
                 yield Place(path, number), text
+
+
+def bounded(file: TextIO, path: Path) -> Iterator[str]:
+    """The lines of a file as they are, none of which may fill the memory."""
+    number = 0
+    while line := file.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise UsageError(f"{path}, line {number} has more than {MAX_LINE:,} characters; is this a trace?")
+        yield line
 
 
 def head_of(path: Path) -> str:

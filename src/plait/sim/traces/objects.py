@@ -15,6 +15,7 @@ from plait.core.errors import UsageError
 from plait.sim.traces.fields import (
     ARRIVAL,
     MILLISECONDS,
+    MOST_MILLISECONDS,
     OUTPUT,
     PROMPT,
     json_object,
@@ -74,7 +75,8 @@ def _arrival(values: Mapping[str, object], place: Place) -> float | None:
         return None
     if name == "timestamp" and "input_length" in values:
         # Mooncake's own name for milliseconds from the start.
-        return seconds(values, name, place, "it must be milliseconds from the start, 0 or more") / 1000
+        expected = "it must be milliseconds from the start, 0 or more"
+        return seconds(values, name, place, expected, MOST_MILLISECONDS) / 1000
     return moment(values, name, place)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from plait.core.errors import UsageError
 from plait.sim.traces.fields import ARRIVAL, MILLISECONDS, OUTPUT, PROMPT, moment, named, needed, tokens, word
-from plait.sim.traces.lines import MAX_LINE, Place, opened
+from plait.sim.traces.lines import MAX_LINE, Place, bounded, opened
 from plait.sim.traces.request import TraceRequest
 
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens")
@@ -31,7 +31,7 @@ def read_table(path: Path) -> Iterator[TraceRequest]:
     before = 0.0
     with opened(path) as file:
         csv.field_size_limit(MAX_LINE)
-        reader = csv.DictReader(file, skipinitialspace=True)
+        reader = csv.DictReader(bounded(file, path), skipinitialspace=True)
         try:
             names = _columns(reader.fieldnames or (), Place(path, 1))
             for fields in reader:

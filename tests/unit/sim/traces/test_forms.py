@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -244,6 +245,7 @@ GOOD = "arrival_s,input_tokens,output_tokens\n0.0,374,44\n4.3,396,109\n"
         ("a.csv", GOOD + "soon,1,1\n", "line 4: arrival_s is 'soon'; it must be a date"),
         ("a.csv", GOOD + "nan,1,1\n", "line 4: arrival_s is 'nan'"),
         ("a.csv", GOOD + "-1,1,1\n", "line 4: arrival_s is '-1'"),
+        ("a.csv", GOOD + "1e300,1,1\n", "line 4: arrival_s is '1e300'; it must be a number of seconds"),
         ("a.csv", GOOD + "5,0,1\n", "line 4: input_tokens is '0'; it must be a whole number of tokens, 1 or more"),
         ("a.csv", GOOD + "5,3.5,1\n", "line 4: input_tokens is '3.5'"),
         ("a.csv", GOOD + "5,\u0663,1\n", "line 4: input_tokens is"),
@@ -258,6 +260,9 @@ GOOD = "arrival_s,input_tokens,output_tokens\n0.0,374,44\n4.3,396,109\n"
         ("a.jsonl", '{"input_tokens": true, "output_tokens": 2}\n', "line 1: input_tokens is True"),
         ("a.jsonl", '{"input_tokens": 5, "output_tokens": 2, "hash_ids": [1, -2]}\n', "line 1: hash_ids is [1, -2]"),
         ("a.jsonl", '{"arrival_s": 1e400, "input_tokens": 5, "output_tokens": 2}\n', "line 1: arrival_s is inf"),
+        ("a.jsonl", '{"arrival_s": 1e300, "input_tokens": 5, "output_tokens": 2}\n', "line 1: arrival_s is 1e+300"),
+        ("a.jsonl", '{"think_s": 1e300, "input_tokens": 5, "output_tokens": 2}\n', "line 1: think_s is 1e+300"),
+        ("a.jsonl", '{"timestamp": 1e300, "input_length": 5, "output_length": 2}\n', "line 1: timestamp is 1e+300"),
         ("a.jsonl", '{"session": "s", "block_size": 64, "requests": []}\n', "line 1: requests is []"),
         (
             "a.jsonl",
@@ -304,6 +309,27 @@ def test_what_cannot_be_used_is_named_with_its_line(tmp_path: Path, name: str, t
     assert message in str(error.value)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_small_times_may_be_written_with_an_exponent(tmp_path: Path) -> None:
+    text = "arrival_s,input_tokens,output_tokens\n5e-05,1,1\n1.5E1,1,1\n"
+    assert [one.at_s for one in read(put(tmp_path, "a.csv", text))] == [5e-5, 15.0]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_line_without_an_end_does_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr("plait.sim.traces.lines.MAX_LINE", 1000)
+    first = '{"input_tokens": 5, "output_tokens": 2}' if form == "jsonl" else "input_tokens,output_tokens"
+    with pytest.raises(UsageError, match="line 2 has more than 1,000 characters"):
+        read(put(tmp_path, "a", first + "\n" + "0" * 2000), form)
+
+
+def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(UsageError, match="is no regular file, and a trace is read more than once"):
+        read(tmp_path / "pipe.csv")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
