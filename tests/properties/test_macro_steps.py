@@ -118,6 +118,21 @@ def test_few_plans_stand_for_long_answers() -> None:
     assert runs.num_plans == 2
 
 
+@pytest.mark.parametrize("num_steps", [40, 500])
+def test_the_memory_of_a_run_is_that_of_its_steps_and_not_of_its_end(num_steps: int) -> None:
+    """One at a time asks for its blocks as it fills them; a run has them all from its beginning."""
+    load = [
+        Arrival(0.0, Request(RequestId(f"r{n}"), (n, *range(n)), SamplingParams(max_tokens=num_steps, ignore_eos=True)))
+        for n in range(8)
+    ]
+    runs, single = assert_equal(load, ClusterSpec(spec(cache_tokens=8192)))
+    mine, theirs = runs.report.engines[0].memory, single.report.engines[0].memory
+    assert runs.num_plans < 10
+    assert math.isclose(mine.used_fraction, theirs.used_fraction, rel_tol=0.03)
+    assert math.isclose(mine.waste_fraction, theirs.waste_fraction, rel_tol=0.06)
+    assert theirs.waste_fraction < 32 / num_steps, "about half a block of each sequence"
+
+
 @pytest.mark.parametrize("num_blocks", [13, 14, 16])
 def test_a_step_that_cannot_have_all_of_its_blocks_is_granted_none_before(num_blocks: int) -> None:
     """Three sequences ask in the same steps, and in one of these there is a block for the first of them only."""

@@ -14,6 +14,7 @@ from plait.cli.streams import show, show_json
 from plait.config.option import OptionSources, nearest
 from plait.config.reproduce_options import ReproduceOptions
 from plait.core.errors import UsageError
+from plait.core.own_file import check_replaceable, check_writable
 from plait.cost.hardware import find_hardware
 from plait.reproduce.case import Case, json_object, run_case
 from plait.reproduce.catalogue import ALL, Catalogue, catalogue
@@ -21,10 +22,15 @@ from plait.reproduce.figure import Verdict
 from plait.reproduce.tables import list_lines, list_object, report_lines, summary_line
 
 STDOUT = Path("-")
+BEGINNING = b'{"schema": "plait.reproduce'
+"""Of what may be written over."""
 
 
 def run_reproduce(sources: OptionSources) -> int:
     options = sources.read(ReproduceOptions)
+    if options.json not in (None, STDOUT):
+        check_replaceable(options.json, BEGINNING, "--json", "report of plait reproduce")
+        check_writable(options.json, "--json")
     known = catalogue(None if options.hardware is None else find_hardware(options.hardware))
     if options.case is None:
         _write(options.json, list_object(known.cases))

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from plait.config.sim_options import SimOptions
 from plait.core.errors import UsageError
-from plait.core.own_file import check_replaceable
+from plait.core.own_file import check_replaceable, check_writable
 from plait.core.request import Slo
 from plait.cost.hardware import HardwareSpec, find_hardware
 from plait.inspect.programs import BareModel, find_model
@@ -68,6 +68,7 @@ def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup
     ):
         if path is not None and path != STDOUT:
             check_replaceable(path, beginning, option, kind)
+            check_writable(path, option)
     if options.html == STDOUT:
         raise UsageError("--html is -; name a file, such as report.html")
     source, extent, named, words = _source(options, default_requests)

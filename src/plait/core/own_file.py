@@ -1,6 +1,7 @@
 """Own file: whether a file may be replaced.
 
-Owns the rule that Plait overwrites nothing but what it wrote itself, known by how it begins. Writes nothing.
+Owns the rule that Plait overwrites nothing but what it wrote itself, known by how it begins, and whether there is a
+place for a result that is long in the making. Writes nothing.
 """
 
 from __future__ import annotations
@@ -27,3 +28,12 @@ def check_replaceable(path: Path, beginning: bytes, option: str, kind: str) -> N
         raise UsageError(f"{option} {path} cannot be read: {error.strerror}; choose another file") from None
     if start not in (b"", beginning):
         raise UsageError(f"{option} {path} exists and is no {kind}; remove it, or choose another file")
+
+
+def check_writable(path: Path, option: str) -> None:
+    """`UsageError`, before any work, if the system would not let a file be written at `path` after it."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise UsageError(f"{option} {path} cannot be written: there is no folder {folder}; choose another file")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise UsageError(f"{option} {path} cannot be written: it is protected; choose another file")

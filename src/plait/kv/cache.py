@@ -342,9 +342,17 @@ class KVCache:
         return Usage(total, used, evictable, total - used - evictable, self._pages.num_free, counts)
 
     def idle_bytes(self) -> int:
-        """Bytes of granted slots that hold no committed token. Looks at every table."""
-        slots = sum(table.num_slots - table.num_committed for table in self._tables.values())
-        return sum(slots * pool.layout.block_bytes for pool in self._pools) // self.tokens_per_block
+        """Bytes of granted slots that no step so far fills, those in flight included. Looks at every table."""
+        slots = sum(table.num_slots - table.planned_end for table in self._tables.values())
+        return slots * self.token_bytes
+
+    @property
+    def token_bytes(self) -> int:
+        """Of one slot in every group."""
+        return sum(pool.layout.block_bytes for pool in self._pools) // self.tokens_per_block
+
+    def block_bytes(self, group: GroupId) -> int:
+        return self._pools[group].layout.block_bytes
 
     def explain(self) -> CacheReport:
         usage = self.usage()

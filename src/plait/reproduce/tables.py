@@ -13,6 +13,7 @@ from plait.reproduce.case import Case, CaseReport
 from plait.reproduce.figure import Evidence, Outcome, Reference, Verdict
 
 WIDTH = 100
+LIST_SCHEMA = "plait.reproduce.list/1"
 _HEADS = ("figure", "published", "worked out", "ours", "band", "evidence", "verdict")
 _NAMED = 3
 """Figures that a note names; of more it names the first."""
@@ -28,10 +29,11 @@ def list_lines(cases: Sequence[Case]) -> list[str]:
 def list_object(cases: Sequence[Case]) -> dict[str, object]:
     """The same for programs."""
     return {
+        "schema": LIST_SCHEMA,
         "cases": [
             {"case": case.id, "paper": case.paper.name, "figures": len(case.figures), "title": case.title}
             for case in cases
-        ]
+        ],
     }
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from plait.core.events import Collected, Event, Submitted
-from plait.core.ids import LaneId
+from plait.core.ids import LaneId, StepId
 from plait.core.plan_hash import PlanDigest
-from plait.core.step import StepResult
+from plait.core.step import StepPlan, StepResult
 from plait.kv.cache import KVCache
 from plait.sim.form import Role
 
@@ -114,6 +114,8 @@ class EngineFigures:
         self._busy_s = self._prefill_s = self._last_level_s = 0.0
         self._used_s = self._evictable_s = self._idle_s = self._sampled_s = 0.0
         self._most_used = 0
+        self._runs: dict[StepId, StepPlan] = {}
+        """In flight."""
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -121,6 +123,8 @@ class EngineFigures:
                 self._collected(result)
             case Submitted(plan=plan):
                 self._digest.add(plan)
+                if plan.num_steps > 1:
+                    self._runs[plan.step] = plan
             case _:
                 pass
 
@@ -153,18 +157,21 @@ class EngineFigures:
             self._prefill_s += took_s * num_prefill / num_tokens
         if self._steps.wants():
             self._steps.add(StepSample(result.lane, result.start_s, result.end_s, num_steps, num_decode, num_prefill))
+        run = self._runs.pop(result.step, None)
         if self._levels.wants():
-            self._sample_memory(result.end_s)
+            self._sample_memory(result, run)
 
-    def _sample_memory(self, at_s: float) -> None:
-        usage, idle = self._memory().usage(), self._memory().idle_bytes()
+    def _sample_memory(self, result: StepResult, run: StepPlan | None) -> None:
+        memory = self._memory()
+        usage, idle = memory.usage(), memory.idle_bytes()
         weight_s, self._last_level_s = self._busy_s - self._last_level_s, self._busy_s
+        later, fewer = (0.0, 0.0) if run is None else _not_yet(run, result, memory)
         self._sampled_s += weight_s
-        self._used_s += weight_s * usage.used_bytes
+        self._used_s += weight_s * (usage.used_bytes - later)
         self._evictable_s += weight_s * usage.evictable_bytes
-        self._idle_s += weight_s * idle
+        self._idle_s += weight_s * (idle - later + fewer)
         self._most_used = max(self._most_used, usage.used_bytes)
-        self._levels.add(MemorySample(at_s, usage.used_bytes, usage.evictable_bytes, usage.free_bytes, idle))
+        self._levels.add(MemorySample(result.end_s, usage.used_bytes, usage.evictable_bytes, usage.free_bytes, idle))
 
     def _memory_figures(self) -> MemoryFigures:
         report = self._memory().explain()
@@ -181,6 +188,25 @@ class EngineFigures:
             num_evictions=report.index.num_evictions,
             timeline=tuple(self._levels.samples),
         )
+
+
+def _not_yet(run: StepPlan, result: StepResult, memory: KVCache) -> tuple[float, float]:
+    """What a run has at its end and its steps, one by one, would have had later: bytes of blocks and of tokens, in the
+    mean over its time.
+    """
+    took_s = result.end_s - result.start_s
+    if took_s <= 0:
+        return 0.0, 0.0
+    starts = {chunk.seq: chunk.start for chunk in run.chunks}
+    before_s = [0.0, *(end_s - result.start_s for end_s in result.ends_s)]
+    later = 0.0
+    for grant in run.blocks:
+        for one in range(len(grant.blocks)):
+            place = memory.tokens_per_block * (grant.first + one) - starts[grant.seq]
+            later += memory.block_bytes(grant.group) * before_s[max(place, 0)]
+    # Behind each step but the last every sequence has one token more.
+    tokens_s = len(starts) * sum(before_s[1:-1])
+    return later / took_s, memory.token_bytes * tokens_s / took_s
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -72,8 +72,21 @@ def test_json_goes_into_a_file_beside_the_table(capsys: Capture, tmp_path: Path)
     assert json.loads(path.read_text(encoding="utf-8"))["verdicts"]["inside"] == 3
 
 
-def test_a_file_that_cannot_be_written_is_one_line(capsys: Capture, tmp_path: Path) -> None:
-    assert main(["reproduce", "muxwise-n-pl", "--json", str(tmp_path)]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert "choose another file" in err
+def test_other_files_are_not_written_over_but_reports_are(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text("mine")
+    assert main(["reproduce", "muxwise-n-pl", "--json", str(path)]) == 2
+    assert path.read_text() == "mine"
+    out, err = capsys.readouterr()
+    assert (out, "exists and is no report of plait reproduce" in err) == ("", True)
+    path.unlink()
+    for case in ((), ("muxwise-n-pl",), ("muxwise-n-pl",)):
+        assert main(["reproduce", *case, "--json", str(path)]) == 0
+
+
+@pytest.mark.parametrize("name", ["", "none/report.json"])
+def test_a_file_that_cannot_be_written_is_one_line_and_said_first(capsys: Capture, tmp_path: Path, name: str) -> None:
+    assert main(["reproduce", "muxwise-n-pl", "--json", str(tmp_path / name)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "--json" in err

@@ -124,6 +124,25 @@ def test_other_files_are_not_overwritten(capsys: pytest.CaptureFixture[str], tmp
     assert mine.read_text() == "my own page"
 
 
+@pytest.mark.parametrize("command", [[], ["goodput", "--ttft-slo", "1s"]])
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_place_where_no_file_can_be_is_named_before_the_run(
+    command: list[str],
+    option: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("nothing may be simulated for a report that has no place")
+
+    for name in ("sim", "sim_goodput"):
+        monkeypatch.setattr(f"plait.cli.{name}.run_trial", never)
+    place = tmp_path / "none" / "report"
+    text = refused(capsys, *command, "--card", "mmlu", "--rate", "1", "--requests", "1", option, str(place))
+    assert f"{option} {place} cannot be written: there is no folder {place.parent}; choose another file" in text
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
