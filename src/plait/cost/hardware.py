@@ -40,6 +40,10 @@ class Basis(StrEnum):
     ASSUMED = "assumed"
 
 
+LEAST_RATE = 1e6
+"""Operations or bytes a second; a smaller number in a file is a slip in the unit, and steps would take years."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     value: float
@@ -162,13 +166,13 @@ def read_hardware(file: Path | Traversable, source: str) -> HardwareSpec:
     return HardwareSpec(
         name=fields.text("name"),
         flops_per_s=rates[numbers],
-        bytes_per_s=figure(memory, "bytes_per_s"),
+        bytes_per_s=figure(memory, "bytes_per_s", least=LEAST_RATE, above=False),
         memory_bytes=int(figure(memory, "bytes", least=1.0, above=False)),
         share_units=units,
         memory_knee_units=figure(memory, "knee_units", most=units),
         step_overhead_s=figure(overhead, "step_s", above=False, most=60.0),
         seq_overhead_s=figure(overhead, "seq_s", above=False, most=60.0),
-        comm_bytes_per_s=0.0 if link is None else figure(link, "bytes_per_s"),
+        comm_bytes_per_s=0.0 if link is None else figure(link, "bytes_per_s", least=LEAST_RATE, above=False),
         comm_knee_units=1.0 if link is None else figure(link, "knee_units", most=units),
         unit=share.text("unit"),
         granule=share.whole("granule", least=1, most=units) if share.has("granule") else 1,
@@ -237,7 +241,7 @@ def _read_compute(fields: Fields, figures: dict[str, Figure]) -> tuple[str, Mapp
     fields.only("numbers", "flops_per_s")
     by_format = fields.part("flops_per_s")
     by_format.only(*NUMBERS)
-    rates = {name: _figure(by_format, name, figures) for name in by_format.names()}
+    rates = {name: _figure(by_format, name, figures, least=LEAST_RATE, above=False) for name in by_format.names()}
     numbers = fields.text("numbers", NUMBERS)
     if numbers not in rates:
         raise fields.fault("numbers", f"it must be a format that has a rate: {', '.join(rates) or 'there is none'}")

@@ -25,8 +25,10 @@ from plait.model.cost import Formats, Parallel
 from plait.model.program import Program
 from plait.model.shard import shard
 
-STEP_LIMIT_S = 86400.0
-"""A simulated step may be long, but a lane that never ends one is a fault all the same."""
+STEP_LIMIT_S = 1e9
+"""A simulated step may be long, as of a million tokens of a large model on a small processor; but a lane that never
+ends one is a fault all the same.
+"""
 
 
 @dataclass(frozen=True, slots=True)

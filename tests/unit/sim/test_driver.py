@@ -89,6 +89,13 @@ def test_every_request_gets_its_tokens_and_the_run_ends() -> None:
     assert report.makespan_s > rows[-1].at_s - rows[0].at_s
 
 
+def test_a_step_of_many_days_is_slow_and_no_hang() -> None:
+    slow = replace(SPEC, hardware=replace(DEVICE, flops_per_s=10.0))
+    report, _ = run([TraceRow(0.0, 64, 2)], slow)
+    assert report.num_finished == 1
+    assert report.makespan_s > 86400
+
+
 def test_equal_traces_give_equal_plans() -> None:
     rows = poisson_trace(300.0, 60, Lengths(80, 0.8, 500), Lengths(20, 0.7, 100), seed=2)
     assert plan_hash(plans(run(rows)[1])) == plan_hash(plans(run(rows)[1]))
