@@ -116,7 +116,8 @@ class ChunkedScheduler:
             return Blocked.BY_PREFIX
         fitting = self._lives.fitting(seq, hit)
         if fitting is None:
-            self._is_news_near = self._is_news_near or self._lives.may_grow(hit)
+            if self._config.foresight is not None:
+                self._is_news_near = self._is_news_near or self._lives.may_grow(hit)
             return Blocked.BY_MEMORY
         self._lives.join(step, seq, fitting, now)
         return None
