@@ -21,8 +21,11 @@ from plait.core.sampling import SamplingParams
 from plait.sim.arrivals import Arrival
 from plait.sim.load import Load, TraceLoad
 from plait.sim.prompts import prompt_of
+from plait.sim.traces.fields import MOST_SECONDS
 from plait.sim.traces.request import MAX_TOKENS, TraceRequest
 
+LEAST_SPAN_S = 1e-6
+"""Requests of a shorter time come all at once: nobody can say at which rate."""
 _ROUND_BITS = 62
 """Blocks of a repeated trace are other blocks: nobody asks the same thing twice because we do."""
 
@@ -90,6 +93,7 @@ def measure(source: Source) -> Extent:
     if not requests:
         raise UsageError("the trace holds no request; it needs at least one")
     span_s = 0.0 if first_s is None or last_s is None else last_s - first_s
+    span_s = span_s if span_s >= LEAST_SPAN_S else 0.0
     return Extent(requests, openings, span_s, first_s is not None, prompt, output)
 
 
@@ -133,9 +137,15 @@ class Workload:
                     recorded_s = kept[0].at_s or 0.0
                     start_s = recorded_s if start_s is None else start_s
                     shift_s = round_ * (self.extent.span_s + self.extent.gap_s)
-                    yield (recorded_s - start_s + shift_s) / self._speed(), kept
+                    at_s = (recorded_s - start_s + shift_s) / self._speed()
                 else:
-                    yield next(drawn), kept
+                    at_s = next(drawn)
+                if at_s > MOST_SECONDS:
+                    raise UsageError(
+                        f"a request would come after {at_s:.3g} s, and simulated time ends at {MOST_SECONDS:g}; play "
+                        "the trace faster with --rate or --speed"
+                    )
+                yield at_s, kept
             if left <= 0:
                 return
 

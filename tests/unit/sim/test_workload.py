@@ -180,3 +180,17 @@ def test_a_load_that_never_waits_says_so() -> None:
 def test_a_trace_has_requests_and_all_or_no_times(requests: list[TraceRequest], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         measure(Listed(requests))
+
+
+def test_a_trace_of_no_length_comes_all_at_once_and_is_drawn_at_a_rate() -> None:
+    requests = [TraceRequest(0.0, 5, 2), TraceRequest(5e-324, 5, 2)]
+    assert measure(Listed(requests)).rate is None
+    moments = [at_s for at_s, _ in taken(workload(requests, Pace(rate=2.0)).load(VOCAB, Slo()))]
+    assert moments[1] > moments[0] > 0
+
+
+def test_a_moment_beyond_simulated_time_is_refused() -> None:
+    requests = [TraceRequest(0.0, 5, 2), TraceRequest(1e11, 5, 2)]
+    assert len(taken(workload(requests, Pace()).load(VOCAB, Slo()))) == 2
+    with pytest.raises(UsageError, match=r"1e\+16 s, and simulated time ends at 1e\+11; play the trace faster"):
+        taken(workload(requests, Pace(speed=1e-5)).load(VOCAB, Slo()))
