@@ -54,10 +54,14 @@ class MachineRates:
             bytes_per_s=self.read_bytes_per_s,
             memory_bytes=max(1, memory_bytes),
             share_units=self.threads,
-            memory_knee_units=max(1.0, self.read_bytes_per_s / self.one_read_bytes_per_s),
+            memory_knee_units=self._knee(),
             step_overhead_s=0.0,
             seq_overhead_s=0.0,
         )
+
+    def _knee(self) -> float:
+        """Threads that saturate memory: from one to all, whatever noise says of a machine that somebody else uses too."""
+        return min(float(self.threads), max(1.0, self.read_bytes_per_s / self.one_read_bytes_per_s))
 
 
 def measure_rates(native: RateLoops, threads: int) -> MachineRates:
