@@ -87,6 +87,27 @@ def test_several_replicas_and_devices_are_counted(capsys: pytest.CaptureFixture[
     assert float(str(cut["makespan_s"])) < float(str(one["makespan_s"]))
 
 
+def test_engines_of_prompts_and_of_answers_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(
+        capsys,
+        "--card",
+        "sharegpt",
+        "--rate",
+        "5",
+        "--requests",
+        "10",
+        "--hardware",
+        "a100-80g",
+        "--replicas",
+        "disagg:1x2",
+    )
+    engines, requests = found["engines"], found["requests"]
+    assert isinstance(engines, list)
+    assert isinstance(requests, dict)
+    assert [engine["role"] for engine in engines] == ["prefill", "decode", "decode"]
+    assert requests["finished"] == 10
+
+
 def test_targets_decide_goodput(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("--card", "sharegpt", "--rate", "5", "--requests", "20")
     assert report(capsys, *call)["goodput_requests_per_s"] is None
