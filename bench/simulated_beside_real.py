@@ -14,32 +14,40 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from plait.assembly import assemble
 from plait.build import LoadedModel, choose_executor, load_model, start_engine
 from plait.cli.calibrate import calibrate
+from plait.cli.calibrate_report import lines
+from plait.cli.engine_gaps import EngineStep, StepRecorder
 from plait.cli.model_formats import formats_of
+from plait.cli.tune import QUIET_SHARE, others_share
 from plait.config.engine_options import EngineOptions
+from plait.config.machine import processor_seconds
 from plait.core.clock import Clock
-from plait.core.events import Event
+from plait.core.events import Arrived, Event
 from plait.core.executor import ExecutorInfo
-from plait.core.ids import RequestId
+from plait.core.ids import RequestId, SeqId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
-from plait.cost.calibrated import cost_model
+from plait.cost.calibrated import CalibratedModel, cost_model
 from plait.cost.hardware import HardwareSpec, find_hardware
 from plait.cost.model import CostModel
+from plait.cost.roofline import RooflineModel
+from plait.cost.solo import phases
+from plait.engine.client import AsyncClient
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
 from plait.exec.simulated import SimulatedExecutor
 from plait.model.cache_layout import CacheLayout, plan_layout
 from plait.sim.arrivals import Arrival
 from plait.sim.driver import simulate
-from plait.sim.replica import any_tokens
 from plait.sim.report import Report, ReportBuilder
+
+Prices = RooflineModel | CalibratedModel
 
 STEP_LIMIT_S = 86400.0
 FIGURES = ("throughput", "ttft p50", "ttft p90", "itl p50", "itl p90", "itl p99")
@@ -56,8 +64,9 @@ class Ask:
 class Workload:
     name: str
     asks: tuple[Ask, ...]
-    options: dict[str, object] = field(default_factory=dict)
-    """Of the engine, other than usual."""
+    max_num_seqs: int | None = None
+    """None: as usual."""
+    prefix_caching: bool = True
     against: str = ""
     """The workload of which this one is a variant: the speed-up between them is compared too."""
 
@@ -82,10 +91,10 @@ def workloads(vocab_size: int, seed: int) -> list[Workload]:
     return [
         Workload("one stream", one),
         Workload("16 at once", crowd),
-        Workload("16 at once, 4 rows", crowd, {"max_num_seqs": 4}, against="16 at once"),
+        Workload("16 at once, 4 rows", crowd, max_num_seqs=4, against="16 at once"),
         Workload("Poisson, mixed lengths", tuple(mixed)),
         Workload("shared prefix", shared),
-        Workload("shared prefix, no cache", shared, {"enable_prefix_caching": False}, against="shared prefix"),
+        Workload("shared prefix, no cache", shared, prefix_caching=False, against="shared prefix"),
     ]
 
 
@@ -103,37 +112,63 @@ def requests_of(asks: Sequence[Ask], label: str) -> list[Arrival]:
     ]
 
 
-def run_real(model: LoadedModel, options: EngineOptions, arrivals: Sequence[Arrival]) -> tuple[Report, ExecutorInfo]:
-    """Through a fresh engine, so that no prefix is known from before; the first request warms it up and is left out."""
-    sink = _Switch()
+@dataclass(frozen=True, slots=True)
+class RealRun:
+    report: Report
+    arrived_s: tuple[float, ...]
+    """When each request came in, from the first; the simulated ones come then, too."""
+    steps: tuple[EngineStep, ...]
+    info: ExecutorInfo
+
+
+class Listener:
+    """An event sink that makes a report and keeps arrivals and steps."""
+
+    def __init__(self) -> None:
+        self.report = ReportBuilder()
+        self.steps = StepRecorder()
+        self.arrived: dict[RequestId, float] = {}
+
+    def __call__(self, event: Event) -> None:
+        self.report(event)
+        self.steps(event)
+        if isinstance(event, Arrived):
+            self.arrived[event.request] = event.at_s
+
+
+class Switch:
+    """An event sink whose listener can be changed between runs."""
+
+    def __init__(self) -> None:
+        self.listener = Listener()
+
+    def __call__(self, event: Event) -> None:
+        self.listener(event)
+
+
+def run_real(model: LoadedModel, options: EngineOptions, arrivals: Sequence[Arrival]) -> RealRun:
+    """Through a fresh engine, so that no prefix is known from before, which one request of its own warms up."""
+    sink = Switch()
     engine = start_engine(options, model, sink, lambda words: None)
     try:
         with asyncio.Runner() as runner:
-            warm = requests_of([Ask(0.0, tuple(range(5, 69)), 8)], "warm")
-            runner.run(_send(engine.client.submit, warm))
-            sink.builder = ReportBuilder()
-            runner.run(_send(engine.client.submit, arrivals))
-        return sink.builder.report(), engine.executor
+            runner.run(_send(engine.client, requests_of([Ask(0.0, tuple(range(5, 69)), 8)], "warm")))
+            sink.listener = Listener()
+            runner.run(_send(engine.client, arrivals))
+        heard = sink.listener
+        first_s = min(heard.arrived.values())
+        arrived = tuple(heard.arrived[one.request.id] - first_s for one in arrivals)
+        return RealRun(heard.report.report(), arrived, tuple(heard.steps.take()), engine.executor)
     finally:
         engine.close()
 
 
-class _Switch:
-    """An event sink whose builder can be changed between runs."""
-
-    def __init__(self) -> None:
-        self.builder = ReportBuilder()
-
-    def __call__(self, event: Event) -> None:
-        self.builder(event)
-
-
-async def _send(submit: Callable[[Request], object], arrivals: Sequence[Arrival]) -> None:
+async def _send(client: AsyncClient, arrivals: Sequence[Arrival]) -> None:
     began_s = time.monotonic()
 
     async def one(arrival: Arrival) -> None:
         await asyncio.sleep(max(0.0, arrival.at_s - (time.monotonic() - began_s)))
-        async for delta in submit(arrival.request):  # type: ignore[attr-defined]
+        async for delta in client.submit(arrival.request):
             if delta.error is not None:
                 raise SystemExit(f"{arrival.request.id}: {delta.error}")
 
@@ -145,9 +180,12 @@ def run_simulated(
 ) -> Report:
     layout = layout_of(model, options)
 
+    def any_token(seq: SeqId, position: int) -> int:
+        return (int(seq) * 31 + position) % model.program.vocab_size
+
     def make_engine(clock: Clock, ports: Ports) -> Engine:
         simulated = replace(info, name="simulated", bit_exact=False)
-        executor = SimulatedExecutor(simulated, slots_of(layout), clock, cost, any_tokens(model.program.vocab_size))
+        executor = SimulatedExecutor(simulated, slots_of(layout), clock, cost, any_token)
         limits = EngineConfig(model.program.vocab_size, model.config.max_positions, step_limit_s=STEP_LIMIT_S)
         enabled = options.enable_prefix_caching
         return assemble(limits, layout, executor, clock, ports, enable_prefix=enabled).engine
@@ -167,7 +205,8 @@ def layout_of(model: LoadedModel, options: EngineOptions) -> CacheLayout:
 
 def figures(report: Report) -> dict[str, float]:
     ttft, itl = report.ttft_s, report.itl_s
-    assert ttft is not None and itl is not None
+    assert ttft is not None
+    assert itl is not None
     return {
         "throughput": report.output_tokens_per_s,
         "ttft p50": ttft.p50 * 1e3,
@@ -185,40 +224,78 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="real runs of each workload")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="two workloads once, a short calibration: does it work?")
     given = parser.parse_args()
+    repeats = 1 if given.quick else given.repeats
     options = EngineOptions(model=given.model, kv_cache_memory=1 << 30)
     model = load_model(options, lambda done, total: None, datetime.now)
-    spec = hardware_of(given.hardware, model, options)
+    spec = hardware_of(given.hardware, model, options, quick=given.quick)
     cost = cost_model(
         model.program, formats_of(model, options, choose_executor(options, model.program, None).cache_type), spec
     )
     found: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
     chosen = [one for one in workloads(model.program.vocab_size, given.seed) if given.only in one.name]
+    chosen = [one for one in chosen if one.name.startswith("16 at once")] if given.quick else chosen
+    began_s, before = time.monotonic(), processor_seconds()
     print(f"{'workload':<26}{'':<11}" + "".join(f"{name:>12}" for name in FIGURES))
     for workload in chosen:
-        found[workload.name] = beside(model, replace(options, **workload.options), cost, workload, given.repeats)
+        found[workload.name] = beside(model, options, cost, workload, repeats)
         show(workload.name, *found[workload.name])
     speed_ups = show_speed_ups(chosen, found)
     rows = {name: {"real": real, "simulated": simulated} for name, (real, simulated) in found.items()}
+    others = others_share(before, processor_seconds(), time.monotonic() - began_s)
+    if others > QUIET_SHARE:
+        print(f"NOT QUIET: other programs used {others:.0%} of this machine, so this compares nothing")
     calibrated_on = None if spec.calibration is None else spec.calibration.calibrated_on
-    print(json.dumps({"calibrated_on": calibrated_on, "workloads": rows, "speed_ups": speed_ups}))
+    print(json.dumps({"calibrated_on": calibrated_on, "workloads": rows, "speed_ups": speed_ups, "others": others}))
 
 
-def hardware_of(name: str | None, model: LoadedModel, options: EngineOptions) -> HardwareSpec:
-    return find_hardware(name) if name else calibrate(model, options, quick=False, tell=print).spec
+def hardware_of(name: str | None, model: LoadedModel, options: EngineOptions, *, quick: bool) -> HardwareSpec:
+    """The file's, or this machine's as it is now, with the report of its calibration."""
+    if name:
+        return find_hardware(name)
+    outcome = calibrate(model, options, quick=quick, tell=print)
+    print("\n".join(lines(outcome)))
+    return outcome.spec
 
 
 def beside(
-    model: LoadedModel, options: EngineOptions, cost: CostModel, workload: Workload, repeats: int
+    model: LoadedModel, options: EngineOptions, cost: Prices, workload: Workload, repeats: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Figures in earnest (medians over repeats), and simulated."""
-    arrivals = requests_of(workload.asks, "ask")
-    runs = []
+    """Figures in earnest and simulated, medians over repeats; each is simulated with its own arrivals."""
+    options = replace(
+        options,
+        max_num_seqs=workload.max_num_seqs or options.max_num_seqs,
+        enable_prefix_caching=workload.prefix_caching,
+    )
+    planned = requests_of(workload.asks, "ask")
+    real, simulated = [], []
+    steps: list[EngineStep] = []
     for _ in range(repeats):
-        report, info = run_real(model, options, arrivals)
-        runs.append(figures(report))
-    real = {name: statistics.median(run[name] for run in runs) for name in FIGURES}
-    return real, figures(run_simulated(model, options, info, cost, arrivals))
+        run = run_real(model, options, planned)
+        real.append(figures(run.report))
+        pairs = zip(run.arrived_s, planned, strict=True)
+        came = sorted((Arrival(at_s, one.request) for at_s, one in pairs), key=lambda one: one.at_s)
+        simulated.append(figures(run_simulated(model, options, run.info, cost, came)))
+        steps += run.steps
+    show_steps(steps, cost, run.info.share_units)
+    return medians(real), medians(simulated)
+
+
+def medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(run[name] for run in runs) for name in FIGURES}
+
+
+def show_steps(steps: Sequence[EngineStep], cost: Prices, units: int) -> None:
+    """What steps took in the engine by what they were priced at, without the engine's overhead, by kind."""
+    by_kind: dict[str, list[float]] = {}
+    for step in steps:
+        prefill, decode = phases(step.shape)
+        kind = "both" if prefill.chunks and decode.chunks else "prompts" if prefill.chunks else "decode"
+        price_s = cost.price(step.shape, units).expected_s - cost.overhead_s(step.shape)
+        by_kind.setdefault(kind, []).append(step.device_s / price_s)
+    told = (f"{kind} {len(ratios)} x {statistics.median(ratios):.3f}" for kind, ratios in sorted(by_kind.items()))
+    print(f"  steps in the engine, measured by priced, medians: {', '.join(told)}")
 
 
 def show(name: str, real: dict[str, float], simulated: dict[str, float]) -> None:

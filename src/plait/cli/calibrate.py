@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from plait.cli.step_bench import StepBench
 
 STEPS_S, QUICK_STEPS_S = 100.0, 30.0
-"""Of measuring steps; what is not measured by then has fewer samples."""
-LEAST_ROUNDS, MOST_ROUNDS = 2, 9
+"""Of measuring steps; what is not reached again by then has fewer samples."""
+MOST_ROUNDS = 9
 _REPEATS = 3
 """Steps of one state in a row; the first, to which caches are cold, does not count."""
 _BESIDE_REPEATS, _BESIDE_S = 4, 0.8
@@ -169,14 +169,12 @@ def _measure(bench: StepBench, wanted: Sequence[State], limit_s: float, tell: Ca
     kept: list[Sample] = []
     until_s = time.monotonic() + limit_s
     for number in range(MOST_ROUNDS):
-        began_s = time.monotonic()
         tell(f"measuring {len(wanted)} kinds of steps, round {number + 1}")
         for state in rng.sample(list(wanted), len(wanted)):
+            # The first round is whole whatever it takes, or there would be states without a sample.
+            if number and time.monotonic() > until_s:
+                return Measured(tuple(fitted), tuple(kept))
             (kept if state.is_held_out else fitted).extend(_samples(bench, state))
-        round_s = time.monotonic() - began_s
-        now_s = time.monotonic()
-        if now_s > until_s or (number + 1 >= LEAST_ROUNDS and now_s + round_s > until_s):
-            break
     return Measured(tuple(fitted), tuple(kept))
 
 
