@@ -60,7 +60,7 @@ class MachineRates:
         )
 
     def _knee(self) -> float:
-        """Threads that saturate memory: from one to all, whatever noise says of a machine that somebody else uses too."""
+        """Threads that saturate memory: from one to all, whatever noise says where the machine is not quiet."""
         return min(float(self.threads), max(1.0, self.read_bytes_per_s / self.one_read_bytes_per_s))
 
 
