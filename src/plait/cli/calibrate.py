@@ -29,23 +29,25 @@ from plait.config.machine import available_memory_bytes, processor_model, proces
 from plait.config.option import OptionSources
 from plait.core.clock import RealClock
 from plait.core.errors import PlaitError, UsageError
+from plait.core.own_file import check_replaceable
 from plait.cost.alpha import constant_alpha
 from plait.cost.calibrated import CalibratedModel
-from plait.cost.calibration import Calibration
+from plait.cost.calibration import Calibration, CountedAs
 from plait.cost.estimators import held_out
 from plait.cost.fit import fit_calibration
-from plait.cost.hardware import ATTENTION, Basis, Figure, HardwareSpec, write_hardware
+from plait.cost.hardware import ATTENTION, FILE_BEGINNING, Basis, Figure, HardwareSpec, write_hardware
 from plait.cost.roofline import RooflineModel
 from plait.cost.solo import Sample
 from plait.exec.native import presence
+from plait.exec.native.tune_table import check_folder
 from plait.model.cache_layout import token_bytes
 
 if TYPE_CHECKING:
     from plait.cli.step_bench import StepBench
 
 STEPS_S, QUICK_STEPS_S = 100.0, 30.0
-"""Of measuring steps; what is not measured by then has fewer samples."""
-LEAST_ROUNDS, MOST_ROUNDS = 2, 9
+"""Of measuring steps; what is not reached again by then has fewer samples."""
+MOST_ROUNDS = 9
 _REPEATS = 3
 """Steps of one state in a row; the first, to which caches are cold, does not count."""
 _BESIDE_REPEATS, _BESIDE_S = 4, 0.8
@@ -74,8 +76,9 @@ def run_calibrate(sources: OptionSources) -> int:
         raise PlaitError(f"plait calibrate needs the native runtime: {reason}; install Plait where a C++ compiler is")
     if engine_options.executor == "reference":
         raise UsageError("--executor is reference but only the native executor is measured; leave it out")
-    path = options.output or engine_options.cache_dir / "hardware" / "this-machine.json"
-    check_target(path)
+    if engine_options.profile is not None:
+        raise UsageError(f"--profile is {engine_options.profile} but it is for what is served; leave it out")
+    path = _target(options, engine_options)
     began, before = time.monotonic(), processor_seconds()
     with download_progress(engine_options.model, quiet=options.quiet or options.json) as progress:
         model = load_model(engine_options, progress, datetime.now)
@@ -95,6 +98,15 @@ def run_calibrate(sources: OptionSources) -> int:
     return 0
 
 
+def _target(options: CalibrateOptions, engine_options: EngineOptions) -> Path:
+    """Where the file goes. What cannot be written is said before minutes are spent."""
+    folder = engine_options.cache_dir / "hardware" if options.output is None else options.output.parent
+    if options.output is not None:
+        check_replaceable(options.output, FILE_BEGINNING, "--output", "hardware file")
+    check_folder(folder)
+    return folder / "this-machine.json" if options.output is None else options.output
+
+
 def calibrate(model: LoadedModel, options: EngineOptions, *, quick: bool, tell: Callable[[str], None]) -> Outcome:
     """The device with its calibration, and how well that foretells steps."""
     from plait import _native
@@ -108,7 +120,9 @@ def calibrate(model: LoadedModel, options: EngineOptions, *, quick: bool, tell: 
     spec = _spec(rates)
     formats = formats_of(model, options, choice.cache_type)
     roofline = RooflineModel(model.program, formats, spec)
-    fitted = fit_calibration(measured.fitted, roofline, _about(model, options), guard_edges(units))
+    counted = CountedAs.of(model.program.num_parameters, formats, spec.numbers)
+    about = replace(_about(model, options), counted=counted)
+    fitted = fit_calibration(measured.fitted, roofline, about, guard_edges(units))
     bare = CalibratedModel(roofline, fitted)
     tell("measuring what the engine adds")
     step_s, seq_s = fit_overhead(measure_gaps(model, options, 1 if quick else _GAP_REPEATS), bare, units)
@@ -116,20 +130,6 @@ def calibrate(model: LoadedModel, options: EngineOptions, *, quick: bool, tell: 
     found = held_out(measured.fitted, measured.held_out, bare, fitted.solo)
     fitted = replace(fitted, step_overhead_s=step_s, seq_overhead_s=seq_s, held_out=found)
     return Outcome(replace(spec, calibration=fitted), errors_by_kind(measured.held_out, bare))
-
-
-def check_target(path: Path) -> None:
-    """Before minutes are spent. `UsageError`: nothing can be written there."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            raise UsageError(f"{path} is a folder; name a file")
-        with path.open("a"):
-            pass
-        if path.stat().st_size == 0:
-            path.unlink()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}; name another file with -o") from error
 
 
 def _measure_steps(
@@ -142,7 +142,7 @@ def _measure_steps(
     per_token = token_bytes(model.program, choice.cache_type)
     rows = 2 * options.max_num_seqs
     free = max(0, available_memory_bytes() - model.weights.total_bytes) // 3
-    least = bench_memory(per_token, options.block_size, options.max_num_seqs, options.max_num_batched_tokens, 0)
+    least = bench_memory(per_token, options.block_size, options.max_num_seqs, options.max_num_batched_tokens)
     memory = least + min(_BENCH_TOKENS * per_token, max(0, free - least))
     bench_options = replace(options, max_num_seqs=rows, kv_cache_memory=memory, profile=None)
     ready = load_executor(bench_options, model, RealClock())
@@ -169,14 +169,12 @@ def _measure(bench: StepBench, wanted: Sequence[State], limit_s: float, tell: Ca
     kept: list[Sample] = []
     until_s = time.monotonic() + limit_s
     for number in range(MOST_ROUNDS):
-        began_s = time.monotonic()
         tell(f"measuring {len(wanted)} kinds of steps, round {number + 1}")
         for state in rng.sample(list(wanted), len(wanted)):
+            # The first round is whole whatever it takes, or there would be states without a sample.
+            if number and time.monotonic() > until_s:
+                return Measured(tuple(fitted), tuple(kept))
             (kept if state.is_held_out else fitted).extend(_samples(bench, state))
-        round_s = time.monotonic() - began_s
-        now_s = time.monotonic()
-        if now_s > until_s or (number + 1 >= LEAST_ROUNDS and now_s + round_s > until_s):
-            break
     return Measured(tuple(fitted), tuple(kept))
 
 

@@ -1,7 +1,7 @@
 """Model formats: how many bytes a loaded model's numbers take, and in what its kernels multiply them.
 
 Owns the way from weights and number schemes to `Formats`, by which the cost model counts. Needs the native runtime's
-schemes. Invariant: bytes are those of the weights as they are kept, not of their names.
+schemes. Invariant: bytes are those of the weights as they are kept.
 """
 
 from __future__ import annotations
@@ -27,13 +27,23 @@ def compute_format(scheme: Scheme) -> str:
 
 
 def formats_of(model: LoadedModel, options: EngineOptions, cache_type: CacheType) -> Formats:
-    """Of the native executor."""
+    """Of the native executor: the mean over all weights, and what most of the products are computed in.
+
+    Prices of a model are calibrated, so what this leaves out is in alpha; and it can be said without the weights.
+    """
     schemes = schemes_of(model.program, model.weights, WeightDtype(options.dtype))
-    f32 = {name: 4.0 for name, scheme in schemes.items() if scheme is Scheme.F32}
-    stored = {name: model.weights[name].num_bytes / spec.num_elements for name, spec in model.program.weights.items()}
+    stored, numbers = 0.0, 0
+    by_format: dict[str, int] = {}
+    for name, spec in model.program.weights.items():
+        numbers += spec.num_elements
+        is_f32 = schemes.get(name) is Scheme.F32
+        stored += 4.0 * spec.num_elements if is_f32 else model.weights[name].num_bytes
+        if name in schemes:
+            compute = compute_format(schemes[name])
+            by_format[compute] = by_format.get(compute, 0) + spec.num_elements
     return Formats(
-        weight_bytes=stored | f32,
+        default_weight_bytes=stored / numbers,
         default_cache_bytes=CACHE_BYTES[cache_type],
-        compute={name: compute_format(scheme) for name, scheme in schemes.items()},
+        default_compute=max(by_format, key=lambda name: by_format[name]),
         attention=ATTENTION,
     )

@@ -33,6 +33,8 @@ from plait.model.cache_layout import CacheLayout, GroupLayout
 
 PATIENCE_S = 120.0
 _MOVES_AT_ONCE = 128
+_COMPUTED_BLOCKS = 4
+"""Of which all others are copies."""
 _SAMPLING = SamplingParams(seed=1)
 """As requests that ask for nothing special."""
 
@@ -189,8 +191,8 @@ class StepBench:
 
     def _fill(self) -> None:
         """Compute a few blocks, copy them into all others."""
-        blocks = min(self.most_tokens // max(one.tokens_per_block for one in self._layout.groups), 8)
-        if blocks < 1 or min(map(self._num_filled, self._layout.groups)) < blocks:
+        blocks = min(_COMPUTED_BLOCKS, *map(self._num_filled, self._layout.groups))
+        if blocks < _COMPUTED_BLOCKS:
             raise UsageError(
                 f"{self._layout.pool_bytes >> 20:,} MiB of KV cache are too little to measure steps in; give more with "
                 "--kv-cache-memory, or fewer --max-num-seqs"
@@ -201,9 +203,12 @@ class StepBench:
             BlockGrant(seq, one.group.id, 0, tuple(map(BlockId, range(one.blocks_for(tokens)))))
             for one in self._layout.groups
         ]
-        chunk = Chunk(seq, 0, tokens, self._ids(seq, tokens))
-        self._run_plan(LANES[0], [Join(seq, 0, _SAMPLING, 0, 0, tokens)], grants, [], [chunk])
-        self._wait()
+        roster: list[Join | Leave] = [Join(seq, 0, _SAMPLING, 0, 0, tokens)]
+        for start in range(0, tokens, self.most_tokens):
+            count = min(self.most_tokens, tokens - start)
+            self._run_plan(LANES[0], roster, grants, [], [Chunk(seq, start, count, self._ids(seq + start, count))])
+            self._wait()
+            roster, grants = [], []
         self._joined[LANES[0]] = [seq]
         for one in self._layout.groups:
             for first in range(blocks, self._num_filled(one), _MOVES_AT_ONCE):
@@ -221,7 +226,7 @@ class StepBench:
         self._wait()
 
 
-def bench_memory(token_bytes: int, tokens_per_block: int, rows: int, most_tokens: int, wanted: int) -> int:
-    """Bytes of a cache in which `wanted` tokens stand before others, and steps have room for their own."""
+def bench_memory(token_bytes: int, tokens_per_block: int, rows: int, most_tokens: int) -> int:
+    """Bytes of the smallest cache that steps can be measured in: room for their own tokens, and what is copied."""
     own = 2 * len(LANES) * (most_tokens + rows * tokens_per_block)
-    return token_bytes * (own + wanted)
+    return token_bytes * (own + 2 * _COMPUTED_BLOCKS * tokens_per_block)

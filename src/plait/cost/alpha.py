@@ -33,11 +33,11 @@ def state_of(shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> 
 def alpha_axes(
     shares: Sequence[float], tokens: Sequence[float], context: Sequence[float], beside: Sequence[float] = (0.0,)
 ) -> tuple[Axis, ...]:
-    """Share is linear, the others are logarithmic."""
+    """Share and context are linear, as what a step reads is; numbers of tokens are logarithmic."""
     return (
         Axis("share", tuple(shares)),
         Axis("tokens", tuple(tokens), is_log=True),
-        Axis("context", tuple(context), is_log=True),
+        Axis("context", tuple(context)),
         Axis("beside", tuple(beside), is_log=True),
     )
 

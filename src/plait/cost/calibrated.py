@@ -178,9 +178,14 @@ class LearningModel:
 def cost_model(
     program: Program, formats: Formats, hardware: HardwareSpec, parallel: Parallel | None = None
 ) -> RooflineModel | CalibratedModel:
-    """The best prices that a device's file allows: calibrated if it holds a calibration, else the bare roofline."""
+    """The best prices that a device's file allows: calibrated if it holds a calibration, else the bare roofline.
+
+    Numbers are then counted as they were when it was calibrated.
+    """
     calibration = hardware.calibration
     if calibration is None:
         return RooflineModel(program, formats, hardware, parallel)
+    if calibration.counted is not None:
+        formats = calibration.counted.formats(formats, program.num_parameters)
     roofline = RooflineModel(program, formats, hardware, parallel, bandwidth=calibration.bandwidth)
     return CalibratedModel(roofline, calibration)

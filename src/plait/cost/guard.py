@@ -56,8 +56,9 @@ def grid_points(shares: Sequence[int], batches: Sequence[int] = BATCH_SIZES) -> 
 
 @dataclass(frozen=True, slots=True)
 class GuardTable:
-    """Largest slowdowns by cell. A pair falls into the cell whose edges are the next ones up; beyond the last edges it
-    falls into the last cell. A cell that nothing was seen in has the largest slowdown of all.
+    """Largest slowdowns by point of the grid. What is seen counts at the next point up. A pair lies in the cell between
+    points, and its slowdown is the largest at the cell's corners: erratic as slowdowns are, neither end bounds what is
+    between. Beyond the outermost points those count; a cell that nothing was seen at has the largest slowdown of all.
     """
 
     shares: tuple[int, ...]
@@ -72,16 +73,23 @@ class GuardTable:
         return max(self.cells.values(), default=1.0)
 
     def cell(self, pair: Pair) -> tuple[int, int, int, int, int]:
-        return (
-            _cell(self.shares, pair.share),
-            _cell(self.new_tokens, pair.new_tokens),
-            _cell(self.reused_tokens, pair.reused_tokens),
-            _cell(self.batch, pair.batch),
-            _cell(self.context, pair.context),
-        )
+        """The point at which what is seen of a pair counts."""
+        a, b, c, d, e = (_point(edges, value) for edges, value in self._along(pair))
+        return a, b, c, d, e
 
     def slowdown(self, pair: Pair) -> float:
-        return self.cells.get(self.cell(pair), self.largest)
+        """At worst, of what was seen around."""
+        corners = product(*(_around(edges, value) for edges, value in self._along(pair)))
+        return max((self.cells[one] for one in corners if one in self.cells), default=self.largest)
+
+    def _along(self, pair: Pair) -> tuple[tuple[Sequence[float], float], ...]:
+        return (
+            (self.shares, pair.share),
+            (self.new_tokens, pair.new_tokens),
+            (self.reused_tokens, pair.reused_tokens),
+            (self.batch, pair.batch),
+            (self.context, pair.context),
+        )
 
     def observed(self, pair: Pair, slowdown: float) -> GuardTable:
         """The table with what was seen; itself if that is nothing new."""
@@ -140,8 +148,16 @@ def read_guard(fields: Fields) -> GuardTable:
     return GuardTable(shares, new, reused, batch, context, cells)
 
 
-def _cell(edges: Sequence[float], value: float) -> int:
+def _point(edges: Sequence[float], value: float) -> int:
     return min(bisect_left(edges, value), len(edges) - 1)
+
+
+def _around(edges: Sequence[float], value: float) -> tuple[int, ...]:
+    """The points on both sides of a value; one, if it lies on it or beyond the last."""
+    above = bisect_left(edges, value)
+    if above == len(edges):
+        return (above - 1,)
+    return (above,) if above == 0 or edges[above] == value else (above - 1, above)
 
 
 def prefill_beside(beside: Sequence[StepShape]) -> StepShape | None:

@@ -25,6 +25,8 @@ ATTENTION = "attention"
 SCHEMA = "plait.hardware/1"
 NUMBERS = ("f32", "bf16", "f16", "fp8", "int8", "int4", ATTENTION)
 """Formats in which a device multiplies: that of the products, whatever weights are stored in."""
+FILE_BEGINNING = b'{\n "schema": "plait.hardware/'
+"""Of a file that was written here, by which it is known and may be replaced."""
 _SUFFIX = ".json"
 
 

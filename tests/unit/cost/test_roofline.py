@@ -8,63 +8,24 @@ from itertools import islice, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.cost.invented import LLAMA_8B, SMOLLM2, bare
 
 from plait.core.errors import InvariantError, UsageError
 from plait.core.step import ChunkShape, StepShape
 from plait.cost.hardware import HardwareSpec, find_hardware
 from plait.cost.model import Bound, CostModel
 from plait.cost.roofline import RooflineModel
-from plait.model.config import ModelConfig
+from plait.cost.solo import decode_shape as decode
+from plait.cost.solo import prefill_shape as prefill
 from plait.model.cost import Formats, Parallel, cost_sheet
-from plait.model.families import build_program
-from plait.model.ops import Activation
-from plait.model.program import Program
-from plait.model.rope import RopeSpec
-from plait.model.visibility import CAUSAL
-
-
-def llama(layers: int, hidden: int, ffn: int, heads: tuple[int, int], head_dim: int, vocab: int, tied: bool) -> Program:
-    return build_program(
-        ModelConfig(
-            family="llama",
-            num_layers=layers,
-            hidden=hidden,
-            ffn_hidden=ffn,
-            num_heads=heads[0],
-            num_kv_heads=heads[1],
-            head_dim=head_dim,
-            vocab_size=vocab,
-            max_positions=131072,
-            norm_eps=1e-5,
-            rope=RopeSpec(10000.0, head_dim, 131072),
-            activation=Activation.SILU,
-            layer_visibility=(CAUSAL,) * layers,
-            tied_embeddings=tied,
-        )
-    )
-
 
 A100_80G = find_hardware("a100-80g")
 ZEN3_2CORE = find_hardware("zen3-2core")
-SMOLLM2 = llama(30, 576, 1536, (9, 3), 64, 49152, True)
-LLAMA_8B = llama(32, 4096, 14336, (32, 8), 128, 128256, False)
 BF16 = Formats(default_weight_bytes=2.0, default_cache_bytes=2.0, activation_bytes=2.0)
 F32_WITH_F16_CACHE = Formats(default_weight_bytes=4.0, default_cache_bytes=2.0)
 
 # A device that multiplies 1e12 and reads 1e9 per second on four units, two of which saturate memory.
 TOY = HardwareSpec("toy", 1e12, 1e9, 10**9, 4, 2.0, 0.0, 0.0, comm_bytes_per_s=1e8, comm_knee_units=1.0)
-
-
-def decode(num_rows: int, start: int) -> StepShape:
-    return StepShape((ChunkShape(start, 1, 1),) * num_rows)
-
-
-def prefill(num_tokens: int, start: int = 0) -> StepShape:
-    return StepShape((ChunkShape(start, num_tokens, 1),))
-
-
-def bare(spec: HardwareSpec) -> HardwareSpec:
-    return replace(spec, step_overhead_s=0.0, seq_overhead_s=0.0)
 
 
 def test_it_is_a_cost_model() -> None:
