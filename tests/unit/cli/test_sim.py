@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import jsonschema
@@ -61,6 +62,21 @@ def test_every_form_of_trace_can_be_simulated(name: str, capsys: pytest.CaptureF
     assert (inputs["trace"], inputs["trace_form"]) == (name, str(form))
     if name in ("agents.jsonl", "gsm8k.jsonl.gz"):
         assert float(str(found["prefix_hit_fraction"])) > 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "divisor"), [("mooncake_conversation.jsonl.gz", 16), ("agents.jsonl", 16), ("gsm8k.jsonl.gz", 1)]
+)
+def test_hits_are_those_that_the_trace_has(name: str, divisor: int, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: set[int] = set()
+    hits = tokens = 0
+    for one in open_trace(DATA / name).requests():
+        hits += len(list(takewhile(seen.__contains__, one.blocks))) * one.block_tokens
+        tokens += one.num_prompt
+        seen.update(one.blocks)
+    # So slowly that each request finds whatever was computed before it.
+    found = report(capsys, "--trace", str(DATA / name), "--rate", "0.02", "--length-divisor", str(divisor))
+    assert found["prefix_hit_fraction"] == pytest.approx(hits / tokens, abs=0.02)
 
 
 @pytest.mark.parametrize("name", card_names())
