@@ -45,7 +45,7 @@ from plait.exec.simulated import SimulatedExecutor
 from plait.model.cache_layout import CacheLayout, plan_layout
 from plait.sim.arrivals import Arrival
 from plait.sim.driver import simulate
-from plait.sim.replica import any_tokens
+from plait.sim.replica import AnyTokens
 from plait.sim.report import Report, ReportBuilder
 
 Prices = RooflineModel | CalibratedModel
@@ -183,7 +183,7 @@ def run_simulated(
 
     def make_engine(clock: Clock, ports: Ports) -> Engine:
         simulated = replace(info, name="simulated", bit_exact=False)
-        executor = SimulatedExecutor(simulated, slots_of(layout), clock, cost, any_tokens(model.program.vocab_size))
+        executor = SimulatedExecutor(simulated, slots_of(layout), clock, cost, AnyTokens(model.program.vocab_size))
         limits = EngineConfig(model.program.vocab_size, model.config.max_positions, step_limit_s=STEP_LIMIT_S)
         enabled = options.enable_prefix_caching
         return assemble(limits, layout, executor, clock, ports, enable_prefix=enabled).engine
