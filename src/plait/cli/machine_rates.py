@@ -54,14 +54,11 @@ class MachineRates:
             bytes_per_s=self.read_bytes_per_s,
             memory_bytes=max(1, memory_bytes),
             share_units=self.threads,
-            memory_knee_units=self._knee(),
+            # By noise all threads may read more than so many times what one does; then none is in another's way.
+            memory_knee_units=min(float(self.threads), max(1.0, self.read_bytes_per_s / self.one_read_bytes_per_s)),
             step_overhead_s=0.0,
             seq_overhead_s=0.0,
         )
-
-    def _knee(self) -> float:
-        """Threads that saturate memory: from one to all, whatever noise says where the machine is not quiet."""
-        return min(float(self.threads), max(1.0, self.read_bytes_per_s / self.one_read_bytes_per_s))
 
 
 def measure_rates(native: RateLoops, threads: int) -> MachineRates:
