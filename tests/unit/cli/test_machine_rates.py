@@ -102,13 +102,3 @@ def test_the_newest_rates_of_this_processor_are_remembered(tmp_path: Path) -> No
     (tmp_path / "doctor" / "broken.json").write_text("[]")
     (tmp_path / "doctor" / "later.json").write_text("{")
     assert remembered_rates("A processor", tmp_path) == RATES
-
-
-@pytest.mark.parametrize(
-    ("one_read_bytes_per_s", "knee"),
-    [(5e9, 2.0), (4e9, 2.0), (8e9, 1.25), (20e9, 1.0)],
-    ids=["half", "less", "more", "most"],
-)
-def test_memory_is_saturated_by_one_to_all_threads(one_read_bytes_per_s: float, knee: float) -> None:
-    rates = MachineRates(2, 1e11, 2e11, 1e10, one_read_bytes_per_s)
-    assert rates.hardware("this", 1 << 30, is_int8=False).memory_knee_units == knee
