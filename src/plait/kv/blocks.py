@@ -12,16 +12,26 @@ Invariant: a lent page holds at least one block that is not free; a page without
 
 from __future__ import annotations
 
-from enum import IntEnum
+from collections.abc import Callable
+from enum import Enum, IntEnum
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, PageId, SeqId
 from plait.kv.pages import PagePool
 from plait.model.cache_layout import GroupLayout
 
-Owner = SeqId
-"""A page's owner is a lifetime: what shares a page dies together. So far the only lifetime is the tail of one sequence.
-"""
+
+class Lifetime(Enum):
+    """What dies together (docs/adr/0014)."""
+
+    TAIL = "tail"
+    """What one sequence computes: freed, or left to age, when it ends."""
+    CHECKPOINT = "checkpoint"
+    """Copies of a sequence's states, which outlive it."""
+
+
+Owner = tuple[Lifetime, SeqId]
+"""A page's owner is a lifetime: what shares a page should die together."""
 
 
 class BlockState(IntEnum):
@@ -38,6 +48,7 @@ class BlockState(IntEnum):
 
 
 _PRIVATE = int(BlockState.PRIVATE)
+_EVICTABLE = int(BlockState.EVICTABLE)
 
 
 class BlockPool:
@@ -52,6 +63,7 @@ class BlockPool:
         self.num_unpinned_pages = 0
         """Lent pages without a pinned (private, shared or quarantined) block: eviction can give them back."""
         self._pages = pages
+        self._watcher: Callable[[PageId], None] | None = None
         self._states = bytearray(layout.num_blocks)
         self._holders: list[SeqId | None] = [None] * layout.num_blocks
         self._num_pinned = [0] * pages.num_pages
@@ -83,8 +95,28 @@ class BlockPool:
         """The sequence that a private or quarantined block was granted to."""
         return self._holders[block]
 
+    def watch(self, watcher: Callable[[PageId], None]) -> None:
+        """Be told of every lent page that holds cached blocks and nothing else, and again when it has one less."""
+        self._watcher = watcher
+
+    def page_of(self, block: BlockId) -> PageId:
+        return PageId(block // self.blocks_per_page)
+
+    def is_loose(self, page: PageId) -> bool:
+        """Whether the page is this group's and holds cached blocks only: evicting them gives it back."""
+        return self._pages.borrower(page) == self.group and self._num_pinned[page] == 0
+
+    def loose_pages(self) -> list[PageId]:
+        return [PageId(page) for page in range(self._pages.num_pages) if self.is_loose(PageId(page))]
+
+    def cached_on(self, page: PageId) -> list[BlockId]:
+        """The evictable blocks of a page."""
+        first = page * self.blocks_per_page
+        blocks = range(first, first + self.blocks_per_page)
+        return [BlockId(block) for block in blocks if self._states[block] == _EVICTABLE]
+
     def grant(self, owner: Owner, count: int, frugal: bool) -> list[BlockId]:
-        """`count` private blocks for the sequence `owner`; the caller has made sure that they exist.
+        """`count` private blocks for a lifetime of a sequence; the caller has made sure that they exist.
 
         Where from, in this order (Jenga's, adapted: a cached block is never evicted while a free one will do, so making
         room comes before, in the facade, and none of these steps loses anything):
@@ -108,7 +140,7 @@ class BlockPool:
             taken = free[: -wanted - 1 : -1]
             if len(taken) < len(free):
                 self._open.setdefault(source, {})[page] = free[:-wanted]
-            self._take(page, taken, owner)
+            self._take(page, taken, owner[1])
             granted += taken
         return granted
 
@@ -127,7 +159,9 @@ class BlockPool:
     def unreference(self, block: BlockId) -> None:
         """Nobody uses a published block any more."""
         self._turn(block, BlockState.SHARED, BlockState.EVICTABLE)
-        self._unpin(PageId(block // self.blocks_per_page))
+        page = PageId(block // self.blocks_per_page)
+        self._unpin(page)
+        self._tell(page)
 
     def quarantine(self, block: BlockId) -> None:
         self._turn(block, BlockState.PRIVATE, BlockState.QUARANTINED)
@@ -151,6 +185,8 @@ class BlockPool:
             if not pages:
                 del self._open[key]
             self._return(page)
+        else:
+            self._tell(page)
 
     def disown(self, owner: Owner) -> None:
         """The owner has ended: what is left of its pages may be adopted."""
@@ -248,6 +284,10 @@ class BlockPool:
         self._num_pinned[page] -= 1
         if self._num_pinned[page] == 0:
             self.num_unpinned_pages += 1
+
+    def _tell(self, page: PageId) -> None:
+        if self._watcher is not None and self._num_pinned[page] == 0:
+            self._watcher(page)
 
     def _turn(self, block: BlockId, before: BlockState, after: BlockState) -> None:
         if self._states[block] != before:
