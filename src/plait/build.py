@@ -46,6 +46,7 @@ from plait.exec.native import presence
 from plait.exec.native.checks import check_program as check_native
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
 from plait.kv.report import CacheReport
+from plait.kv.room import sequence_bytes
 from plait.loading import LoadedModel as LoadedModel  # callers take them from here
 from plait.loading import load_model as load_model
 from plait.metrics.chrome_trace import check_trace
@@ -199,11 +200,7 @@ def load_executor(
     # A runtime that cannot be used is no trouble for whoever does not want it.
     missing = None if options.executor == "reference" else presence.missing()
     choice = choose_executor(options, model.program, missing)
-    facts = ModelFacts(
-        max_positions=model.config.max_positions,
-        cache_bytes_per_token=token_bytes(model.program, choice.cache_type),
-    )
-    sizes = resolve_sizes(options, facts, available_memory_bytes())
+    sizes = resolve_sizes(options, model_facts(options, model, choice.cache_type), available_memory_bytes())
     layout = plan_layout(
         model.program,
         memory_bytes=sizes.memory_bytes,
@@ -223,6 +220,12 @@ def load_executor(
         ) from error
     notes = (*choice.notes, *loaded.notes, *model_notes(model.config, model.program))
     return ReadyExecutor(loaded.executor, layout, sizes, notes, loaded.work)
+
+
+def model_facts(options: EngineOptions, model: LoadedModel, cache_type: CacheType) -> ModelFacts:
+    """What the sizes of a model's memory depend on."""
+    needs = sequence_bytes(model.program.cache_groups, options.block_size, cache_type)
+    return ModelFacts(model.config.max_positions, token_bytes(model.program, cache_type), needs)
 
 
 def _ports(inbox: Inbox, client: AsyncClient, events: EventSink, model: LoadedModel, profile: Profile | None) -> Ports:

@@ -12,12 +12,12 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from plait.build import choose_executor, load_model, native_config
+from plait.build import choose_executor, load_model, model_facts, native_config
 from plait.cli.serve_parts import listed
 from plait.cli.terminal import download_progress
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import available_memory_bytes
-from plait.config.resolve import ModelFacts, resolve_sizes
+from plait.config.resolve import resolve_sizes
 from plait.config.serve_options import ServeOptions
 from plait.exec.native import presence
 from plait.loading import LoadedModel
@@ -32,7 +32,7 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
     missing = None if engine.executor == "reference" else presence.missing()
     choice = choose_executor(engine, model.program, missing)
     per_token = token_bytes(model.program, choice.cache_type)
-    sizes = resolve_sizes(engine, ModelFacts(model.config.max_positions, per_token), available_memory_bytes())
+    sizes = resolve_sizes(engine, model_facts(engine, model, choice.cache_type), available_memory_bytes())
     layout = plan_layout(
         model.program,
         memory_bytes=sizes.memory_bytes,

@@ -60,11 +60,6 @@ class Grants:
 NO_GRANTS = Grants((), ())
 
 
-AHEAD_BLOCKS = 4
-"""Blocks of every group with a window that a sequence which starts is promised beyond the window. More make its chunks
-longer while memory is short, and keep others waiting for it.
-"""
-
 STATE_TOKENS = 32
 """Tokens of a node of the prefix index where no group has blocks of tokens."""
 
@@ -90,9 +85,7 @@ class KVCache:
         self._pages = PagePool(layout.num_pages)
         self._pools = tuple(BlockPool(group, layout.page_bytes, self._pages) for group in layout.groups)
         self._index = PrefixIndex(self._pools, self._keeps)
-        self._room = Room(
-            self._pages, self._pools, self._keeps, self.tokens_per_block, AHEAD_BLOCKS * self.tokens_per_block
-        )
+        self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
         self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state]
         self._windows = [g for g in self._of_tokens if not self._keeps[g].keeps_all]
         """Groups of tokens that give some up."""

@@ -7,12 +7,20 @@ Invariant: a demand that is said to fit can be granted after evicting, whatever 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from plait.kv.blocks import BlockPool, BlockState
 from plait.kv.hit import NO_BLOCK, Hit
-from plait.kv.keeps import Keeps
+from plait.kv.keeps import Keeps, keeps_of
 from plait.kv.pages import PagePool
+from plait.model.cache_layout import page_plan
+from plait.model.cache_type import CacheType
+from plait.model.parts import CacheGroup, GroupKind
+
+AHEAD_BLOCKS = 4
+"""Blocks of every group with a window that a sequence which starts is promised beyond the window. More make its chunks
+longer while memory is short, and keep others waiting for it.
+"""
 
 Counts = Sequence[int]
 """Blocks, by group."""
@@ -25,13 +33,13 @@ class Room:
     """Pages are shared by all groups, so a demand is met by all of them together or not at all."""
 
     def __init__(
-        self, pages: PagePool, pools: Sequence[BlockPool], keeps: Sequence[Keeps], tokens_per_block: int, num_ahead: int
+        self, pages: PagePool, pools: Sequence[BlockPool], keeps: Sequence[Keeps], tokens_per_block: int
     ) -> None:
         self._pages = pages
         self._pools = tuple(pools)
         self._keeps = tuple(keeps)
         self._size = tokens_per_block
-        self._num_ahead = num_ahead
+        self._num_ahead = AHEAD_BLOCKS * tokens_per_block
         whole = [pool.layout.num_blocks for pool, one in zip(pools, keeps, strict=True) if one.keeps_all]
         self._most_blocks = min(whole, default=_ENDLESS // tokens_per_block)
 
@@ -117,3 +125,22 @@ class Room:
             return self.num_pages_for(demand, have)
 
         return bisect_right(range(1, self._most_blocks + 1), num_pages, key=pages_for) * self._size
+
+
+def sequence_bytes(
+    groups: Sequence[CacheGroup], tokens_per_block: int, cache_type: CacheType
+) -> Callable[[int], int] | None:
+    """What a sequence of so many tokens takes, in whole pages; None: as much for every token."""
+    if all(group.kind is GroupKind.FULL for group in groups):
+        return None
+    page_bytes, sized = page_plan(groups, tokens_per_block, cache_type)
+    keeps = [keeps_of(layout) for layout in sized]
+    num_ahead = AHEAD_BLOCKS * tokens_per_block
+
+    def num_bytes(num_tokens: int) -> int:
+        blocks = [one.most_blocks(num_tokens, num_ahead) for one in keeps]
+        return page_bytes * sum(
+            -(-count // (page_bytes // layout.block_bytes)) for count, layout in zip(blocks, sized, strict=True)
+        )
+
+    return num_bytes

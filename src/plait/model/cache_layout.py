@@ -15,6 +15,7 @@ A block is contiguous, layer after layer:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm
 
@@ -119,7 +120,7 @@ def plan_layout(
     """
     if tokens_per_block < 1 or KEY_TILE % tokens_per_block:
         raise UsageError(f"{tokens_per_block} tokens per block do not divide {KEY_TILE}; use a power of two up to that")
-    sized = [_group_layout(group, tokens_per_block, cache_type, state_type) for group in program.cache_groups]
+    common, sized = page_plan(program.cache_groups, tokens_per_block, cache_type, state_type)
     if not sized:
         return CacheLayout(0, 0, ())
     if cache_type is CacheType.INT8 and tokens_per_block % INT8_TOKENS:
@@ -127,7 +128,6 @@ def plan_layout(
             f"{tokens_per_block} tokens per block are too few for a cache of int8, whose blocks hold {INT8_TOKENS}, or "
             f"a multiple of that; use --block-size {INT8_TOKENS}, or another --kv-cache-dtype"
         )
-    common = lcm(*(layout.block_bytes for layout in sized))
     smallest = min(layout.block_bytes for layout in sized)
     page_bytes = common * max(1, -(-blocks_per_page_min * smallest // common))
     num_pages = memory_bytes // page_bytes
@@ -144,6 +144,17 @@ def plan_layout(
             for s in sized
         ),
     )
+
+
+def page_plan(
+    groups: Sequence[CacheGroup],
+    tokens_per_block: int,
+    cache_type: CacheType,
+    state_type: CacheType = CacheType.F32,
+) -> tuple[int, list[GroupLayout]]:
+    """The smallest page, in bytes, that holds whole blocks of every group; and the groups, without blocks yet."""
+    sized = [_group_layout(group, tokens_per_block, cache_type, state_type) for group in groups]
+    return lcm(*(layout.block_bytes for layout in sized)), sized
 
 
 def head_token_bytes(group: CacheGroup, cache_type: CacheType) -> int:
