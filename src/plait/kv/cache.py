@@ -66,7 +66,7 @@ STATE_TOKENS = 32
 
 class KVCache:
     """See the module. `enable_prefix=False`: nothing is looked up or published. `keeps`: rules for groups whose kind
-    says too little, by group.
+    says too little, by group. `node_tokens`: between checkpoints at least, where no group has blocks of tokens.
     """
 
     def __init__(
@@ -75,11 +75,12 @@ class KVCache:
         groups: Sequence[CacheGroup],
         enable_prefix: bool = True,
         keeps: Mapping[GroupId, Keeps] | None = None,
+        node_tokens: int = STATE_TOKENS,
     ) -> None:
         _refuse_unsupported(layout, groups)
         self._layout = layout
         self._enable_prefix = enable_prefix
-        self.tokens_per_block = max(one.tokens_per_block for one in layout.groups) or STATE_TOKENS
+        self.tokens_per_block = max(one.tokens_per_block for one in layout.groups) or node_tokens
         """The same in every group of tokens."""
         self._keeps = tuple((keeps or {}).get(one.group.id) or keeps_of(one) for one in layout.groups)
         self._pages = PagePool(layout.num_pages)
@@ -171,6 +172,7 @@ class KVCache:
             num_dead=[blocks.count(NO_BLOCK) for blocks in hit.blocks],
             dead_end=[keeps.dead(hit.num_tokens).stop for keeps in self._keeps],
             copy=copy,
+            copy_granted=copy is None and not (hit.num_tokens and self._states),
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
         )
         self._asked_tokens += hit.num_asked
@@ -188,7 +190,7 @@ class KVCache:
         if now_s != self._now_s:
             self._advance(now_s)
         table = self._table(seq)
-        reach = num_tokens if up_to is None else min(up_to, num_tokens)
+        reach = num_tokens if up_to is None or not self._windows else min(up_to, num_tokens)
         if num_tokens <= table.kept_slots and reach <= table.num_slots and not table.is_new:
             return NO_GRANTS
         wanted = self._promises.wanted(table, num_tokens, reach)

@@ -69,13 +69,10 @@ class KeepsTokens:
 
     def possible(self, has: Sequence[bool]) -> list[range]:
         found = [range(1)]
-        start: int | None = None
+        start = 0
         """Of the run of cached blocks that `end` ends."""
         for end, is_there in enumerate(has, start=1):
-            if not is_there:
-                start = None
-                continue
-            start = end - 1 if start is None else start
+            start = start if is_there else end
             if start <= self._first_asked(end):
                 if found[-1].stop == end:
                     found[-1] = range(found[-1].start, end + 1)

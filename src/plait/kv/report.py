@@ -49,6 +49,7 @@ class GroupReport:
     tokens_per_block: int
     block_bytes: int
     bytes_per_token: float
+    """0 for states."""
     blocks_per_page: int
     num_pages: int
     """Pages lent to this group now."""
@@ -120,7 +121,7 @@ def group_report(pool: BlockPool, blocks: BlockCounts) -> GroupReport:
         num_layers=layout.group.num_layers,
         tokens_per_block=layout.tokens_per_block,
         block_bytes=layout.block_bytes,
-        bytes_per_token=layout.block_bytes / layout.tokens_per_block,
+        bytes_per_token=layout.block_bytes / layout.tokens_per_block if layout.tokens_per_block else 0.0,
         blocks_per_page=pool.blocks_per_page,
         num_pages=held // pool.blocks_per_page,
         blocks=blocks,

@@ -109,7 +109,7 @@ class SeqTable:
     copy: Copy | Fork | None = None
     """A published source is referenced for this sequence until a step in flight does it."""
     copy_granted: bool = False
-    """`reserve` has handed out the moves."""
+    """`reserve` has handed out the moves that the hit needs, or it needs none."""
     states: dict[int, Piece] = field(default_factory=dict)
     """The newest checkpoint on the way of this sequence, by group: referenced, so that it is not the next to go."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -123,7 +123,7 @@ class SeqTable:
     def take_moves(self, token_groups: Sequence[int], state_groups: Sequence[int]) -> tuple[Move, ...]:
         """What the hit needs, once: its tail, when the block behind it is there to be copied into, and its states."""
         place, copy = self.num_hit_blocks, self.copy
-        if self.copy_granted or (copy is None and not self.states):
+        if self.copy_granted:
             return ()
         if copy is not None and any(len(self.blocks[g]) <= place for g in token_groups):
             return ()

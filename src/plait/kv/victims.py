@@ -82,7 +82,7 @@ class Victims:
             best, victim = node.key, node
         page = self._first_page()
         if page is not None and (best is None or page[0] < best):
-            return [self._evict(page[1], block) for block in self._pools[page[1]].cached_on(page[2])]
+            return self._evict_page(page[1], page[2])
         if isinstance(victim, Node):
             self._index.remove(victim)
         elif victim is not None:
@@ -152,13 +152,15 @@ class Victims:
             raise InvariantError(f"victims: block {block} of group {group} is cached but belongs to no prefix")
         return owner.key
 
-    def _evict(self, group: int, block: BlockId) -> Node | Piece:
-        piece = self._index.piece(group, block)
-        owner = self._index.owner(group, block)
-        if owner is None:
-            raise InvariantError(f"victims: block {block} of group {group} is cached but belongs to no prefix")
-        if piece is not None:
-            self._index.drop(piece)
-            return piece
-        self._index.remove(owner)
-        return owner
+    def _evict_page(self, group: int, page: PageId) -> list[Node | Piece]:
+        gone: list[Node | Piece] = []
+        for block in self._pools[group].cached_on(page):
+            piece = self._index.piece(group, block)
+            node = self._index.owner(group, block)
+            if piece is not None:
+                self._index.drop(piece)
+                gone.append(piece)
+            elif node is not None:  # or it went with another block of the page
+                self._index.remove(node)
+                gone.append(node)
+        return gone
