@@ -392,11 +392,14 @@ class KVCache:
 
     def idle_bytes(self) -> int:
         """Bytes of granted slots that hold no committed token. Looks at every table."""
+        return sum(self._idle_bytes())
+
+    def _idle_bytes(self) -> list[int]:
         tables, size = self._tables.values(), self.tokens_per_block
         kept = sum(table.kept_slots - table.num_committed for table in tables)
         followed = sum(table.num_slots - table.num_committed for table in tables)
         slots = [kept if keeps.keeps_all else followed * (not keeps.is_state) for keeps in self._keeps]
-        return sum(n * pool.layout.block_bytes // size for n, pool in zip(slots, self._pools, strict=True))
+        return [n * pool.layout.block_bytes // size for n, pool in zip(slots, self._pools, strict=True)]
 
     def explain(self) -> CacheReport:
         usage = self.usage()
@@ -419,7 +422,7 @@ class KVCache:
             available_tokens=self.available_tokens,
             capacity_tokens=self.capacity_tokens,
             usage=usage,
-            groups=tuple(group_report(p, c) for p, c in zip(self._pools, usage.groups, strict=True)),
+            groups=tuple(map(group_report, self._pools, usage.groups, self._lost_tokens, self._idle_bytes())),
             index=index,
         )
 

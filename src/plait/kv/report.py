@@ -54,6 +54,10 @@ class GroupReport:
     num_pages: int
     """Pages lent to this group now."""
     blocks: BlockCounts
+    lost_tokens: int = 0
+    """Prompt tokens of full blocks that would have been hits but for this group alone."""
+    idle_bytes: int = 0
+    """Of its used blocks, those of slots that hold no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ def counts_of(pool: BlockPool) -> BlockCounts:
     )
 
 
-def group_report(pool: BlockPool, blocks: BlockCounts) -> GroupReport:
+def group_report(pool: BlockPool, blocks: BlockCounts, lost_tokens: int, idle_bytes: int) -> GroupReport:
     layout = pool.layout
     held = blocks.used + blocks.evictable + blocks.free + blocks.quarantined
     return GroupReport(
@@ -125,4 +129,6 @@ def group_report(pool: BlockPool, blocks: BlockCounts) -> GroupReport:
         blocks_per_page=pool.blocks_per_page,
         num_pages=held // pool.blocks_per_page,
         blocks=blocks,
+        lost_tokens=lost_tokens,
+        idle_bytes=idle_bytes,
     )
