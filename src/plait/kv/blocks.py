@@ -13,25 +13,30 @@ Invariant: a lent page holds at least one block that is not free; a page without
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, IntEnum
+from enum import IntEnum
+from typing import NewType
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, PageId, SeqId
 from plait.kv.pages import PagePool
 from plait.model.cache_layout import GroupLayout
 
+Owner = NewType("Owner", int)
+"""A page's owner is a lifetime (docs/adr/0014): what shares a page should die together."""
 
-class Lifetime(Enum):
-    """What dies together (docs/adr/0014)."""
 
-    TAIL = "tail"
-    """What one sequence computes: freed, or left to age, when it ends."""
-    CHECKPOINT = "checkpoint"
+def tail_of(seq: SeqId) -> Owner:
+    """What a sequence computes: freed, or left to age, when it ends."""
+    return Owner(seq)
+
+
+def checkpoints_of(seq: SeqId) -> Owner:
     """Copies of a sequence's states, which outlive it."""
+    return Owner(~seq)
 
 
-Owner = tuple[Lifetime, SeqId]
-"""A page's owner is a lifetime: what shares a page should die together."""
+def _sequence_of(owner: Owner) -> SeqId:
+    return SeqId(owner if owner >= 0 else ~owner)
 
 
 class BlockState(IntEnum):
@@ -140,7 +145,7 @@ class BlockPool:
             taken = free[: -wanted - 1 : -1]
             if len(taken) < len(free):
                 self._open.setdefault(source, {})[page] = free[:-wanted]
-            self._take(page, taken, owner[1])
+            self._take(page, taken, _sequence_of(owner))
             granted += taken
         return granted
 

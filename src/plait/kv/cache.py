@@ -30,7 +30,7 @@ from plait.core.errors import InvariantError, ModelError
 from plait.core.ids import BlockId, GroupId, SeqId, StepId
 from plait.core.step import BlockGrant, Move, StepPlan
 from plait.kv.audit import audit
-from plait.kv.blocks import BlockPool, BlockState, Lifetime
+from plait.kv.blocks import BlockPool, BlockState, checkpoints_of, tail_of
 from plait.kv.flights import Flights
 from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
 from plait.kv.index import PrefixIndex
@@ -161,7 +161,7 @@ class KVCache:
             seq=seq,
             node=node,
             publishes=publish and self._enable_prefix,
-            blocks=tuple([] if keeps.is_state else [*b] for keeps, b in zip(self._keeps, hit.blocks, strict=True)),
+            blocks=tuple([] if g in self._states else [*blocks] for g, blocks in enumerate(hit.blocks)),
             num_hit_blocks=hit.num_tokens // self.tokens_per_block,
             num_slots=hit.num_tokens,
             kept_slots=hit.num_tokens,
@@ -169,8 +169,8 @@ class KVCache:
             num_committed=hit.num_tokens,
             planned_end=hit.num_tokens,
             num_granted=[0] * len(self._pools),
-            num_dead=[blocks.count(NO_BLOCK) for blocks in hit.blocks],
-            dead_end=[keeps.dead(hit.num_tokens).stop for keeps in self._keeps],
+            num_dead=[blocks.count(NO_BLOCK) if self._parts else 0 for blocks in hit.blocks],
+            dead_end=[keeps.dead(hit.num_tokens).stop if self._parts else 0 for keeps in self._keeps],
             copy=copy,
             copy_granted=copy is None and not (hit.num_tokens and self._states),
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
@@ -200,7 +200,7 @@ class KVCache:
             frugal = self._room.is_frugal(wanted)
             for pool, blocks, count in zip(self._pools, table.blocks, wanted, strict=True):
                 if count:
-                    blocks += pool.grant((Lifetime.TAIL, seq), count, frugal)
+                    blocks += pool.grant(tail_of(seq), count, frugal)
         size = self.tokens_per_block
         table.kept_slots = max(table.kept_slots, -(-num_tokens // size) * size)
         table.num_slots = max(table.num_slots, -(-reach // size) * size)
@@ -245,7 +245,7 @@ class KVCache:
         if not self._states or not table.publishes or not self._make_room(demand):
             return None
         frugal = self._room.is_frugal(demand)
-        blocks = {g: self._pools[g].grant((Lifetime.CHECKPOINT, seq), 1, frugal)[0] for g in self._states}
+        blocks = {g: self._pools[g].grant(checkpoints_of(seq), 1, frugal)[0] for g in self._states}
         table.checkpoints.append(Checkpoint(length, blocks))
         return tuple((GroupId(g), block) for g, block in blocks.items())
 
@@ -489,9 +489,9 @@ class KVCache:
     def _drop(self, table: SeqTable, at_s: float) -> None:
         for g, blocks in self._own_blocks(table):
             self._let_go(g, blocks, at_s)
-            self._pools[g].disown((Lifetime.TAIL, table.seq))
+            self._pools[g].disown(tail_of(table.seq))
         for g in self._states:
-            self._pools[g].disown((Lifetime.CHECKPOINT, table.seq))
+            self._pools[g].disown(checkpoints_of(table.seq))
         for piece in table.states.values():
             self._index.give(piece, at_s)
         self._index.release(table.node, at_s)

@@ -12,7 +12,7 @@ from tests.unit.kv.kit import FULL, ROOT, full_groups, make_layout, words
 
 from plait.core.errors import InvariantError
 from plait.core.ids import SeqId
-from plait.kv.blocks import BlockPool, BlockState, Lifetime
+from plait.kv.blocks import BlockPool, BlockState, tail_of
 from plait.kv.hit import Root
 from plait.kv.index import PrefixIndex
 from plait.kv.keeps import KeepsTokens
@@ -20,7 +20,7 @@ from plait.kv.nodes import Node
 from plait.kv.pages import PagePool
 
 SIZE = 2
-A = (Lifetime.TAIL, SeqId(0))
+A = tail_of(SeqId(0))
 
 
 class Tree:
