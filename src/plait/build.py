@@ -7,7 +7,7 @@ open. Everything it makes is returned; nothing is kept here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
@@ -45,6 +45,7 @@ from plait.exec.loading import LoadableExecutor, LogitsObserver
 from plait.exec.native import presence
 from plait.exec.native.checks import check_program as check_native
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
+from plait.kv.layouts.serving import cut, described
 from plait.kv.report import CacheReport
 from plait.kv.room import sequence_bytes
 from plait.loading import LoadedModel as LoadedModel  # callers take them from here
@@ -200,6 +201,8 @@ def load_executor(
     # A runtime that cannot be used is no trouble for whoever does not want it.
     missing = None if options.executor == "reference" else presence.missing()
     choice = choose_executor(options, model.program, missing)
+    program, geometry = cut(model.program, options.block_size, choice.cache_type)
+    model = replace(model, program=program)
     sizes = resolve_sizes(options, model_facts(options, model, choice.cache_type), available_memory_bytes())
     layout = plan_layout(
         model.program,
@@ -218,7 +221,8 @@ def load_executor(
             f"{options.max_num_batched_tokens:,} tokens a step takes ({error}); ask for less with --kv-cache-memory or "
             "--max-num-batched-tokens, or raise the limits of this process"
         ) from error
-    notes = (*choice.notes, *loaded.notes, *model_notes(model.config, model.program))
+    cutting = () if geometry is None else (described(geometry),)
+    notes = (*choice.notes, *loaded.notes, *cutting, *model_notes(model.config, model.program))
     return ReadyExecutor(loaded.executor, layout, sizes, notes, loaded.work)
 
 

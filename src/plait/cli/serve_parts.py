@@ -126,6 +126,8 @@ def _memory(engine: LocalEngine) -> JsonObject:
             "used": group.blocks.used + group.blocks.quarantined,
             "evictable": group.blocks.evictable,
             "free": group.blocks.free,
+            "idle_bytes": group.idle_bytes,
+            "lost_hit_tokens": group.lost_tokens,
         }
         for group in report.groups
     ]

@@ -8,7 +8,7 @@ Invariant: the numbers are those that a start with the same options on the same 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from plait.config.machine import available_memory_bytes
 from plait.config.resolve import resolve_sizes
 from plait.config.serve_options import ServeOptions
 from plait.exec.native import presence
+from plait.kv.layouts.serving import cut, described
 from plait.loading import LoadedModel
 from plait.model.cache_layout import plan_layout, token_bytes
 from plait.text.tool_calls import tool_format_of
@@ -31,6 +32,8 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
         model = load_model(engine, progress, datetime.now)
     missing = None if engine.executor == "reference" else presence.missing()
     choice = choose_executor(engine, model.program, missing)
+    program, geometry = cut(model.program, engine.block_size, choice.cache_type)
+    model = replace(model, program=program)
     per_token = token_bytes(model.program, choice.cache_type)
     sizes = resolve_sizes(engine, model_facts(engine, model, choice.cache_type), available_memory_bytes())
     layout = plan_layout(
@@ -58,8 +61,10 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
             "max_model_tokens": sizes.max_model_tokens,
             "sequences_of_full_length": round(sizes.capacity_tokens / sizes.max_model_tokens, 2),
             "because": list(sizes.reasons),
+            "geometry": None if geometry is None else described(geometry),
             "groups": [
                 {
+                    "name": placed.group.name,
                     "tokens_per_block": placed.tokens_per_block,
                     "block_bytes": placed.block_bytes,
                 }
