@@ -201,7 +201,8 @@ def load_executor(
     # A runtime that cannot be used is no trouble for whoever does not want it.
     missing = None if options.executor == "reference" else presence.missing()
     choice = choose_executor(options, model.program, missing)
-    program, geometry = cut(model.program, options.block_size, choice.cache_type)
+    equal_blocks = has_equal_blocks(options)
+    program, geometry = cut(model.program, options.block_size, choice.cache_type, equal_blocks=equal_blocks)
     model = replace(model, program=program)
     sizes = resolve_sizes(options, model_facts(options, model, choice.cache_type), available_memory_bytes())
     layout = plan_layout(
@@ -209,6 +210,7 @@ def load_executor(
         memory_bytes=sizes.memory_bytes,
         tokens_per_block=options.block_size,
         cache_type=choice.cache_type,
+        equal_blocks=equal_blocks,
     )
     try:
         if choice.is_native:
@@ -226,9 +228,15 @@ def load_executor(
     return ReadyExecutor(loaded.executor, layout, sizes, notes, loaded.work)
 
 
+def has_equal_blocks(options: EngineOptions) -> bool:
+    """Whether blocks of all groups are padded to the largest."""
+    return options.kv_layout == "max-page"
+
+
 def model_facts(options: EngineOptions, model: LoadedModel, cache_type: CacheType) -> ModelFacts:
     """What the sizes of a model's memory depend on."""
-    needs = sequence_bytes(model.program.cache_groups, options.block_size, cache_type)
+    groups, equal_blocks = model.program.cache_groups, has_equal_blocks(options)
+    needs = sequence_bytes(groups, options.block_size, cache_type, equal_blocks=equal_blocks)
     return ModelFacts(model.config.max_positions, token_bytes(model.program, cache_type), needs)
 
 

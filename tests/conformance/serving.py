@@ -59,6 +59,8 @@ class Setup:
     cache_tokens: int = 4096
     enable_prefix: bool = False
     max_rows: int = 16
+    equal_blocks: bool = False
+    """Blocks of all groups padded to the largest."""
     make_room: Callable[[Setup], Room] | None = None
     """None: the reference executor."""
 
@@ -124,6 +126,7 @@ class Serving:
             memory_bytes=setup.cache_tokens * token_bytes(served.program, size),
             tokens_per_block=served.tokens_per_block,
             cache_type=size,
+            equal_blocks=setup.equal_blocks,
         )
         self._executor = room.executor
         self._executor.load({STEP_PROGRAM: served.program}, served.weights, layout)

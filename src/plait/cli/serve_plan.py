@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
-from plait.build import choose_executor, load_model, model_facts, native_config
+from plait.build import choose_executor, has_equal_blocks, load_model, model_facts, native_config
 from plait.cli.serve_parts import listed
 from plait.cli.terminal import download_progress
 from plait.config.engine_options import EngineOptions
@@ -32,7 +32,8 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
         model = load_model(engine, progress, datetime.now)
     missing = None if engine.executor == "reference" else presence.missing()
     choice = choose_executor(engine, model.program, missing)
-    program, geometry = cut(model.program, engine.block_size, choice.cache_type)
+    equal_blocks = has_equal_blocks(engine)
+    program, geometry = cut(model.program, engine.block_size, choice.cache_type, equal_blocks=equal_blocks)
     model = replace(model, program=program)
     per_token = token_bytes(model.program, choice.cache_type)
     sizes = resolve_sizes(engine, model_facts(engine, model, choice.cache_type), available_memory_bytes())
@@ -41,6 +42,7 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
         memory_bytes=sizes.memory_bytes,
         tokens_per_block=engine.block_size,
         cache_type=choice.cache_type,
+        equal_blocks=equal_blocks,
     )
     executor: dict[str, object] = {"name": "native" if choice.is_native else "reference", "notes": list(choice.notes)}
     if choice.is_native:

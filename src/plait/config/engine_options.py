@@ -110,8 +110,9 @@ class EngineOptions:
     kv_layout: str = option(
         "paged",
         parse_text,
-        "how the cache is cut; paged: every kind of layer keeps what it needs; uniform: every layer every token",
-        choices=("paged", "uniform"),
+        "how the cache is cut; paged: every kind of layer keeps what it needs; uniform: every layer every token; "
+        "max-page: as paged, all blocks padded to the largest",
+        choices=("paged", "uniform", "max-page"),
         rare=True,
     )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)

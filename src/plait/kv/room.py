@@ -128,12 +128,12 @@ class Room:
 
 
 def sequence_bytes(
-    groups: Sequence[CacheGroup], tokens_per_block: int, cache_type: CacheType
+    groups: Sequence[CacheGroup], tokens_per_block: int, cache_type: CacheType, *, equal_blocks: bool = False
 ) -> Callable[[int], int] | None:
     """What a sequence of so many tokens takes, in whole pages; None: as much for every token."""
-    if all(group.kind is GroupKind.FULL for group in groups):
+    if all(group.kind is GroupKind.FULL for group in groups) and not (equal_blocks and len(groups) > 1):
         return None
-    page_bytes, sized = page_plan(groups, tokens_per_block, cache_type)
+    page_bytes, sized = page_plan(groups, tokens_per_block, cache_type, equal_blocks=equal_blocks)
     keeps = [keeps_of(layout) for layout in sized]
     num_ahead = AHEAD_BLOCKS * tokens_per_block
 

@@ -16,7 +16,7 @@ A block is contiguous, layer after layer:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lcm
 
 from plait.core.errors import InvariantError, UsageError
@@ -35,6 +35,8 @@ class GroupLayout:
     cache_type: CacheType
     num_blocks: int
     """As many as fit if every page were lent to this group."""
+    padding_bytes: int = 0
+    """Behind the content of a block."""
 
     @property
     def head_bytes(self) -> int:
@@ -49,7 +51,7 @@ class GroupLayout:
 
     @property
     def block_bytes(self) -> int:
-        return self.group.num_layers * self.layer_bytes
+        return self.group.num_layers * self.layer_bytes + self.padding_bytes
 
     def block_offset(self, block: BlockId) -> int:
         """Byte of the pool at which a block begins."""
@@ -111,16 +113,18 @@ def plan_layout(
     cache_type: CacheType = CacheType.F32,
     state_type: CacheType = CacheType.F32,
     blocks_per_page_min: int = 1,
+    equal_blocks: bool = False,
 ) -> CacheLayout:
     """Cut `memory_bytes` into pages for the program's groups.
 
     The page is the least common multiple of the groups' block bytes, times the smallest factor that lets it hold at
-    least `blocks_per_page_min` blocks of the group with the smallest block. `UsageError` if there is not one page for
-    each group, or if blocks would straddle the key tiles of attention.
+    least `blocks_per_page_min` blocks of the group with the smallest block. `equal_blocks` pads all blocks to the
+    largest instead. `UsageError` if there is not one page for each group, or if blocks would straddle the key tiles of
+    attention.
     """
     if tokens_per_block < 1 or KEY_TILE % tokens_per_block:
         raise UsageError(f"{tokens_per_block} tokens per block do not divide {KEY_TILE}; use a power of two up to that")
-    common, sized = page_plan(program.cache_groups, tokens_per_block, cache_type, state_type)
+    common, sized = page_plan(program.cache_groups, tokens_per_block, cache_type, state_type, equal_blocks)
     if not sized:
         return CacheLayout(0, 0, ())
     if cache_type is CacheType.INT8 and tokens_per_block % INT8_TOKENS:
@@ -139,10 +143,7 @@ def plan_layout(
     return CacheLayout(
         page_bytes,
         num_pages,
-        tuple(
-            GroupLayout(s.group, s.tokens_per_block, s.cache_type, num_pages * (page_bytes // s.block_bytes))
-            for s in sized
-        ),
+        tuple(replace(one, num_blocks=num_pages * (page_bytes // one.block_bytes)) for one in sized),
     )
 
 
@@ -151,9 +152,13 @@ def page_plan(
     tokens_per_block: int,
     cache_type: CacheType,
     state_type: CacheType = CacheType.F32,
+    equal_blocks: bool = False,
 ) -> tuple[int, list[GroupLayout]]:
     """The smallest page, in bytes, that holds whole blocks of every group; and the groups, without blocks yet."""
     sized = [_group_layout(group, tokens_per_block, cache_type, state_type) for group in groups]
+    if equal_blocks:
+        largest = max((layout.block_bytes for layout in sized), default=0)
+        sized = [replace(layout, padding_bytes=largest - layout.block_bytes) for layout in sized]
     return lcm(*(layout.block_bytes for layout in sized)), sized
 
 

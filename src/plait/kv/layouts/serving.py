@@ -31,9 +31,13 @@ def groups_of(groups: Sequence[CacheGroup], cache_type: CacheType, state_type: C
     ]
 
 
-def cut(program: Program, tokens_per_block: int, cache_type: CacheType) -> tuple[Program, Geometry | None]:
-    """The program with its layers in the tables that waste least; None for a single group, which wastes nothing."""
-    if len(program.cache_groups) < 2:
+def cut(
+    program: Program, tokens_per_block: int, cache_type: CacheType, *, equal_blocks: bool = False
+) -> tuple[Program, Geometry | None]:
+    """The program with its layers in the tables that waste least; None where there is nothing to choose: for a single
+    group, or where all blocks are made equal.
+    """
+    if len(program.cache_groups) < 2 or equal_blocks:
         return program, None
     groups = groups_of(program.cache_groups, cache_type, CacheType.F32)
     geometry = choose(groups, tokens_per_block, pads=False)
