@@ -49,6 +49,7 @@ def assemble(
         eos_token_ids=eos_token_ids,
         enable_prefix=enable_prefix,
         can_embed=info.pools,
+        can_import=info.imports,
     )
     kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix)
     limits = ChunkedConfig(lives, info.max_step_tokens, queue_depth=info.queue_depth, foresight=foresight)

@@ -16,7 +16,7 @@ from plait.core.clock import RealClock, SimClock
 from plait.core.executor import Executor, ExecutorInfo, StepForm
 from plait.core.ids import LaneId, SeqId
 from plait.core.step import STEP_PROGRAM
-from plait.cost.hardware import ZEN3_2CORE
+from plait.cost.hardware import find_hardware
 from plait.cost.roofline import RooflineModel
 from plait.exec.foretold import TokenSource
 from plait.exec.loading import LoadableExecutor
@@ -92,13 +92,14 @@ def threaded_reference(now: Callable[[], float]) -> LoadableExecutor:
 
 def simulated(model: TinyModel, layout: CacheLayout, foretold: Foretold) -> Bench:
     clock = SimClock()
-    cost = RooflineModel(model.program, Formats(), ZEN3_2CORE)
+    hardware = find_hardware("zen3-2core")
+    cost = RooflineModel(model.program, Formats(), hardware)
     tokens: TokenSource = foretold.token
     executor = SimulatedExecutor(SIMULATED, slots_of(layout), clock, cost, tokens, QUANTA_PER_STEP)
 
     def advance() -> None:
         # A step's overhead is most of its price here, so this is about a quantum.
-        clock.wait(until=clock.now() + ZEN3_2CORE.step_overhead_s / QUANTA_PER_STEP)
+        clock.wait(until=clock.now() + hardware.step_overhead_s / QUANTA_PER_STEP)
 
     return Bench(executor, advance, computes=False, late_steps=1)
 

@@ -53,18 +53,18 @@ def new(seq: int, chunk: Chunk, **parts: object) -> StepPlan:
 
 
 FAULTS: Mapping[str, StepPlan] = {
-    "two chunks of one sequence": plan(ONE_MORE, replace(ONE_MORE, start=AT + 1)),
-    "fewer tokens than it says": plan(replace(ONE_MORE, num_tokens=2)),
-    "a negative start": plan(replace(ONE_MORE, start=-1)),
-    "outputs behind the last row": plan(replace(ONE_MORE, outputs=sampling(1))),
-    "scored rows without targets": plan(replace(ONE_MORE, outputs=(Outputs(0, 1, OutputKind.LOGPROBS),))),
-    "positions for another number of tokens": plan(replace(ONE_MORE, positions=(1, 2))),
-    "a sequence that has not joined": plan(replace(ONE_MORE, seq=SeqId(2))),
+    "two chunks of one sequence": plan(ONE_MORE, ONE_MORE._replace(start=AT + 1)),
+    "fewer tokens than it says": plan(ONE_MORE._replace(num_tokens=2)),
+    "a negative start": plan(ONE_MORE._replace(start=-1)),
+    "outputs behind the last row": plan(ONE_MORE._replace(outputs=sampling(1))),
+    "scored rows without targets": plan(ONE_MORE._replace(outputs=(Outputs(0, 1, OutputKind.LOGPROBS),))),
+    "positions for another number of tokens": plan(ONE_MORE._replace(positions=(1, 2))),
+    "a sequence that has not joined": plan(ONE_MORE._replace(seq=SeqId(2))),
     "a sequence that joins twice": plan(roster=(joined(1),)),
     "a row that is taken": plan(roster=(replace(joined(2), row=1),)),
     "a row that there is not": plan(roster=(replace(joined(2), row=99),)),
-    "a hole in the text": plan(replace(ONE_MORE, start=AT + 1)),
-    "a token computed twice": plan(replace(ONE_MORE, start=AT - 1)),
+    "a hole in the text": plan(ONE_MORE._replace(start=AT + 1)),
+    "a token computed twice": plan(ONE_MORE._replace(start=AT - 1)),
     "more tokens than its blocks hold": plan(Chunk(SeqId(1), AT, 50, (7,) * 50)),
     "more tokens than a step may have": new(2, Chunk(SeqId(2), 0, MAX_STEP_TOKENS + 1, (7,) * (MAX_STEP_TOKENS + 1))),
     "a block that there is not": plan(blocks=(BlockGrant(SeqId(1), GroupId(0), 8, (BlockId(9999),)),)),
@@ -81,13 +81,13 @@ FAULTS: Mapping[str, StepPlan] = {
 
 # What only an executor with numbers can see; or does not do, and must not pass over.
 COMPUTING_FAULTS: Mapping[str, StepPlan] = {
-    "a token outside the vocabulary": plan(replace(ONE_MORE, tokens=(VOCAB_SIZE,))),
-    "a negative token": plan(replace(ONE_MORE, tokens=(-1,))),
+    "a token outside the vocabulary": plan(ONE_MORE._replace(tokens=(VOCAB_SIZE,))),
+    "a negative token": plan(ONE_MORE._replace(tokens=(-1,))),
     "a target outside the vocabulary": plan(
-        replace(ONE_MORE, outputs=(Outputs(0, 1, OutputKind.LOGPROBS, (VOCAB_SIZE,)),))
+        ONE_MORE._replace(outputs=(Outputs(0, 1, OutputKind.LOGPROBS, (VOCAB_SIZE,)),))
     ),
-    "a position that the model does not have": plan(replace(ONE_MORE, positions=(MAX_POSITIONS,))),
-    "a negative position": plan(replace(ONE_MORE, positions=(-1,))),
+    "a position that the model does not have": plan(ONE_MORE._replace(positions=(MAX_POSITIONS,))),
+    "a negative position": plan(ONE_MORE._replace(positions=(-1,))),
     "a mask for half of the vocabulary": plan(ONE_MORE, sampling=(RowMask(SeqId(1), 0, b"\xff" * 6),)),
     "a mask for a row that samples nothing": plan(ONE_MORE, sampling=(RowMask(SeqId(1), 1, b"\xff" * 13),)),
     "penalties without the tokens behind a hit": plan(
@@ -100,9 +100,9 @@ COMPUTING_FAULTS: Mapping[str, StepPlan] = {
 # What executors with numbers do not do yet: they must not pass over it.
 MISSING: Mapping[str, StepPlan] = {
     "drafts": plan(Chunk(SeqId(1), AT, 2, (7,), Drafts((8,), (-1,)))),
-    "snapshots": plan(replace(ONE_MORE, snapshots=(Snapshot(0, GroupId(0), BlockId(60)),))),
-    "pooled rows": plan(replace(ONE_MORE, outputs=(Outputs(0, 1, OutputKind.POOL),))),
-    "taps": plan(replace(ONE_MORE, outputs=(Outputs(0, 1, OutputKind.TAPS),))),
+    "snapshots": plan(ONE_MORE._replace(snapshots=(Snapshot(0, GroupId(0), BlockId(60)),))),
+    "pooled rows": plan(ONE_MORE._replace(outputs=(Outputs(0, 1, OutputKind.POOL),))),
+    "taps": plan(ONE_MORE._replace(outputs=(Outputs(0, 1, OutputKind.TAPS),))),
     "images": plan(ONE_MORE, encodes=(Encode(SeqId(1), b"image", 1, GroupId(0), (BlockId(60),)),)),
     "adapters": plan(prompt_chunk(2), roster=(replace(joined(2), adapter="tiny"),), blocks=own(2)),
 }
@@ -142,7 +142,7 @@ def test_what_an_executor_does_not_do_it_refuses(executor: str, what: str) -> No
 def test_the_sound_plans_that_the_faulty_ones_were_made_of_are_taken(executor: str) -> None:
     """Guards the tests above: it is the fault that is refused."""
     sound: list[Callable[[Scene], StepPlan]] = [
-        lambda scene: plan(replace(ONE_MORE, tokens=(scene.right_token(1, PROMPT),))),
+        lambda scene: plan(ONE_MORE._replace(tokens=(scene.right_token(1, PROMPT),))),
         lambda scene: new(2, prompt_chunk(2)),
         lambda scene: new(2, prompt_chunk(2, 3), moves=(Move(GroupId(0), blocks_of(1)[0], 0, blocks_of(2)[0], 0, 3),)),
         lambda scene: plan(next_chunk(1, AT)),

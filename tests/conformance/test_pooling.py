@@ -24,7 +24,7 @@ def pooling_model() -> TinyModel:
 
 
 def pooled(chunk: Chunk, first: int = 0) -> Chunk:
-    return replace(chunk, outputs=(Outputs(first, chunk.num_tokens - first, OutputKind.POOL),))
+    return chunk._replace(outputs=(Outputs(first, chunk.num_tokens - first, OutputKind.POOL),))
 
 
 def mean_of(executor: str, cut: tuple[int, ...] = (20,), company: int = 0) -> tuple[float, ...]:

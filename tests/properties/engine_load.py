@@ -14,7 +14,7 @@ from plait.core.ids import RequestId
 from plait.core.plan_hash import plan_hash
 from plait.core.request import Request, ServiceClass
 from plait.core.sampling import SamplingParams
-from plait.cost.hardware import ZEN3_2CORE
+from plait.cost.hardware import find_hardware
 from plait.model.config import ModelConfig
 from plait.model.cost import Formats
 from plait.model.families import build_program
@@ -52,7 +52,7 @@ def spec(*, cache_tokens: int = 1024, max_rows: int = 32) -> ReplicaSpec:
     return ReplicaSpec(
         build_program(SMOLLM2),
         Formats(),
-        ZEN3_2CORE,
+        find_hardware("zen3-2core"),
         cache_bytes=cache_tokens * TOKEN_BYTES,
         max_rows=max_rows,
         max_model_tokens=4096,

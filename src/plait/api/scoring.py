@@ -113,7 +113,7 @@ def joined(first: JsonObject | None, second: JsonObject | None) -> JsonObject | 
 def without_output(delta: Delta) -> Delta:
     """The delta of a request that wanted its prompt scored and nothing more. The engine always makes one token."""
     reason = FinishReason.LENGTH if delta.finish_reason is FinishReason.STOP else delta.finish_reason
-    return replace(delta, text="", tokens=(), logprobs=(), finish_reason=reason, stop_reason=None)
+    return delta._replace(text="", tokens=(), logprobs=(), finish_reason=reason, stop_reason=None)
 
 
 def _by_token(one: TokenLogprob, count: int, tokenizer: Tokenizer) -> JsonObject:

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from plait.cli.table import Command
 from plait.config.batch_options import BatchOptions
 from plait.config.bench_options import LimitsOptions, QualityOptions
+from plait.config.calibrate_options import CalibrateOptions
 from plait.config.chat_options import ChatOptions
 from plait.config.completion_options import CompletionOptions
 from plait.config.doctor_options import DoctorOptions
@@ -45,6 +46,7 @@ COMMANDS = (
     ),
     Command("bench quality", "Measure what number schemes cost.", (QualityOptions, EngineOptions), "model"),
     Command("tune", "Look for better sizes of units of work on this machine.", (TuneOptions, EngineOptions), "model"),
+    Command("calibrate", "Measure steps of a model for the cost model.", (CalibrateOptions, EngineOptions), "model"),
     Command("inspect", "Say what a model is and needs, without its weights.", (InspectOptions,), "model"),
     Command("inspect memory", "Say where memory goes under several layouts.", (InspectMemoryOptions,), "model"),
     Command("completion", "Print a script that completes commands in a shell.", (CompletionOptions,), "shell"),
@@ -127,6 +129,12 @@ def _load_tune() -> Work:
     return run_tune
 
 
+def _load_calibrate() -> Work:
+    from plait.cli.calibrate import run_calibrate
+
+    return run_calibrate
+
+
 def _load_inspect() -> Work:
     from plait.cli.inspect import run_inspect
 
@@ -158,6 +166,7 @@ LOAD: dict[str, Callable[[], Work]] = {
     "bench compare": _load_compare,
     "bench quality": _load_quality,
     "tune": _load_tune,
+    "calibrate": _load_calibrate,
     "inspect": _load_inspect,
     "inspect memory": _load_inspect_memory,
     "completion": _load_completion,

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from plait.core.ids import RequestId
 from plait.core.request import FinishReason, Request
 from plait.core.step import TokenLogprob
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """New output of one choice of a request.
 
     `text` never ends inside a character nor inside something that may become a stop string, so it may lag behind

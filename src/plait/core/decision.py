@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import FinishReason
@@ -60,8 +61,7 @@ class Blocked(StrEnum):
     """A running sequence is computing what it would have to compute first."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeqUpdate:
+class SeqUpdate(NamedTuple):
     """New output tokens of a sequence, and how it ended if it did."""
 
     seq: SeqId

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from plait.core.decision import Assign, Blocked, Cancel, Resume, Suspend
 from plait.core.executor import ExecutorInfo
@@ -71,8 +72,7 @@ class Collected:
     result: StepResult
 
 
-@dataclass(frozen=True, slots=True)
-class Emitted:
+class Emitted(NamedTuple):
     """Output tokens of a sequence reached the engine; the first event of a sequence is its first token."""
 
     at_s: float

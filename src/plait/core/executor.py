@@ -51,6 +51,8 @@ class ExecutorInfo:
     """Whether a row's result is independent of everything else in the step, bit for bit."""
     pools: bool = False
     """Whether it takes outputs of kind POOL, so that it can be asked for embeddings."""
+    imports: bool = False
+    """Whether keys and values can be brought in from another device."""
     runs: bool = False
     """Whether it takes plans of several steps. Only a device that knows what is to come can be given one."""
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Iterable
+from itertools import compress
+from operator import not_
 
-from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, FromDevice, OutputKind, Outputs, StepPlan
-
-_SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
+from plait.core.step import FROM_DEVICE, SAMPLES_ONE, Chunk, FromDevice, StepPlan
 
 
 class PlanDigest:
@@ -28,7 +28,7 @@ class PlanDigest:
         self._first: StepPlan | None = None
         """What opened the stretch."""
         self._num_steps = 0
-        self._grants: list[str] = []
+        self._grants: list[int] = []
 
     def add(self, plan: StepPlan) -> None:
         first = self._first
@@ -37,7 +37,8 @@ class PlanDigest:
         else:
             self._close()
             self._first, self._num_steps = plan, plan.num_steps
-        self._grants += [_grant_text(grant) for grant in plan.blocks]
+        for grant in plan.blocks:
+            self._grants += (grant.seq, grant.group, grant.first, len(grant.blocks), *grant.blocks)
 
     def hexdigest(self) -> str:
         """Of all plans so far."""
@@ -46,9 +47,8 @@ class PlanDigest:
 
     def _close(self) -> None:
         if self._first is not None:
-            for part in _parts(self._first):
-                self._digest.update(part)
-            self._digest.update(f"{self._num_steps}{self._grants}\n".encode())
+            self._digest.update(b"".join(_parts(self._first)))
+            self._digest.update(array("q", (self._num_steps, *self._grants)).tobytes())
             self._first, self._grants = None, []
 
 
@@ -72,13 +72,10 @@ def _follows(plan: StepPlan, first: StepPlan, num_steps: int) -> bool:
     return all(
         chunk.seq == before.seq
         and chunk.start == before.start + num_steps
-        and chunk.tokens is FROM_DEVICE
-        and before.num_tokens == first.num_steps
         and chunk.num_tokens == size
-        and chunk.outputs == _SAMPLES_ONE == before.outputs
-        and chunk.drafts is None
-        and not chunk.snapshots
-        and chunk.positions is None
+        and before.num_tokens == first.num_steps
+        and before.outputs == SAMPLES_ONE
+        and _is_plain(chunk)
         for chunk, before in zip(plan.chunks, first.chunks, strict=True)
     )
 
@@ -87,19 +84,18 @@ def _parts(plan: StepPlan) -> Iterable[bytes]:
     """Everything but the number of steps and the grants."""
     rest = (plan.roster, plan.moves, plan.encodes, plan.sampling)
     yield f"{plan.step} {plan.lane} {plan.program} {rest if any(rest) else ''}\n".encode()
-    for chunk in plan.chunks:
-        yield _chunk_text(chunk, plan.num_steps).encode()
-        yield b"device" if isinstance(chunk.tokens, FromDevice) else array("q", chunk.tokens).tobytes()
+    plain = [_is_plain(chunk) for chunk in plan.chunks]
+    yield bytes(plain)
+    for chunk in compress(plan.chunks, map(not_, plain)):
+        size, device = chunk.num_tokens // plan.num_steps, isinstance(chunk.tokens, FromDevice)
+        extra = (chunk.drafts, chunk.snapshots, chunk.positions)
+        yield f"{chunk.seq} {chunk.start} {size} {chunk.outputs} {extra} {device}\n".encode()
+        yield b"" if isinstance(chunk.tokens, FromDevice) else array("i", chunk.tokens).tobytes()
+    numbers = [number for chunk in compress(plan.chunks, plain) for number in (chunk.seq, chunk.start)]
+    yield array("q", numbers).tobytes()
 
 
-def _chunk_text(chunk: Chunk, num_steps: int) -> str:
-    """The first step's part of a chunk, its token ids aside."""
-    outputs = "" if chunk.outputs == _SAMPLES_ONE else chunk.outputs
-    extra = (chunk.drafts, chunk.snapshots, chunk.positions)
-    if extra == (None, (), None):
-        return f"{chunk.seq} {chunk.start} {chunk.num_tokens // num_steps} {outputs}\n"
-    return f"{chunk.seq} {chunk.start} {chunk.num_tokens} {outputs} {extra}\n"
-
-
-def _grant_text(grant: BlockGrant) -> str:
-    return f"{grant.seq} {grant.group} {grant.first} {grant.blocks}"
+def _is_plain(chunk: Chunk) -> bool:
+    """Computes the token that was sampled last and samples the next; most chunks are such. Of a run, in each step."""
+    sampled = chunk.tokens is FROM_DEVICE and chunk.outputs == SAMPLES_ONE
+    return sampled and chunk.drafts is None and not chunk.snapshots and chunk.positions is None

@@ -109,6 +109,10 @@ class Request:
     """The form that every choice must have."""
     pooling: Pooling = Pooling.LAST
     """Read for `Task.EMBED` only."""
+    num_imported: int = 0
+    """Leading tokens of the prompt whose keys and values another engine computed and sent along: not computed again,
+    unless the sequence loses them to a preemption.
+    """
     cache_prefix: bool = True
     """May read and write the prefix index; False computes every token anew and publishes nothing."""
 
@@ -120,6 +124,11 @@ class Request:
             raise RequestError(f"n is {self.n}; a prompt has one embedding: leave it out", param="n")
         if self.deadline_s is not None and math.isnan(self.deadline_s):
             raise RequestError("the deadline is not a number; give seconds or leave it out", param="deadline_s")
+        if not 0 <= self.num_imported <= max(len(self.prompt) - 1, 0):
+            raise RequestError(
+                f"{self.num_imported} of {len(self.prompt)} prompt tokens are said to be computed; leave one at least",
+                param="prompt",
+            )
         self.sampling.validate(vocab_size)
         check_token_ids("prompt", self.prompt, vocab_size)
 

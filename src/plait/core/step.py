@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import NamedTuple
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.sampling import SamplingParams
@@ -54,6 +55,10 @@ class Outputs:
     top: int = 0
 
 
+SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
+"""What nearly every chunk gives, one that computes one token; made once, so that it is quickly compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Drafts:
     """Guessed tokens behind a chunk's last known token. `parents[i]` is the index of draft i's parent, -1 for the
@@ -77,8 +82,7 @@ class Snapshot:
     block: BlockId
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """The part of one sequence computed in one step: slots [start, start + num_tokens) of its block tables.
 
     `tokens` are the known ids, or FROM_DEVICE for a single unknown one; `num_tokens` counts them and the drafts.
@@ -100,7 +104,8 @@ class Chunk:
 
     @property
     def num_outputs(self) -> int:
-        return sum(out.num_rows for out in self.outputs)
+        outputs = self.outputs
+        return outputs[0].num_rows if len(outputs) == 1 else sum(out.num_rows for out in outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,8 @@ class Join:
     adapter: str | None = None
     eos_token_ids: tuple[int, ...] = ()
     """Tokens that `min_tokens` forbids: every end-of-sequence token and the request's stop tokens."""
+    num_imported: int = 0
+    """Slots of the granted blocks, from the first on, that were filled from another device before this step begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +187,7 @@ class RowMask:
     allowed: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkShape:
+class ChunkShape(NamedTuple):
     start: int
     num_tokens: int
     num_outputs: int
@@ -268,8 +274,7 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SeqResult:
+class SeqResult(NamedTuple):
     """What one chunk gave. `num_computed` counts slots written and accepted; `tokens` are the tokens sampled
     (accepted ones first).
     """
@@ -327,9 +332,8 @@ def _run_fault(plan: StepPlan) -> str | None:
     if extra or any(isinstance(change, Join) for change in plan.roster):
         return f"step {plan.step} begins a run of {plan.num_steps} steps but joins, copies, encodes or masks something"
     for chunk in plan.chunks:
-        sampled = len(chunk.outputs) == 1 and chunk.outputs[0] == Outputs(0, 1, OutputKind.SAMPLE)
         known = chunk.tokens is not FROM_DEVICE or chunk.drafts or chunk.snapshots or chunk.positions
-        if chunk.num_tokens != plan.num_steps or known or not sampled:
+        if chunk.num_tokens != plan.num_steps or known or chunk.outputs != SAMPLES_ONE:
             return f"chunk of sequence {chunk.seq} does not sample one token in each of {plan.num_steps} steps"
     return None
 

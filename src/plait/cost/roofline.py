@@ -1,50 +1,53 @@
 """Roofline: a step's price from what its operations need and what a share of the device can do.
 
-Owns the SM-scaling roofline of Bullet (ASPLOS'26): per op, time = max(flops / C, bytes / D, comm bytes / W) with C
-linear in the share, D and W linear up to a knee; summed over ops, times a calibration factor, plus overhead.
+Owns the SM-scaling roofline of Bullet (ASPLOS 2026, section 2.3): per op, time = max(flops / C, bytes / D, comm bytes /
+W) with C linear in the share, D and W linear up to a knee; summed over ops, times a calibration factor, plus overhead.
 docs/concepts/cost-model.md has the formulas and what they leave out.
 Invariant: a price depends on its arguments alone, and more share never costs more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from plait.core.errors import InvariantError, UsageError
-from plait.core.step import ChunkShape, StepShape
+from plait.core.step import StepShape
+from plait.cost.grid import Grid
 from plait.cost.hardware import HardwareSpec
 from plait.cost.model import Bound, StepPrice
-from plait.model.cost import CostSheet, Formats, OpCost, Parallel, cost_sheet
-from plait.model.ops import Attend
+from plait.cost.needs import REMEMBERED, OpNeeds, ProgramNeeds, RestKey, rest_key, totals
+from plait.cost.solo import phases
+from plait.cost.waves import idle_ratio
+from plait.model.cost import Formats, Parallel, cost_sheet
 from plait.model.program import Program
 
-# A plan is priced a few times while it is chosen and run, then hardly ever again.
-_REMEMBERED = 4096
+Seconds = tuple[float, float, float]
+"""Of compute, memory and link: each op counts under what bounds it."""
+
+BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.COMM)
 
 
 @dataclass(frozen=True, slots=True)
-class OpNeeds:
-    """Totals of one op over all spans of its kind."""
+class Roof:
+    """What a step takes on a share if every op keeps to its roof: no overhead, no calibration."""
 
-    flops: float
-    bytes: float
-    worst_bytes: float
-    comm_bytes: float
+    expected: Seconds
+    worst_s: float
 
-
-@dataclass(frozen=True, slots=True)
-class _Rates:
-    flops_per_s: float
-    bytes_per_s: float
-    comm_bytes_per_s: float
+    @property
+    def seconds(self) -> float:
+        return sum(self.expected)
 
 
 class RooflineModel:
     """Implements `plait.cost.model.CostModel` for one program on one device.
 
     `alpha` is measured time over roofline time (Bullet reports a mean of 1.61 on an A100); 1 is the bare roofline.
+    With `waves`, products and the attention of prompts take the time of whole blocks on whole units, on a device that
+    has tiles; a measured alpha has that in it already. `bandwidth`: D_p,sl, what a share reads beside a prefill of so
+    many tokens, in place of an estimate.
     """
 
     def __init__(
@@ -54,99 +57,157 @@ class RooflineModel:
         hardware: HardwareSpec,
         parallel: Parallel | None = None,
         alpha: float = 1.0,
+        *,
+        waves: bool = False,
+        bandwidth: Grid | None = None,
     ) -> None:
         if not alpha > 0:
             raise InvariantError(f"calibration factor alpha is {alpha}; it must be positive")
         if parallel is not None and parallel.tensor > 1 and not hardware.comm_bytes_per_s:
             raise UsageError(f"hardware {hardware.name} has no link to other devices; choose tensor parallelism 1")
-        sheet = cost_sheet(program, formats, parallel)
-        self._attention = _part_of(sheet, attention=True)
-        self._rest = _part_of(sheet, attention=False)
+        if waves and hardware.tiles is None:
+            raise UsageError(f"hardware {hardware.name} names no tiles, so its waves cannot be counted; leave them out")
+        self._needs = ProgramNeeds(cost_sheet(program, formats, parallel), hardware.tiles if waves else None)
         self._hardware = hardware
         self._alpha = alpha
-        self._rest_needs = lru_cache(_REMEMBERED)(self._count_rest)
-        self._needs = lru_cache(_REMEMBERED)(self._count_needs)
-        self._price = lru_cache(_REMEMBERED)(self._compute)
+        self._bandwidth = bandwidth
+        self._blocks_per_unit = hardware.tiles.blocks_per_unit if hardware.tiles is not None else 1
+        self._roof = lru_cache(REMEMBERED)(self._find_roof)
+        self._rest_seconds = lru_cache(REMEMBERED)(self._time_rest)
+        self._price = lru_cache(REMEMBERED)(self._compute)
+
+    @property
+    def hardware(self) -> HardwareSpec:
+        return self._hardware
 
     def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
         return self._price(shape, share, tuple(beside))
 
-    def _compute(self, shape: StepShape, share: int, beside: tuple[StepShape, ...]) -> StepPrice:
-        hardware = self._hardware
-        if not 1 <= share <= hardware.share_units:
-            raise InvariantError(f"share is {share} of {hardware.share_units} units of {hardware.name}")
-        needs = self._needs(shape)
-        expected, worst = self._bandwidths(share, beside)
-        times = _times(needs, self._rates(share, expected))
-        worst_s = sum(_times(needs, self._rates(share, worst), worst=True).values())
-        overhead_s = hardware.step_overhead_s + hardware.seq_overhead_s * len(shape.chunks)
-        spent = {bound: self._alpha * seconds for bound, seconds in times.items()} | {Bound.OVERHEAD: overhead_s}
-        return StepPrice(
-            expected_s=sum(spent.values()),
-            worst_s=self._alpha * worst_s + overhead_s,
-            bound=max(spent, key=lambda bound: spent[bound]),
+    def run_prices(self, shape: StepShape, share: int) -> Iterator[float]:
+        """Expected seconds of step after step alone on a share, without end: the first of `shape`, and in each further
+        one every chunk one token later. Exactly the numbers that `price` gives for them one by one.
+        """
+        overhead_s = self.overhead_s(shape)
+        return (self._alpha * roof_s + overhead_s for roof_s in self.run_roofs(shape, share))
+
+    def roof(self, shape: StepShape, share: int, beside: tuple[StepShape, ...] = ()) -> Roof:
+        """The part of a price that the device's roofs give."""
+        return self._roof(shape, share, beside)
+
+    def run_roofs(self, shape: StepShape, share: int) -> Iterator[float]:
+        """Seconds of `roof` along a run as in `run_prices`."""
+        self._check(share)
+        bytes_per_s, key = self._hardware.memory_rate(share), rest_key(shape)
+        return (
+            sum(self._expected(key, attention, share, bytes_per_s, is_alone=True))
+            for attention in self._needs.attention_of_run(shape)
         )
 
-    def _count_needs(self, shape: StepShape) -> tuple[OpNeeds, ...]:
-        rest = self._rest_needs(shape.num_tokens, shape.num_outputs, len(shape.chunks))
-        return rest + tuple(_needs_of(cost) for cost in self._attention.costs(shape))
+    def overhead_s(self, shape: StepShape) -> float:
+        return self._hardware.step_overhead_s + self._hardware.seq_overhead_s * len(shape.chunks)
 
-    def _count_rest(self, num_tokens: int, num_outputs: int, num_chunks: int) -> tuple[OpNeeds, ...]:
-        """All but attention, which alone depends on where chunks start: equal for every decode step of so many rows."""
-        ones = [ChunkShape(0, 1, 0)] * (num_chunks - 1)
-        chunks = [ChunkShape(0, num_tokens - len(ones), num_outputs), *ones] if num_chunks else []
-        return tuple(_needs_of(cost) for cost in self._rest.costs(StepShape(tuple(chunks))))
+    def intensity(self, shape: StepShape) -> float:
+        """FLOP per byte of memory of a step; above `balance` of a share it is bound by compute there."""
+        flops, moved = totals((*self._needs.rest(rest_key(shape)), *self._needs.attention(shape)))
+        return flops / moved if moved else 0.0
 
-    def _rates(self, share: int, bytes_per_s: float) -> _Rates:
-        return _Rates(self._hardware.compute_rate(share), bytes_per_s, self._hardware.comm_rate(share))
+    def balance(self, share: int) -> float:
+        """FLOP per byte at which a share computes as long as it reads."""
+        return self._hardware.compute_rate(share) / self._hardware.memory_rate(share)
 
-    def _bandwidths(self, share: int, beside: tuple[StepShape, ...]) -> tuple[float, float]:
+    def bandwidths(self, share: int, beside: tuple[StepShape, ...]) -> tuple[float, float]:
         """Memory bandwidth of this share beside others: expected, and if they all drew as much as their shares can.
 
-        The others are taken to divide the rest of the units evenly. Expected is what their average demand leaves, but
-        never less than the worst: a part in proportion to what each share could draw alone.
+        The others are taken to divide the rest of the units evenly. Expected is what was measured, or what their
+        average demand leaves, but never less than the worst: a part in proportion to what each share could draw alone.
         """
         hardware = self._hardware
         alone, peak = hardware.memory_rate(share), hardware.bytes_per_s
         if not beside:
             return alone, alone
         other_share = max(1, (hardware.share_units - share) // len(beside))
-        demand = sum(self._demand(self._needs(other), other_share) for other in beside)
         worst = alone * min(1.0, peak / (alone + hardware.memory_rate(other_share) * len(beside)))
+        prefill = sum(phases(other)[0].num_tokens for other in beside)
+        if self._bandwidth is not None and prefill:
+            measured = min(alone, self._bandwidth.at((float(share), float(prefill))))
+            return (measured, min(worst, measured)) if measured > 0 else (worst, worst)
+        demand = sum(self._demand(other, other_share) for other in beside)
         return max(worst, min(alone, peak - demand)), worst
 
-    def _demand(self, needs: Sequence[OpNeeds], share: int) -> float:
+    def _compute(self, shape: StepShape, share: int, beside: tuple[StepShape, ...]) -> StepPrice:
+        roof, overhead_s = self.roof(shape, share, beside), self.overhead_s(shape)
+        return price_of(roof, self._alpha, overhead_s)
+
+    def _find_roof(self, shape: StepShape, share: int, beside: tuple[StepShape, ...]) -> Roof:
+        self._check(share)
+        expected, worst = self.bandwidths(share, beside)
+        attention, key = self._needs.attention(shape), rest_key(shape)
+        found = self._expected(key, attention, share, expected, is_alone=not beside)
+        if worst == expected and not self._needs.is_sparse:
+            return Roof(found, sum(found))
+        worst_s = sum(self._step_seconds(key, attention, share, worst, worst=True))
+        if beside and (cap := self._hardware.worst_slowdown) is not None:
+            worst_s = min(worst_s, cap * self.roof(shape, share).worst_s)
+        return Roof(found, worst_s)
+
+    def _expected(
+        self, key: RestKey, attention: Sequence[OpNeeds], share: int, bytes_per_s: float, *, is_alone: bool
+    ) -> Seconds:
+        """Seconds at a bandwidth; neighbours cost at most so much as was ever seen."""
+        found = self._step_seconds(key, attention, share, bytes_per_s)
+        cap = self._hardware.worst_slowdown
+        if is_alone or cap is None:
+            return found
+        alone = self._step_seconds(key, attention, share, self._hardware.memory_rate(share))
+        return found[0], found[1] - max(0.0, sum(found) - cap * sum(alone)), found[2]
+
+    def _check(self, share: int) -> None:
+        if not 1 <= share <= self._hardware.share_units:
+            name, units = self._hardware.name, self._hardware.share_units
+            raise InvariantError(f"share is {share} of {units} units of {name}")
+
+    def _demand(self, shape: StepShape, share: int) -> float:
         """Bytes per second that a step draws on average while it runs alone on a share."""
-        seconds = sum(_times(needs, self._rates(share, self._hardware.memory_rate(share))).values())
-        return sum(op.bytes for op in needs) / seconds if seconds > 0 else 0.0
+        attention, key = self._needs.attention(shape), rest_key(shape)
+        seconds = sum(self._step_seconds(key, attention, share, self._hardware.memory_rate(share)))
+        _, moved = totals((*self._needs.rest(key), *attention))
+        return moved / seconds if seconds > 0 else 0.0
+
+    def _step_seconds(
+        self, key: RestKey, attention: Sequence[OpNeeds], share: int, bytes_per_s: float, *, worst: bool = False
+    ) -> Seconds:
+        rest = self._rest_seconds(key, share, bytes_per_s, worst)
+        more = self._seconds(attention, share, bytes_per_s, worst)
+        return rest[0] + more[0], rest[1] + more[1], rest[2] + more[2]
+
+    def _time_rest(self, key: RestKey, share: int, bytes_per_s: float, worst: bool) -> Seconds:
+        return self._seconds(self._needs.rest(key), share, bytes_per_s, worst)
+
+    def _seconds(self, needs: Iterable[OpNeeds], share: int, bytes_per_s: float, worst: bool) -> Seconds:
+        hardware = self._hardware
+        compute_s = memory_s = comm_s = 0.0
+        for op in needs:
+            flops_s = op.flops / hardware.compute_rate(share, op.numbers)
+            if op.blocks:
+                flops_s /= 1.0 - idle_ratio(op.blocks, share, self._blocks_per_unit)
+            bytes_s = (op.worst_bytes if worst else op.bytes) / bytes_per_s
+            link_s = op.comm_bytes / hardware.comm_rate(share) if op.comm_bytes else 0.0
+            if link_s > flops_s and link_s > bytes_s:
+                comm_s += link_s
+            elif flops_s > bytes_s:
+                compute_s += flops_s
+            else:
+                memory_s += bytes_s
+        return compute_s, memory_s, comm_s
 
 
-def _part_of(sheet: CostSheet, *, attention: bool) -> CostSheet:
-    kinds = [replace(k, rates=tuple(r for r in k.rates if isinstance(r.op, Attend) == attention)) for k in sheet.kinds]
-    return replace(sheet, kinds=tuple(kinds))
-
-
-def _needs_of(cost: OpCost) -> OpNeeds:
-    moved = cost.cache_read + cost.cache_write + cost.activation_bytes
-    return OpNeeds(
-        flops=cost.count * cost.flops,
-        bytes=cost.count * (moved + cost.weight_bytes),
-        worst_bytes=cost.count * (moved + cost.weight_bytes * cost.worst_factor),
-        comm_bytes=cost.count * cost.comm_bytes,
+def price_of(roof: Roof, alpha: float, overhead_s: float) -> StepPrice:
+    """The price of a roof. What decides most of it is its bound."""
+    largest = max(range(len(BOUNDS)), key=lambda place: roof.expected[place])
+    is_overhead = overhead_s > alpha * roof.expected[largest]
+    expected_s = alpha * roof.seconds + overhead_s
+    return StepPrice(
+        expected_s,
+        max(expected_s, alpha * roof.worst_s + overhead_s),
+        Bound.OVERHEAD if is_overhead else BOUNDS[largest],
     )
-
-
-def _times(needs: Iterable[OpNeeds], rates: _Rates, *, worst: bool = False) -> dict[Bound, float]:
-    """Seconds of all ops, each counted under what bounds it."""
-    compute_s = memory_s = comm_s = 0.0
-    for op in needs:
-        flops_s = op.flops / rates.flops_per_s
-        bytes_s = (op.worst_bytes if worst else op.bytes) / rates.bytes_per_s
-        link_s = op.comm_bytes / rates.comm_bytes_per_s if op.comm_bytes else 0.0
-        if link_s > flops_s and link_s > bytes_s:
-            comm_s += link_s
-        elif flops_s > bytes_s:
-            compute_s += flops_s
-        else:
-            memory_s += bytes_s
-    return {Bound.COMPUTE: compute_s, Bound.MEMORY: memory_s, Bound.COMM: comm_s}

@@ -8,11 +8,12 @@ Invariant: a chunk that brings an output token brings the one that was given out
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from plait.core.errors import InvariantError
 from plait.core.ids import SeqId
 from plait.core.step import (
+    SAMPLES_ONE,
     Chunk,
     Drafts,
     FromDevice,
@@ -23,8 +24,32 @@ from plait.core.step import (
     TokenLogprob,
 )
 
-TokenSource = Callable[[SeqId, int], int]
-"""The token of a sequence at an absolute position, as a sampler would choose it."""
+
+class TokenSource(Protocol):
+    """Which token a sequence has at an absolute position, as a sampler would choose it."""
+
+    def __call__(self, seq: SeqId, position: int, /) -> int: ...
+
+
+@runtime_checkable
+class RunSource(TokenSource, Protocol):
+    """One that knows many at once."""
+
+    def run(self, seq: SeqId, first: int, count: int) -> tuple[int, ...]:
+        """The tokens at positions [first, first + count)."""
+
+
+class OneByOne:
+    """Makes a `RunSource` of any source."""
+
+    def __init__(self, source: TokenSource) -> None:
+        self._source = source
+
+    def __call__(self, seq: SeqId, position: int) -> int:
+        return self._source(seq, position)
+
+    def run(self, seq: SeqId, first: int, count: int) -> tuple[int, ...]:
+        return tuple(self._source(seq, position) for position in range(first, first + count))
 
 
 def check_known_tokens(chunk: Chunk, join: Join, tokens: TokenSource) -> None:
@@ -41,14 +66,17 @@ def check_known_tokens(chunk: Chunk, join: Join, tokens: TokenSource) -> None:
             )
 
 
-def run_result(chunk: Chunk, tokens: TokenSource) -> SeqResult:
+def run_result(chunk: Chunk, tokens: RunSource) -> SeqResult:
     """Of a chunk in a run: a token from each of its steps."""
-    sampled = tuple(tokens(chunk.seq, position) for position in range(chunk.start + 1, chunk.end + 1))
-    return SeqResult(chunk.seq, SeqStatus.OK, chunk.num_tokens, sampled)
+    return SeqResult(
+        chunk.seq, SeqStatus.OK, chunk.num_tokens, tokens.run(chunk.seq, chunk.start + 1, chunk.num_tokens)
+    )
 
 
 def chunk_result(chunk: Chunk, join: Join, tokens: TokenSource) -> SeqResult:
     """Every SAMPLE row gives a token, every LOGPROBS row its target with log-probability 0."""
+    if chunk.outputs == SAMPLES_ONE and chunk.drafts is None and join.params.logprobs is None:
+        return SeqResult(chunk.seq, SeqStatus.OK, chunk.num_tokens, (tokens(chunk.seq, chunk.start + 1),))
     if chunk.drafts is not None:
         sampled, num_accepted = _verify(chunk, chunk.drafts, tokens)
         num_computed = chunk.num_tokens - len(chunk.drafts.ids) + num_accepted

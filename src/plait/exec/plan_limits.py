@@ -61,6 +61,8 @@ class PlanLimits:
     def _join_fault(self, join: Join) -> str | None:
         if join.adapter is not None:
             return f"sequence {join.seq} joins with adapter {join.adapter!r}; this executor has none"
+        if join.num_imported:
+            return f"sequence {join.seq} joins with {join.num_imported} imported tokens; this executor takes none"
         params = join.params
         named = [*join.history, *join.eos_token_ids, *params.stop_token_ids, *(token for token, _ in params.logit_bias)]
         fault = _token_fault(named, self.vocab_size)

@@ -102,6 +102,9 @@ class Lane:
     """Fraction of the first step that was done at `since_s`."""
     since_s: float = 0.0
     price_s: float | None = None
+    priced: StepShape | None = None
+    priced_alone: int = 0
+    """What `price_s` is the price of: a shape, and on how many units if nothing runs beside."""
     ahead_s: list[float] = field(default_factory=list)
     """When the steps of a run will end, from the one at `done` and `since_s` on, if nothing disturbs it; else empty."""
 
@@ -241,16 +244,18 @@ class Progress:
         """Ended steps count until they are collected: only then is it known where their sequences go on."""
         lane = self._lanes[lane_id]
         ended = [step for step in self.ended if step.plan.lane == lane_id]
+        if not any(step.cancelled for step in (*ended, *lane.steps)):
+            return
         lane.steps = cancel_behind((*ended, *lane.steps))[len(ended) :]
 
     def _next_lane(self) -> LaneId | None:
         """The lane with the earliest event; ties by order of lanes."""
-        moving = [
-            (at_s, place, lane_id)
-            for place, (lane_id, lane) in enumerate(self._lanes.items())
-            if (at_s := lane.next_s()) is not None
-        ]
-        return min(moving)[2] if moving else None
+        first, first_s = None, math.inf
+        for lane_id, lane in self._lanes.items():
+            at_s = lane.next_s()
+            if at_s is not None and at_s < first_s:
+                first, first_s = lane_id, at_s
+        return first
 
     def _pass(self, lane_id: LaneId, at_s: float) -> None:
         """The lane reaches its next event at `at_s`."""
@@ -280,6 +285,13 @@ class Progress:
                 return
         self.ended.append(replace(first, end_s=at_s))
         lane.steps, lane.shape, lane.price_s, lane.done = lane.steps[1:], None, None, 0.0
+
+    def _priced(self, lane: Lane, shape: StepShape, beside: Sequence[StepShape]) -> float:
+        """A lane alone is asked for again and again while others come and go behind it."""
+        if lane.price_s is not None and not beside and lane.priced_alone == len(lane.units) and shape is lane.priced:
+            return lane.price_s
+        lane.priced, lane.priced_alone = shape, 0 if beside else len(lane.units)
+        return self._price(shape, len(lane.units), beside)
 
     def _look_ahead(self, lane: Lane) -> None:
         """A run that nothing disturbs: its steps follow each other to the end."""
@@ -311,7 +323,7 @@ class Progress:
                     lane.steps = (replace(lane.steps[0], start_s=at_s), *lane.steps[1:])
                 self._end(lane, at_s)
             if lane.can_run and lane.shape is None:
-                lane.steps = (replace(lane.steps[0], start_s=at_s), *lane.steps[1:])
+                lane.steps = (replace(lane.steps[0], start_s=at_s, workers=len(lane.units)), *lane.steps[1:])
                 lane.shape, lane.since_s = lane.steps[0].live_shape(), at_s
         running = [lane for lane in self._lanes.values() if lane.can_run]
         for lane in self._lanes.values():
@@ -322,7 +334,7 @@ class Progress:
                     if not beside:
                         continue
                     self._disturb(lane, at_s)
-                price_s = self._price(lane.shape, len(lane.units), beside)
+                price_s = self._priced(lane, lane.shape, beside)
                 if lane.steps[0].workers < len(lane.units):
                     lane.steps = (replace(lane.steps[0], workers=len(lane.units)), *lane.steps[1:])
             if price_s != lane.price_s:

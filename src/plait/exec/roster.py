@@ -194,6 +194,9 @@ class Roster:
                 self._leave(change, plan)
         for grant in plan.blocks:
             self._grant(grant)
+        for change in plan.roster:
+            if isinstance(change, Join) and change.num_imported:
+                self._import(self.seat(change.seq))
         self._writes[plan.step] = []
         self._note_moves(plan)
         seats = tuple(self._start(chunk, plan) for chunk in plan.chunks)
@@ -306,6 +309,18 @@ class Roster:
             for other in holders:
                 other.tail = None
             holders.append(seat)
+
+    def _import(self, seat: Seat) -> None:
+        """What came from another device is there before the step begins."""
+        num_tokens = seat.join.num_imported
+        for index, group in enumerate(self._groups):
+            size, table = group.tokens_per_block, seat.tables[index]
+            if group.holds is not Holds.TOKENS or len(table) * size < num_tokens:
+                raise InvariantError(
+                    f"sequence {seat.seq} joins with {num_tokens} imported tokens, for which group {index} has no room"
+                )
+            for entry in range(-(-num_tokens // size)):
+                self._written[GroupId(index), table[entry]] = min(size, num_tokens - entry * size)
 
     def _start(self, chunk: Chunk, plan: StepPlan) -> Seat:
         seat = self.seat(chunk.seq)

@@ -16,6 +16,7 @@ from plait.core.executor import ExecutorInfo
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.step import (
     Chunk,
+    Join,
     SeqResult,
     SeqStatus,
     StepPlan,
@@ -24,10 +25,11 @@ from plait.core.step import (
     StepStatus,
 )
 from plait.cost.model import CostModel, run_prices
-from plait.exec.foretold import TokenSource, check_known_tokens, chunk_result, run_result
+from plait.exec.foretold import OneByOne, RunSource, TokenSource, check_known_tokens, chunk_result, run_result
 from plait.exec.intake import Intake
 from plait.exec.progress import Lane, LaneStep, Progress
-from plait.exec.roster import GroupSlots, Seat
+from plait.exec.roster import GroupSlots
+from plait.exec.trusting import TrustingIntake
 
 Units = tuple[int, ...]
 
@@ -39,6 +41,8 @@ class SimulatedExecutor:
 
     `quanta_per_step`: how many ops a step counts as, evenly long; verbs take effect between them. A real program has
     a few hundred.
+
+    `check_plans=False`: plans are taken as sound, as `plait.exec.trusting` does.
 
     Tokens belong to sequence ids, not to texts, so equal prompts get different answers: `info` must not say
     `bit_exact`, and its fingerprint names no numerics.
@@ -53,17 +57,20 @@ class SimulatedExecutor:
         tokens: TokenSource,
         quanta_per_step: int = 256,
         horizon: Callable[[], float] | None = None,
+        *,
+        check_plans: bool = True,
     ) -> None:
         self._info = info
         self._clock = clock
         self._cost = cost
-        self._tokens = tokens
-        self._intake = Intake(info, groups)
+        self._tokens: RunSource = tokens if isinstance(tokens, RunSource) else OneByOne(tokens)
+        self._intake: Intake | TrustingIntake = Intake(info, groups) if check_plans else TrustingIntake()
         everything = tuple(range(info.share_units))
         lanes = {lane: Lane(everything if place == 0 else ()) for place, lane in enumerate(info.lanes)}
         self._horizon = horizon
         self._progress = Progress(lanes, self._price_s, quanta_per_step, partial(run_prices, cost))
-        self._seats: dict[StepId, tuple[Seat, ...]] = {}
+        self._joins: dict[StepId, Sequence[Join]] = {}
+        """Of the chunks of every step in flight."""
 
     @property
     def info(self) -> ExecutorInfo:
@@ -71,10 +78,13 @@ class SimulatedExecutor:
 
     def submit(self, plan: StepPlan) -> None:
         now_s = self._advance()
-        seats = self._intake.submit(plan)
-        for chunk, seat in zip(plan.chunks, seats, strict=True):
-            check_known_tokens(chunk, seat.join, self._tokens)
-        self._seats[plan.step] = seats
+        if isinstance(self._intake, TrustingIntake):
+            joins: Sequence[Join] = self._intake.submit(plan)
+        else:
+            joins = [seat.join for seat in self._intake.submit(plan)]
+            for chunk, join in zip(plan.chunks, joins, strict=True):
+                check_known_tokens(chunk, join, self._tokens)
+        self._joins[plan.step] = joins
         self._progress.push(plan, now_s)
 
     def assign(self, shares: Mapping[LaneId, Units]) -> None:
@@ -104,7 +114,7 @@ class SimulatedExecutor:
 
     def close(self) -> None:
         self._progress = Progress({}, self._price_s, 1)
-        self._seats.clear()
+        self._joins.clear()
 
     def ready(self) -> bool:
         self._advance()
@@ -143,7 +153,7 @@ class SimulatedExecutor:
         return self._cost.price(shape, share, beside).expected_s
 
     def _result(self, step: LaneStep) -> StepResult:
-        plan, seats = step.plan, self._seats.pop(step.plan.step)
+        plan, joins = step.plan, self._joins.pop(step.plan.step)
         return StepResult(
             plan.step,
             plan.lane,
@@ -151,13 +161,13 @@ class SimulatedExecutor:
             step.start_s,
             step.end_s,
             step.workers,
-            tuple(self._seq_result(chunk, seat, step) for chunk, seat in zip(plan.chunks, seats, strict=True)),
+            tuple([self._seq_result(chunk, join, step) for chunk, join in zip(plan.chunks, joins, strict=True)]),
             step.ends_s,
         )
 
-    def _seq_result(self, chunk: Chunk, seat: Seat, step: LaneStep) -> SeqResult:
+    def _seq_result(self, chunk: Chunk, join: Join, step: LaneStep) -> SeqResult:
         if chunk.seq in step.cancelled:
             return SeqResult(chunk.seq, SeqStatus.CANCELLED)
         if step.plan.num_steps > 1:
             return run_result(chunk, self._tokens)
-        return chunk_result(chunk, seat.join, self._tokens)
+        return chunk_result(chunk, join, self._tokens)

@@ -34,13 +34,13 @@ def served_from_hf(facts: ModelFacts, config: Mapping[str, object]) -> ModelFact
 
 def served_from_gguf(facts: ModelFacts, outline: GgufOutline) -> ModelFacts:
     try:
-        build_program(_gguf_config(outline))
+        build_program(gguf_config(outline))
     except ModelError as error:
         return replace(facts, refusal=str(error))
     return replace(facts, refusal="")
 
 
-def _gguf_config(outline: GgufOutline) -> ModelConfig:
+def gguf_config(outline: GgufOutline) -> ModelConfig:
     names = [tensor.name for tensor in outline.tensors]
     # The factors themselves lie behind the header; that there are so many is enough here.
     factors = {

@@ -50,9 +50,7 @@ def _from_directory(path: Path) -> ModelFacts:
 def _from_file(path: Path) -> ModelFacts:
     if not path.is_file():
         raise ModelError(f"{path} is not a regular file; give a config.json or a .gguf file")
-    with path.open("rb") as file:
-        is_gguf = file.read(4) == b"GGUF"
-    if is_gguf or path.suffix == ".gguf":
+    if is_gguf(path):
         from plait.inspect.gguf import facts_from_gguf  # NumPy comes with it, and only such a file needs that.
 
         return facts_from_gguf(path)
@@ -63,6 +61,12 @@ def _from_file(path: Path) -> ModelFacts:
     from plait.inspect.served import served_from_hf  # All families come with it, and a known name needs none.
 
     return served_from_hf(facts_from_config(values, name or path.stem, str(path)), values)
+
+
+def is_gguf(path: Path) -> bool:
+    """By its first bytes, or by its name, so that a broken one is said to be a broken GGUF file."""
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF" or path.suffix == ".gguf"
 
 
 def read_json(path: Path) -> dict[str, object]:

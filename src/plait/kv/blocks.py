@@ -12,7 +12,7 @@ Invariant: a lent page holds at least one block that is not free; a page without
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NewType
 
@@ -22,7 +22,7 @@ from plait.kv.pages import PagePool
 from plait.model.cache_layout import GroupLayout
 
 Owner = NewType("Owner", int)
-"""A page's owner is a lifetime (docs/adr/0014): what shares a page should die together."""
+"""A page's owner is a lifetime (docs/adr/0015): what shares a page should die together."""
 
 
 def tail_of(seq: SeqId) -> Owner:
@@ -52,8 +52,11 @@ class BlockState(IntEnum):
     """Its sequence is released, but a step in flight may still read or write it."""
 
 
-_PRIVATE = int(BlockState.PRIVATE)
-_EVICTABLE = int(BlockState.EVICTABLE)
+_FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
+_EVICTABLE, _QUARANTINED = int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
+_PRIVATE_ALONE = frozenset((_PRIVATE,))
+_OWN = (_PRIVATE, _QUARANTINED)
+"""States of blocks that only their sequence keeps from being free."""
 
 
 class BlockPool:
@@ -131,6 +134,8 @@ class BlockPool:
           4. free blocks on pages of other owners.
         `frugal`: other groups need the fresh pages too, so step 2 comes last.
         """
+        if self.blocks_per_page == 1:
+            return self._grant_pages(owner, count)
         granted: list[BlockId] = []
         while len(granted) < count:
             source = self._source(owner, frugal)
@@ -170,6 +175,33 @@ class BlockPool:
 
     def quarantine(self, block: BlockId) -> None:
         self._turn(block, BlockState.PRIVATE, BlockState.QUARANTINED)
+
+    def are_private(self, blocks: Sequence[BlockId]) -> bool:
+        states = self._states
+        return {states[block] for block in blocks} <= _PRIVATE_ALONE
+
+    def quarantine_own(self, blocks: Sequence[BlockId]) -> None:
+        """Those of `blocks` that are private, and not published."""
+        states = self._states
+        own = [block for block in blocks if states[block] == _PRIVATE]
+        for block in own:
+            states[block] = _QUARANTINED
+        self.counts[_PRIVATE] -= len(own)
+        self.counts[_QUARANTINED] += len(own)
+
+    def free_own(self, blocks: Sequence[BlockId]) -> None:
+        """Those of `blocks` that are private or quarantined, and not published."""
+        own = [block for block in blocks if self._states[block] in _OWN]
+        if self.blocks_per_page > 1:
+            for block in own:
+                self.free(block)
+            return
+        for block in own:
+            before, self._states[block] = self._states[block], _FREE
+            self.counts[before] -= 1
+            self._holders[block] = None
+            self._num_pinned[block] = 0
+        self._pages.give_back_many([PageId(block) for block in own], self.group)
 
     def free(self, block: BlockId) -> None:
         """A private, quarantined or evictable block holds nothing any more; its page goes back with its last block."""
@@ -241,6 +273,19 @@ class BlockPool:
                 listed[page] = sorted(blocks)
         if listed != free_pages:
             raise InvariantError(f"{name}: free blocks {free_pages} are listed as {listed}")
+
+    def _grant_pages(self, owner: Owner, count: int) -> list[BlockId]:
+        """Blocks that are pages: there is nothing to choose, and nobody to share a page with."""
+        blocks = [BlockId(page) for page in self._pages.lend_many(self.group, count)]
+        holder = _sequence_of(owner)
+        for block in blocks:
+            if self._states[block] != _FREE:
+                raise InvariantError(f"block {block} of group {self.group} is {self.state(block).name} on a free page")
+            self._states[block] = _PRIVATE
+            self._holders[block] = holder
+            self._num_pinned[block] = 1
+        self.counts[BlockState.PRIVATE] += count
+        return blocks
 
     def _source(self, owner: Owner, frugal: bool) -> Owner | None:
         """Whose pages the next blocks come from; borrows a page where that is the answer."""

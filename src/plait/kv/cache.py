@@ -12,6 +12,7 @@ The life of a sequence:
     open(seq, root, hit)                            the hit's blocks are referenced and begin the table
     grants = reserve(seq, num_tokens)               private blocks behind them, and the copies that a partly matched
                                                     block needs; None: shortage, nothing changed
+    imported(seq, tokens)                           instead of computing them here
     submitted(plan) -> commit(step, seq, tokens)    per step, commit only for what was computed and accepted,
                     -> collected(step)              then collected, always
     release(seq)                                    free or cached, but in quarantine until its steps are collected
@@ -26,15 +27,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from plait.core.errors import InvariantError, ModelError
+from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, GroupId, SeqId, StepId
 from plait.core.step import BlockGrant, Move, StepPlan
 from plait.kv.audit import audit
-from plait.kv.blocks import BlockPool, BlockState, checkpoints_of, tail_of
+from plait.kv.blocks import BlockPool, checkpoints_of, tail_of
 from plait.kv.flights import Flights
 from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps, keeps_of
+from plait.kv.keeps import Keeps, keeps_of, refuse_unsupported
 from plait.kv.looking import Looking
 from plait.kv.nodes import Node
 from plait.kv.pages import PagePool
@@ -77,7 +78,7 @@ class KVCache:
         keeps: Mapping[GroupId, Keeps] | None = None,
         node_tokens: int = STATE_TOKENS,
     ) -> None:
-        _refuse_unsupported(layout, groups)
+        refuse_unsupported(layout, groups)
         self._layout = layout
         self._enable_prefix = enable_prefix
         self.tokens_per_block = max(one.tokens_per_block for one in layout.groups) or node_tokens
@@ -249,6 +250,23 @@ class KVCache:
         table.checkpoints.append(Checkpoint(length, blocks))
         return tuple((GroupId(g), block) for g, block in blocks.items())
 
+    def imported(self, seq: SeqId, tokens: Sequence[int], now_s: float) -> None:
+        """The slots of `tokens`, the first of an empty and reserved table, were filled from another device. From now on
+        they are as if a step had computed them.
+        """
+        self._advance(now_s)
+        table = self._table(seq)
+        if table.num_committed or table.writing or table.copy is not None or len(tokens) > table.num_slots:
+            raise InvariantError(
+                f"sequence {seq} imports {len(tokens)} tokens into {table.num_slots} slots, behind "
+                f"{table.num_committed} committed ones; nothing may be there before"
+            )
+        table.num_committed = table.planned_end = len(tokens)
+        if table.publishes:
+            table.tail += tokens
+            self._publish(table, now_s)
+        self._drop_dead(table, now_s)
+
     def submitted(self, plan: StepPlan) -> None:
         """A step is in flight: whatever it names stays as it is until `collected`. Raises if the plan writes what it
         must not.
@@ -347,9 +365,7 @@ class KVCache:
             return
         self._quarantined[table] = None
         for g, blocks in self._own_blocks(table):
-            for block in blocks:
-                if self._pools[g].is_private(block):
-                    self._pools[g].quarantine(block)
+            self._pools[g].quarantine_own(blocks)
 
     def table(self, seq: SeqId, group: GroupId) -> tuple[BlockId, ...]:
         return tuple(self._table(seq).blocks[group])
@@ -498,11 +514,9 @@ class KVCache:
 
     def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> None:
         """A table does not need them any more: private ones hold nothing, pieces have one user less."""
-        pool = self._pools[group]
-        for block in blocks:
-            if pool.state(block) in (BlockState.PRIVATE, BlockState.QUARANTINED):
-                pool.free(block)
-            elif (piece := self._index.piece(group, block)) is not None:
+        self._pools[group].free_own(blocks)
+        for block in blocks if group in self._parts else ():
+            if (piece := self._index.piece(group, block)) is not None:
                 self._index.give(piece, at_s)
 
     def _drop_dead(self, table: SeqTable, at_s: float) -> None:
@@ -583,17 +597,3 @@ class KVCache:
             if not self._index.evict(self._room.missing(demand)):
                 raise InvariantError(f"{demand} blocks seemed obtainable, but nothing helps to evict: {self.explain()}")
         return True
-
-
-def _refuse_unsupported(layout: CacheLayout, groups: Sequence[CacheGroup]) -> None:
-    if tuple(groups) != tuple(one.group for one in layout.groups):
-        raise InvariantError(
-            f"the layout is of groups {[one.group.name for one in layout.groups]}, not {[g.name for g in groups]}"
-        )
-    if not groups:
-        raise ModelError("the model has no cache group, so there is nothing to serve; choose a model with attention")
-    sizes = [one.tokens_per_block for one in layout.groups if not one.group.is_state]
-    if len(set(sizes)) > 1:
-        raise ModelError(
-            f"cache groups with {sizes} tokens per block cannot share an index yet; give all groups the same"
-        )

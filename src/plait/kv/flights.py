@@ -104,9 +104,10 @@ class Flights:
             raise InvariantError(f"sequence {chunk.seq} is in flight on {there} (H7)")
         first, last = start // self._tokens_per_block, (end - 1) // self._tokens_per_block
         for g, pool in self._of_tokens:
-            for block in table.blocks[g][first : last + 1]:
-                if not pool.is_private(block):
-                    raise InvariantError(f"step {flight.step} writes {_described(pool, block)} (H6)")
+            written = table.blocks[g][first : last + 1]
+            if not pool.are_private(written):
+                block = next(block for block in written if not pool.is_private(block))
+                raise InvariantError(f"step {flight.step} writes {_described(pool, block)} (H6)")
         snapshots = self._write_states(chunk, table, flight) if self._of_states else ()
         known: Sequence[int] = () if num_moved or isinstance(chunk.tokens, FromDevice) else chunk.tokens
         table.lane = flight.lane

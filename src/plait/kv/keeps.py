@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from plait.core.errors import ModelError
-from plait.model.cache_layout import GroupLayout
-from plait.model.parts import GroupKind
+from plait.core.errors import InvariantError, ModelError
+from plait.model.cache_layout import CacheLayout, GroupLayout
+from plait.model.parts import CacheGroup, GroupKind
 from plait.model.visibility import CAUSAL, Visibility, chunk, window
 
 
@@ -153,3 +153,18 @@ def longest_possible(of_groups: Sequence[list[range]]) -> int:
                 places[g] -= 1
             length = min(length, lengths[places[g]].stop - 1)
     return length
+
+
+def refuse_unsupported(layout: CacheLayout, groups: Sequence[CacheGroup]) -> None:
+    """Layouts that the memory cannot serve."""
+    if tuple(groups) != tuple(one.group for one in layout.groups):
+        raise InvariantError(
+            f"the layout is of groups {[one.group.name for one in layout.groups]}, not {[g.name for g in groups]}"
+        )
+    if not groups:
+        raise ModelError("the model has no cache group, so there is nothing to serve; choose a model with attention")
+    sizes = [one.tokens_per_block for one in layout.groups if not one.group.is_state]
+    if len(set(sizes)) > 1:
+        raise ModelError(
+            f"cache groups with {sizes} tokens per block cannot share an index yet; give all groups the same"
+        )

@@ -6,6 +6,8 @@ Invariant: free + lent == num_pages, and a lent page has exactly one borrower.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from plait.core.errors import InvariantError
 from plait.core.ids import GroupId, PageId
 
@@ -35,12 +37,31 @@ class PagePool:
         self._borrower[page] = group
         return page
 
+    def lend_many(self, group: GroupId, count: int) -> list[PageId]:
+        """As many pages as `lend` would give one by one."""
+        if count > len(self._free):
+            raise InvariantError(f"group {group} asks for {count} pages but {len(self._free)} are free")
+        pages = self._free[-1 : -count - 1 : -1]
+        del self._free[len(self._free) - count :]
+        for page in pages:
+            self._borrower[page] = group
+        return pages
+
     def give_back(self, page: PageId, group: GroupId) -> None:
         """Only the borrower gives a page back."""
         if self._borrower[page] != group:
             raise InvariantError(f"group {group} gives back page {page}, which is lent to {self._borrower[page]}")
         self._borrower[page] = None
         self._free.append(page)
+
+    def give_back_many(self, pages: Sequence[PageId], group: GroupId) -> None:
+        """As `give_back`, one after the other."""
+        borrower = self._borrower
+        for page in pages:
+            if borrower[page] != group:
+                raise InvariantError(f"group {group} gives back page {page}, which is lent to {borrower[page]}")
+            borrower[page] = None
+        self._free += pages
 
     def check(self) -> None:
         """Raise `InvariantError` unless every page is either free, once, or lent."""

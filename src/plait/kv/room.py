@@ -118,6 +118,8 @@ class Room:
 
     def _most_tokens(self, num_pages: int, have: Counts, hit: Hit | None) -> int:
         """The most tokens, behind the hit, that every group can hold with `have[g]` blocks and `num_pages` pages."""
+        if len(self._pools) == 1 and self._keeps[0].keeps_all:
+            return min(self._most_blocks, have[0] + num_pages * self._pools[0].blocks_per_page) * self._size
 
         def pages_for(count: int) -> int:
             tokens = count * self._size

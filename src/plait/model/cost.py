@@ -11,7 +11,7 @@ docs/reference/ops.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from plait.core.ids import GroupId
@@ -47,7 +47,7 @@ from plait.model.ops import (
 )
 from plait.model.parts import ProgramParts
 from plait.model.shard import shard
-from plait.model.visibility import Reach
+from plait.model.visibility import Reach, Visibility
 
 ACTIVATION_FLOPS = {
     Activation.SILU: 5,
@@ -78,9 +78,27 @@ class Formats:
     """Rows (tokens times query heads per KV head) that share one reading of the keys."""
     attention_reuse: float = 1.0
     """Row tiles that share one reading of the keys through a cache nearer to the core; a chunk reads at least once."""
+    compute: Mapping[str, str] = field(default_factory=dict)
+    """The number format in which a weight is multiplied, by weight name: that of the kernel, not of the file."""
+    default_compute: str | None = None
+    """None: in what the device usually multiplies. Attention and element-wise operations have no weight: `attention`
+    and the usual."""
+    attention: str | None = None
 
     def weight(self, name: str) -> float:
         return self.weight_bytes.get(name, self.default_weight_bytes)
+
+    def numbers(self, op: Op) -> str | None:
+        """In which number format an op is computed; None: in the device's usual one."""
+        match op:
+            case Attend():
+                return self.attention
+            case Linear():
+                return self.compute.get(op.weight, self.default_compute)
+            case Experts():
+                return self.compute.get(op_weights(op)[0], self.default_compute)
+            case _:
+                return None
 
     def cache(self, group: GroupId) -> float:
         return self.cache_bytes.get(group, self.default_cache_bytes)
@@ -114,10 +132,12 @@ class OpCost:
     activation_bytes: float
     comm_bytes: float
     worst_factor: float = 1.0
+    numbers: str | None = None
+    """The format in which it is computed; None: the device's usual one."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Rates:
+class OpRates:
     """What one op costs per row, per chunk and once. `m_per_row`: rows of its product for each row of the step."""
 
     op: Op
@@ -137,13 +157,29 @@ class _Rates:
     """Bytes of keys and values of one token in one layer."""
     num_keys: int | None = None
     """Keys of an op that sees all; None: the rows of its own chunk."""
+    numbers: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _KindRates:
+class KindRates:
     kind: str
     count: int
-    rates: tuple[_Rates, ...]
+    rates: tuple[OpRates, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAttention:
+    """An attention over rows that are each their sequence's only one: everything is in proportion to keys or to rows.
+
+    For one of `count` layers.
+    """
+
+    visibility: Visibility
+    count: int
+    flops_per_key: float
+    read_per_key: float
+    activations_per_row: float
+    numbers: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +187,7 @@ class CostSheet:
     """A program with its formats, ready to be priced for many shapes. Keep it: making one walks the whole program."""
 
     formats: Formats
-    kinds: tuple[_KindRates, ...]
+    kinds: tuple[KindRates, ...]
 
     def costs(self, shape: StepShape) -> tuple[OpCost, ...]:
         """One record for each op of each span kind, kinds in order of first appearance."""
@@ -164,17 +200,49 @@ class CostSheet:
             _op_cost(rates, kind, rows[rates.space], shape, self.formats) for kind in self.kinds for rates in kind.rates
         )
 
+    def decode_attention(self) -> tuple[DecodeAttention, ...] | None:
+        """What `costs` gives for the attention of steps whose chunks have one token each, as factors; None: there are
+        keys that are not the rows' own past.
+        """
+        found = []
+        for kind in self.kinds:
+            for rates in kind.rates:
+                if not isinstance(rates.op, Attend):
+                    continue
+                if rates.op.visibility.reach is Reach.ALL:
+                    return None
+                found.append(
+                    DecodeAttention(
+                        rates.op.visibility,
+                        kind.count,
+                        _key_flops(rates.op),
+                        _passes(rates.op, 1, self.formats) * rates.kv_token_bytes,
+                        rates.activations,
+                        rates.numbers,
+                    )
+                )
+        return tuple(found)
+
 
 def cost_sheet(program: ProgramParts, formats: Formats | None = None, parallel: Parallel | None = None) -> CostSheet:
     """Price `program`, or one rank's part of it, with numbers stored as `formats` says."""
     formats = formats or Formats()
     program = shard(program, parallel.tensor) if parallel and parallel.tensor > 1 else program
-    spans: dict[str, list[Sequence[Op]]] = {}
+    spans: dict[tuple[str, tuple[str | None, ...]], list[Sequence[Op]]] = {}
     for span in program.spans:
-        spans.setdefault(span.kind, []).append(program.ops_of(span))
+        ops = program.ops_of(span)
+        # Layers whose kernels differ are priced apart: a sum of times at two rates is not a time at their mean.
+        spans.setdefault((span.kind, tuple(map(formats.numbers, ops))), []).append(ops)
     kinds = [
-        _KindRates(kind, len(layers), tuple(_rates(program, same, formats) for same in zip(*layers, strict=True)))
-        for kind, layers in spans.items()
+        KindRates(
+            kind,
+            len(layers),
+            tuple(
+                replace(_rates(program, same, formats), numbers=formats.numbers(same[0]))
+                for same in zip(*layers, strict=True)
+            ),
+        )
+        for (kind, _), layers in spans.items()
     ]
     return CostSheet(formats, tuple(kinds))
 
@@ -202,7 +270,7 @@ def held_bytes(program: ProgramParts, ctx: int, formats: Formats | None = None) 
     return tuple(group.held_bytes(ctx, formats.cache(group.id)) for group in program.cache_groups)
 
 
-def _op_cost(rates: _Rates, kind: _KindRates, rows: int, shape: StepShape, formats: Formats) -> OpCost:
+def _op_cost(rates: OpRates, kind: KindRates, rows: int, shape: StepShape, formats: Formats) -> OpCost:
     flops, read, worst = rates.flops * rows, 0.0, 1.0
     weights = rates.weights_once + rates.weights_per_row * rows if rows else 0.0
     state = rates.state_per_chunk * len(shape.chunks)
@@ -229,10 +297,11 @@ def _op_cost(rates: _Rates, kind: _KindRates, rows: int, shape: StepShape, forma
         rates.activations * rows,
         rates.comm * rows,
         worst,
+        rates.numbers,
     )
 
 
-def _attention(rates: _Rates, op: Attend, shape: StepShape, formats: Formats) -> tuple[float, float]:
+def _attention(rates: OpRates, op: Attend, shape: StepShape, formats: Formats) -> tuple[float, float]:
     """(flops, cache bytes read) over all chunks. Decode rows, of which there may be hundreds, are summed together."""
     visible, passed = 0, 0.0
     slots: list[int] = []
@@ -247,7 +316,12 @@ def _attention(rates: _Rates, op: Attend, shape: StepShape, formats: Formats) ->
         passed += keys * _passes(op, chunk.num_tokens, formats)
     decode_keys = op.visibility.total_at(slots)
     passed += decode_keys * _passes(op, 1, formats)
-    return 2.0 * op.heads * (op.head_dim_k + op.head_dim_v) * (visible + decode_keys), passed * rates.kv_token_bytes
+    return _key_flops(op) * (visible + decode_keys), passed * rates.kv_token_bytes
+
+
+def _key_flops(op: Attend) -> float:
+    """Of one row and one key that it sees: a product with the key and one with the value, in every head."""
+    return 2.0 * op.heads * (op.head_dim_k + op.head_dim_v)
 
 
 def _passes(op: Attend, num_tokens: int, formats: Formats) -> float:
@@ -256,7 +330,7 @@ def _passes(op: Attend, num_tokens: int, formats: Formats) -> float:
     return max(1.0, tiles / formats.attention_reuse)
 
 
-def _rates(program: ProgramParts, layers: Sequence[Op], formats: Formats) -> _Rates:
+def _rates(program: ProgramParts, layers: Sequence[Op], formats: Formats) -> OpRates:
     """Rates of the op that stands at the same place in every span of a kind: `layers` are its copies."""
     op = layers[0]
     values, a = program.values, formats.activation_bytes
@@ -268,37 +342,37 @@ def _rates(program: ProgramParts, layers: Sequence[Op], formats: Formats) -> _Ra
     match op:
         case Embed():
             entries = program.weights[op.table].shape[0]
-            return _Rates(op, space, out, weights_per_row=stored / entries, activations=moved)
+            return OpRates(op, space, out, weights_per_row=stored / entries, activations=moved)
         case Norm():
             numbers = sum(program.weights[name].num_elements for name in op_weights(op))
-            return _Rates(op, space, out, flops=5.0 * out, weights_once=numbers * a, activations=moved)
+            return OpRates(op, space, out, flops=5.0 * out, weights_once=numbers * a, activations=moved)
         case Linear():
-            return _Rates(op, space, out, ins[0], flops=2.0 * ins[0] * out, weights_once=stored, activations=moved)
+            return OpRates(op, space, out, ins[0], flops=2.0 * ins[0] * out, weights_once=stored, activations=moved)
         case Rope():
-            return _Rates(op, space, out, flops=3.0 * out, activations=moved)
+            return OpRates(op, space, out, flops=3.0 * out, activations=moved)
         case CacheWrite():
-            return _Rates(op, space, sum(ins), cache_write=sum(ins) * formats.cache(op.group), activations=moved)
+            return OpRates(op, space, sum(ins), cache_write=sum(ins) * formats.cache(op.group), activations=moved)
         case Attend():
             return _attend_rates(program, op, space, out, stored, formats)
         case Glu() | Act():
-            return _Rates(op, space, out, flops=float(ACTIVATION_FLOPS[op.activation] * out), activations=moved)
+            return OpRates(op, space, out, flops=float(ACTIVATION_FLOPS[op.activation] * out), activations=moved)
         case Add() | Mul() | Scale() | Pool() | Tap():
-            return _Rates(op, space, out, flops=float(out), activations=moved)
+            return OpRates(op, space, out, flops=float(out), activations=moved)
         case Conv() | Scan():
             return _state_rates(program, op, out, stored, moved, formats)
         case Route():
             flops = 2.0 * op.experts * ins[0]
-            return _Rates(op, space, op.experts, ins[0], flops=flops, weights_once=stored, activations=moved)
+            return OpRates(op, space, op.experts, ins[0], flops=flops, weights_once=stored, activations=moved)
         case Experts():
             return _experts_rates(op, space, ins[0], stored, a)
         case Sample():
-            return _Rates(op, space, out, flops=4.0 * out, activations=float(out * LOGIT_BYTES))
+            return OpRates(op, space, out, flops=4.0 * out, activations=float(out * LOGIT_BYTES))
         case Place():
-            return _Rates(op, space, out, activations=moved)
+            return OpRates(op, space, out, activations=moved)
         case Select():
-            return _Rates(op, Space.OUTPUTS, out, activations=moved)
+            return OpRates(op, Space.OUTPUTS, out, activations=moved)
         case AllReduce():
-            return _Rates(op, space, out, comm=2.0 * (op.ranks - 1) / op.ranks * out * a)
+            return OpRates(op, space, out, comm=2.0 * (op.ranks - 1) / op.ranks * out * a)
 
 
 def _stored_bytes(program: ProgramParts, layers: Sequence[Op], formats: Formats) -> float:
@@ -307,13 +381,15 @@ def _stored_bytes(program: ProgramParts, layers: Sequence[Op], formats: Formats)
     return total / len(layers)
 
 
-def _attend_rates(program: ProgramParts, op: Attend, space: Space, out: int, stored: float, formats: Formats) -> _Rates:
+def _attend_rates(
+    program: ProgramParts, op: Attend, space: Space, out: int, stored: float, formats: Formats
+) -> OpRates:
     moved = op.heads * (op.head_dim_k + op.head_dim_v) * formats.activation_bytes
     if op.group is None:
-        return _Rates(op, space, out, weights_once=stored, activations=moved)
+        return OpRates(op, space, out, weights_once=stored, activations=moved)
     group = program.cache_groups[op.group]
     token_bytes = op.kv_heads * (op.head_dim_k + op.head_dim_v) * formats.cache(op.group)
-    return _Rates(
+    return OpRates(
         op,
         space,
         out,
@@ -326,17 +402,17 @@ def _attend_rates(program: ProgramParts, op: Attend, space: Space, out: int, sto
 
 def _state_rates(
     program: ProgramParts, op: Conv | Scan, out: int, stored: float, moved: float, formats: Formats
-) -> _Rates:
+) -> OpRates:
     state = program.cache_groups[op.group].state_parts[op.part]
     flops = 2.0 * out * op.width if isinstance(op, Conv) else float(SCAN_FLOPS[op.kind] * op.state_elements)
     state_bytes = state * formats.cache(op.group)
-    return _Rates(
+    return OpRates(
         op, Space.TOKENS, out, flops=flops, weights_once=stored, state_per_chunk=state_bytes, activations=moved
     )
 
 
-def _experts_rates(op: Experts, space: Space, hidden: int, stored: float, a: float) -> _Rates:
-    return _Rates(
+def _experts_rates(op: Experts, space: Space, hidden: int, stored: float, a: float) -> OpRates:
+    return OpRates(
         op,
         space,
         op.ffn_hidden,

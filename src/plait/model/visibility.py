@@ -7,9 +7,10 @@ Invariant: `first(slot) <= slot`, and `count(slot) == slot + 1 - first(slot)` fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count
 
 from plait.core.errors import InvariantError
 
@@ -73,6 +74,12 @@ class Visibility:
                 return sum(slot % self.size + 1 for slot in slots)
             case _:
                 return sum(slots) + len(slots)
+
+    def totals_of_run(self, slots: Sequence[int]) -> Iterator[int]:
+        """`total_at` of the rows at these slots, then of those one further, and so on without end."""
+        if self.reach is Reach.CAUSAL:
+            return count(self.total_at(slots), len(slots))
+        return (self.total_at([slot + later for slot in slots]) for later in count())
 
     def union(self, start: int, num_rows: int, num_keys: int = 0) -> int:
         """Distinct keys that rows [start, start + num_rows) see together. `num_keys` is how many there are for ALL."""

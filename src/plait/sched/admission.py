@@ -10,13 +10,17 @@ from plait.core.errors import RequestError
 from plait.core.request import Sequence, Task
 
 
-def refuse_impossible(seq: Sequence, max_model_tokens: int, capacity_tokens: int, *, can_embed: bool = False) -> None:
+def refuse_impossible(
+    seq: Sequence, max_model_tokens: int, capacity_tokens: int, *, can_embed: bool = False, can_import: bool = False
+) -> None:
     """Raise `RequestError` naming value, limit and way out. The limits hold for prompt and output tokens together:
     the model's, and what the cache holds when it is empty.
     """
     request = seq.request
     if request.task is Task.EMBED and not can_embed:
         raise RequestError(f"task {request.task} is not supported by this engine; ask for a continuation", param="task")
+    if request.num_imported and not can_import:
+        raise RequestError("this engine takes no keys and values from another; send the prompt alone", param="prompt")
     if request.adapter is not None:
         raise RequestError(
             f"adapter {request.adapter!r} is not loaded; leave it out", param="adapter", code="model_not_found"

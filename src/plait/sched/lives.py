@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from plait.core.decision import Cancel, SeqUpdate, Submit
 from plait.core.errors import InvariantError
@@ -43,6 +43,8 @@ class LivesConfig:
     """Read and write the prefix index."""
     can_embed: bool = False
     """Whether requests may ask for embeddings."""
+    can_import: bool = False
+    """Whether requests may bring keys and values of their prompt."""
 
 
 class Lives:
@@ -92,7 +94,7 @@ class Lives:
 
     def lookup(self, seq: Sequence) -> Hit:
         """What a waiting sequence would find in the prefix index. Good until the next verb."""
-        if not self._uses_prefix(seq) or seq.needs_every_row:
+        if not self._uses_prefix(seq) or seq.needs_every_row or self._num_imported(seq):
             return self._kv.no_hit()
         hit = self._kv.lookup(seq.tokens, self._root(seq))
         leader = self._leader(seq)
@@ -100,7 +102,7 @@ class Lives:
 
     def is_held(self, seq: Sequence, hit: Hit) -> bool:
         """Whether somebody who runs is computing what `seq` would have to compute first."""
-        if not self._uses_prefix(seq) or seq.needs_every_row:
+        if not self._uses_prefix(seq) or seq.needs_every_row or self._num_imported(seq):
             return False
         leader = self._leader(seq)
         if leader is not None and leader.num_computed < _num_shared(seq) > hit.num_reused:
@@ -129,7 +131,7 @@ class Lives:
     def admit(self, seq: Sequence) -> None:
         """A new sequence waits. `RequestError` if it could never be served; then nothing has changed."""
         limits = (self._config.max_model_tokens, self._kv.capacity_tokens)
-        refuse_impossible(seq, *limits, can_embed=self._config.can_embed)
+        refuse_impossible(seq, *limits, can_embed=self._config.can_embed, can_import=self._config.can_import)
         self._by_id[seq.id] = seq
         if seq.request.n > 1:
             self._siblings.setdefault(seq.request.id, []).append(seq)
@@ -142,24 +144,27 @@ class Lives:
         """
         root, uses_prefix = self._root(seq), self._uses_prefix(seq)
         self._kv.open(seq.id, root, hit, now, publish=uses_prefix)
-        start, num_tokens = hit.num_reused, min(len(seq.tokens) - hit.num_reused, step.budget)
-        end = self._kv.extent(seq.id, len(seq.tokens), start + num_tokens)
+        num_imported = self._num_imported(seq)
+        start = num_imported or hit.num_reused
+        end = self._kv.extent(seq.id, len(seq.tokens), start + min(len(seq.tokens) - start, step.budget))
         grants = self._kv.reserve(seq.id, len(seq.tokens), now, end)
         if grants is None or end <= start:
             raise InvariantError(f"sequence {seq.id} does not fit into the room there was: {self._kv.explain()}")
         self.waiting.remove(seq)
+        if num_imported:
+            self._kv.imported(seq.id, seq.tokens[:num_imported], now)
         if seq.state is SeqState.WAITING:
             seq.num_cached = hit.num_reused
             seq.scheduled_s = now
             self._events(Scheduled(now, seq.id, hit.num_reused))
         seq.state, seq.lane, seq.row = SeqState.RUNNING, step.lane, self._rows.take(step.lane)
         # What is copied from a partly matched block is in flight like what is computed.
-        seq.num_computed, seq.num_scheduled = hit.num_tokens, hit.num_reused - hit.num_tokens
+        seq.num_computed, seq.num_scheduled = num_imported or hit.num_tokens, hit.num_reused - hit.num_tokens
         bisect.insort(self.running, seq, key=order_key)
-        step.joins.append(self._join(seq, seq.row))
+        step.joins.append(self._join(seq, seq.row, num_imported))
         step.add(seq, end - start, grants)
         if uses_prefix:
-            self._holds.computing(seq, root, hit.num_reused)
+            self._holds.computing(seq, root, num_imported or hit.num_reused)
 
     def go_on(self, step: OpenStep, seq: Sequence, num_plannable: int, now: float) -> bool:
         """A running sequence gets its next chunk, of at most its `num_plannable` tokens. False: there is no memory for
@@ -307,7 +312,7 @@ class Lives:
         update = take_tokens(seq, given, self._config.eos_token_ids)
         if update.finish_reason is not None:
             self._finish(seq, now)
-        return replace(update, prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else update
+        return update._replace(prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else update
 
     def _finish(self, seq: Sequence, now: float) -> None:
         if seq.state is SeqState.RUNNING:
@@ -337,7 +342,11 @@ class Lives:
         self._holds.forget(seq)
         seq.row = seq.lane = None
 
-    def _join(self, seq: Sequence, row: int) -> Join:
+    def _num_imported(self, seq: Sequence) -> int:
+        """Tokens that a waiting sequence brings along. What it lost to a preemption does not come again."""
+        return 0 if seq.num_preemptions or seq.needs_every_row else seq.request.num_imported
+
+    def _join(self, seq: Sequence, row: int, num_imported: int) -> Join:
         sampling = seq.request.sampling
         return Join(
             seq=seq.id,
@@ -349,6 +358,7 @@ class Lives:
             history=tuple(seq.tokens[: seq.num_computed + seq.num_scheduled]) if sampling.has_penalties else (),
             adapter=seq.request.adapter,
             eos_token_ids=self._config.eos_token_ids,
+            num_imported=num_imported,
         )
 
     def _leader(self, seq: Sequence) -> Sequence | None:

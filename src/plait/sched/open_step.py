@@ -7,12 +7,13 @@ Invariant: at most one chunk per sequence, and no more tokens than the budget it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import Sequence, Task
 from plait.core.step import (
     FROM_DEVICE,
+    SAMPLES_ONE,
     BlockGrant,
     Chunk,
     ChunkShape,
@@ -28,8 +29,6 @@ from plait.core.step import (
 from plait.kv.cache import Grants
 
 _NO_OUTPUTS: tuple[Outputs, ...] = ()
-_SAMPLES_ONE = (Outputs(0, 1, OutputKind.SAMPLE),)
-"""Of every chunk of one token that samples; made once, because most chunks are such."""
 
 
 def outputs_of(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
@@ -49,7 +48,7 @@ def outputs_of(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...
 def _samples(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
     if start + num_tokens < len(seq.tokens):
         return _NO_OUTPUTS
-    return _SAMPLES_ONE if num_tokens == 1 else (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
+    return SAMPLES_ONE if num_tokens == 1 else (Outputs(num_tokens - 1, 1, OutputKind.SAMPLE),)
 
 
 def _scores(seq: Sequence, start: int, num_tokens: int) -> tuple[Outputs, ...]:
@@ -95,7 +94,8 @@ class OpenStep:
     def prolong(self, num_steps: int, sequences: Iterable[Sequence], grants: Iterable[Grants]) -> None:
         """Make a step of single unknown tokens the first of a run. `grants`: those of the further steps, in order."""
         for seq in sequences:
-            self.chunks[seq.id] = replace(self.chunks[seq.id], num_tokens=num_steps)
+            start = self.chunks[seq.id].start
+            self.chunks[seq.id] = Chunk(seq.id, start, num_steps, FROM_DEVICE, None, SAMPLES_ONE)
             seq.num_scheduled += num_steps - 1
         for one in grants:
             self.grants += one.blocks

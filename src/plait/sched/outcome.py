@@ -13,6 +13,8 @@ from plait.core.step import SeqResult
 
 def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...]) -> SeqUpdate:
     """Append sampled tokens to the sequence up to its end, and report them. Tokens behind an end are dropped."""
+    if len(given.tokens) > 1 and seq.ends_by_length:
+        return _take_up_to_length(seq, given)
     sampling, num_output = seq.request.sampling, seq.num_output
     reason: FinishReason | None = None
     stop_token: int | None = None
@@ -34,3 +36,11 @@ def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...])
             reason = FinishReason.LENGTH
             break
     return SeqUpdate(seq.id, given.tokens[:num_taken], given.logprobs[:num_taken], reason, stop_token)
+
+
+def _take_up_to_length(seq: Sequence, given: SeqResult) -> SeqUpdate:
+    """Of a sequence that nothing else ends: what no token has to be looked at for."""
+    tokens = given.tokens[: seq.max_output_tokens - seq.num_output]
+    seq.tokens += tokens
+    reason = FinishReason.LENGTH if seq.num_output >= seq.max_output_tokens else None
+    return SeqUpdate(seq.id, tokens, given.logprobs[: len(tokens)], reason)

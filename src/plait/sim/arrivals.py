@@ -21,6 +21,7 @@ from plait.core.errors import UsageError
 from plait.core.ids import RequestId
 from plait.core.request import Request, Slo
 from plait.core.sampling import SamplingParams
+from plait.sim.prompts import made_up_prompt
 
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens")
 
@@ -82,23 +83,18 @@ def poisson_trace(
 
 
 def arrivals_of(rows: Iterable[TraceRow], vocab_size: int, slo: Slo | None = None) -> Iterator[Arrival]:
-    """Requests for the rows of a trace: made-up prompts that share no prefix, and exactly the row's output tokens."""
+    """Requests for the rows of a trace: made-up prompts that share no prefix, so that none is looked for or kept, and
+    exactly the row's output tokens.
+    """
     for index, row in enumerate(rows):
         request = Request(
             id=RequestId(f"trace-{index}"),
             prompt=made_up_prompt(index, row.num_prompt, vocab_size),
             sampling=SamplingParams(seed=index, max_tokens=row.num_output, ignore_eos=True),
             slo=Slo() if slo is None else slo,
+            cache_prefix=False,
         )
         yield Arrival(row.at_s, request)
-
-
-def made_up_prompt(index: int, num_tokens: int, vocab_size: int) -> tuple[int, ...]:
-    """A prompt whose first token differs from that of every other index up to `vocab_size`, its first two up to the
-    square of it.
-    """
-    head = (index % vocab_size, index // vocab_size % vocab_size)
-    return tuple(head[place] if place < 2 else place % vocab_size for place in range(num_tokens))
 
 
 def _open_text(path: Path) -> TextIO:

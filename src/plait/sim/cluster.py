@@ -7,19 +7,23 @@ Invariant: equal specs and loads give equal reports, plan hashes included.
 
 from __future__ import annotations
 
+import gc
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
 from plait.assembly import EngineParts
 from plait.core.errors import UsageError
-from plait.core.events import Event
+from plait.core.events import Collected, Emitted, Event, Finished, Refused, Submitted
 from plait.kv.cache import KVCache
+from plait.model.cache_layout import token_bytes
 from plait.sim.arrivals import Arrival
 from plait.sim.driver import Driver, StationSink
 from plait.sim.figures import EngineFigures, EngineReport
-from plait.sim.form import Form, Routing
+from plait.sim.form import Form, Role, Routing
+from plait.sim.hand_over import HandOver, Link, Spread
 from plait.sim.load import Load, TraceLoad
 from plait.sim.replica import ReplicaSpec, replica_parts
 from plait.sim.report import OutcomeSink, Report, ReportBuilder, nobody
@@ -77,22 +81,38 @@ def simulate_cluster(
 ) -> ClusterReport:
     """Run a load to its last answer. `outcomes` is told of every sequence as it ends."""
     load = TraceLoad(arrivals) if isinstance(arrivals, Iterable) else arrivals
-    return _Cluster(load, spec, events, outcomes).run()
+    with _rare_collections():
+        return _Cluster(load, spec, events, outcomes).run()
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Steps make many small values without cycles: looking for garbage among them would take a tenth of the time."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Cluster:
     def __init__(self, load: Load, spec: ClusterSpec, events: EngineSink | None, outcomes: OutcomeSink) -> None:
-        if spec.form.is_disagg:
-            raise UsageError(f"form {spec.form} is not built yet")
+        form = spec.form
         self._report = ReportBuilder(outcomes)
-        self._work = Work(range(spec.form.num_first), router(spec.routing))
-        self._driver = Driver(load, spec.form.num_engines, self._work.choose)
+        self._work = [Work(range(form.num_first), router(spec.routing))]
+        self._dispatch: Spread | HandOver = Spread(self._work[0])
+        if form.is_disagg:
+            decode = Work(range(form.num_first, form.num_engines), router(Routing.LEAST_TOKENS))
+            self._dispatch = HandOver(self._work[0], decode, _link(spec), spec.replica.max_model_tokens)
+            self._work.append(decode)
+        self._driver = Driver(load, form.num_engines, self._dispatch)
         self._parts: list[EngineParts] = []
-        self._figures = [EngineFigures(role, self._memory_of(place)) for place, role in enumerate(spec.form.roles)]
-        sinks: list[StationSink] = [self._report.tell, self._work.tell, self._figure]
-        if events is not None:
-            sinks.append(events)
+        self._figures = [EngineFigures(role, self._memory_of(place)) for place, role in enumerate(form.roles)]
+        sinks: list[StationSink] = [self._tell] if events is None else [self._tell, events]
         for place, station in enumerate(self._driver.stations):
+            if isinstance(self._dispatch, HandOver) and form.roles[place] is Role.PREFILL:
+                station.outbox = self._dispatch.outbox(place, self._driver)
             horizon = partial(self._driver.horizon, place) if spec.macro_steps else None
             ports = self._driver.ports(place, sinks)
             self._parts.append(replica_parts(spec.replica, station.clock, ports, horizon))
@@ -104,8 +124,30 @@ class _Cluster:
         plan_hash = engines[0].plan_hash if len(engines) == 1 else digest.hexdigest()
         return ClusterReport(self._report.report(), engines, plan_hash)
 
-    def _figure(self, station: int, event: Event) -> None:
-        self._figures[station](event)
+    def _tell(self, station: int, event: Event) -> None:
+        if isinstance(event, Emitted):  # most events are: nobody else wants them
+            self._report.emitted(station, event)
+            return
+        if isinstance(event, Finished) and self._dispatch.goes_on(station, event):
+            self._report.hand_over(station, event)
+        else:
+            self._report.tell(station, event)
+        if isinstance(event, Finished | Refused):
+            for work in self._work:
+                work.tell(station, event)
+        elif isinstance(event, Collected | Submitted):
+            self._figures[station](event)
 
     def _memory_of(self, place: int) -> Callable[[], KVCache]:
         return lambda: self._parts[place].kv
+
+
+def _link(spec: ClusterSpec) -> Link:
+    replica, hardware = spec.replica, spec.replica.hardware
+    bytes_per_s = hardware.comm_bytes_per_s if spec.link_bytes_per_s is None else spec.link_bytes_per_s
+    if not bytes_per_s > 0:
+        raise UsageError(
+            f"form {spec.form} sends keys and values from device to device, but {hardware.name} has no link; give the "
+            "link's bytes per second"
+        )
+    return Link(bytes_per_s, spec.link_latency_s, token_bytes(replica.program, replica.cache_type))

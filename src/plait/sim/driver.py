@@ -14,9 +14,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Protocol
 
 from plait.core.clock import Clock, SimClock, WaitSource
-from plait.core.errors import InvariantError
+from plait.core.errors import InvariantError, UsageError
 from plait.core.events import Event, EventSink, Finished, Refused
 from plait.core.ids import RequestId
 from plait.core.request import Request
@@ -70,26 +71,38 @@ class Station:
 StationSink = Callable[[int, Event], None]
 """Told what happens at which station."""
 
-Choose = Callable[[Request], int]
-"""The station of a new request."""
 
-Onward = Callable[[int, Finished], bool]
-"""Asked about every request that ended at a station: whether it goes on at another."""
+class Dispatch(Protocol):
+    """Who decides where requests are worked on. `receivers`: stations to which other stations send requests."""
+
+    @property
+    def receivers(self) -> frozenset[int]: ...
+
+    def accept(self, request: Request) -> tuple[int, Request]:
+        """The station of a new request, and what it is asked there."""
+
+    def goes_on(self, station: int, event: Finished) -> bool:
+        """Whether a sequence that ended at a station is continued at another. Changes nothing."""
 
 
-def ends_here(station: int, event: Finished) -> bool:
-    """Of engines that do all of a request."""
-    return False
+class OneStation:
+    """Everything is done at the first station."""
+
+    receivers: frozenset[int] = frozenset()
+
+    def accept(self, request: Request) -> tuple[int, Request]:
+        return 0, request
+
+    def goes_on(self, station: int, event: Finished) -> bool:
+        return False
 
 
 class Driver:
     """Stations under one clock, and a load. First engines are made for all `stations`, then it runs once."""
 
-    def __init__(self, load: Load, num_stations: int, choose: Choose, onward: Onward = ends_here) -> None:
+    def __init__(self, load: Load, num_stations: int, dispatch: Dispatch) -> None:
         self._load = load
-        self._choose = choose
-        self._onward = onward
-        self._may_go_on = onward is not ends_here
+        self._dispatch = dispatch
         self._time = SimClock()
         self.stations = [Station(TurnClock(self._time)) for _ in range(num_stations)]
         self._open: dict[RequestId, int] = {}
@@ -107,17 +120,18 @@ class Driver:
         def tell(event: Event) -> None:
             for sink in sinks:
                 sink(station, event)
-            self._note(station, event)
+            if isinstance(event, Finished | Refused):
+                self._note(station, event)
 
         place = self.stations[station]
         return Ports(place.inbox, place.outbox, tell)
 
     def horizon(self, station: int) -> float:
-        """Before when nothing will arrive at a station. What other engines do may bring something about, at their next
-        turn, unless this load comes whatever happens and no request goes from one to another.
+        """Before when nothing will arrive at a station. If other engines send requests there, or the load waits for
+        answers, this may be as soon as one of them has its next turn.
         """
         moments = [self._load.next_s()]
-        if not self._load.is_open or self._may_go_on:
+        if not self._load.is_open or station in self._dispatch.receivers:
             moments += [other.clock.wake_s for place, other in enumerate(self.stations) if place != station]
             moments += [at_s for at_s, *_ in self._on_its_way[:1]]
         return min((moment for moment in moments if moment is not None), default=math.inf)
@@ -158,8 +172,11 @@ class Driver:
             self.stations[station].put(Arrive(request))
         while (at_s := self._load.next_s()) is not None and at_s <= now:
             request = self._load.take().request
+            if request.id in self._open:
+                raise UsageError(f"two requests with id {request.id!r} at once; give every request of a load its own")
             self._open[request.id] = request.n
-            self.stations[self._choose(request)].put(Arrive(request))
+            place, asked = self._dispatch.accept(request)
+            self.stations[place].put(Arrive(asked))
 
     def _take_turns(self, engines: Sequence[Engine]) -> None:
         now = self.now()
@@ -167,17 +184,15 @@ class Driver:
             if station.clock.wake_s is not None and station.clock.wake_s <= now:
                 engine.tick()
 
-    def _note(self, station: int, event: Event) -> None:
-        match event:
-            case Finished(request=request):
-                if not self._onward(station, event):
-                    self._open[request] -= 1
-                    if self._open[request] == 0:
-                        self._end(request, event.at_s)
-            case Refused(request=request):
-                self._end(request, event.at_s)
-            case _:
-                pass
+    def _note(self, station: int, event: Finished | Refused) -> None:
+        request = event.request
+        if isinstance(event, Finished):
+            if self._dispatch.goes_on(station, event):
+                return
+            self._open[request] -= 1
+            if self._open[request] > 0:
+                return
+        self._end(request, event.at_s)
 
     def _end(self, request: RequestId, at_s: float) -> None:
         del self._open[request]
@@ -187,7 +202,7 @@ class Driver:
 def simulate(arrivals: Iterable[Arrival], make_engine: MakeEngine, events: EventSink | None = None) -> Report:
     """Run a trace through one engine to its last answer. `events` may listen too."""
     report = ReportBuilder()
-    driver = Driver(TraceLoad(arrivals), 1, lambda request: 0)
+    driver = Driver(TraceLoad(arrivals), 1, OneStation())
     sinks: list[StationSink] = [lambda station, event: report(event)]
     if events is not None:
         listen = events

@@ -152,20 +152,22 @@ class ReportBuilder:
         self.tell(0, event)
 
     def tell(self, engine: int, event: Event) -> None:
+        # The most frequent first.
         match event:
+            case Emitted():
+                self.emitted(engine, event)
             case Arrived():
                 self._arrived(engine, event)
             case Scheduled():
                 self._scheduled(engine, event)
-            case Emitted():
-                self._emitted(engine, event)
             case Finished():
                 self._finished(engine, event)
             case Collected(result=result):
                 self._collected(engine, result)
             case Preempted():
                 self._num["preemptions"] += 1
-            case Refused():
+            case Refused(request=request):
+                self._between.pop(request, None)
                 self._num["refused"] += 1
             case _:
                 pass
@@ -218,19 +220,24 @@ class ReportBuilder:
 
     def _collected(self, engine: int, result: StepResult) -> None:
         self._num["steps"] += result.num_steps
-        self._num["computed"] += sum(one.num_computed for one in result.seqs)
-        start_s = result.start_s
-        gaps_s = []
-        for end_s in result.ends_s or (result.end_s,):
-            gaps_s.append(end_s - start_s)
-            self._busy_s += end_s - start_s
-            start_s = end_s
+        self._num["computed"] += sum([one.num_computed for one in result.seqs])
+        if not result.ends_s:
+            self._busy_s += result.end_s - result.start_s
+            return
         # Behind the first step of a run its sequences have their tokens together, so gaps are counted once for all.
-        self._run_gap_s[engine] = max(gaps_s[1:], default=0.0)
         num_live = sum(one.status is SeqStatus.OK for one in result.seqs)
-        self.itl_s.extend(gaps_s[1:], num_live)
+        start_s, longest_s = result.start_s, 0.0
+        for place, end_s in enumerate(result.ends_s):
+            gap_s = end_s - start_s
+            self._busy_s += gap_s
+            if place:
+                longest_s = max(longest_s, gap_s)
+                self.itl_s.add(gap_s, num_live)
+            start_s = end_s
+        self._run_gap_s[engine] = longest_s
 
-    def _emitted(self, engine: int, event: Emitted) -> None:
+    def emitted(self, engine: int, event: Emitted) -> None:
+        """As `tell`, for who knows what it is."""
         one = self._open[engine, event.seq]
         first_s = event.at_s if event.first_s is None else event.first_s
         if one.last_token_s is None:

@@ -18,7 +18,8 @@ class Work:
     """Of the engines `places`, among which the router chooses."""
 
     def __init__(self, places: Sequence[int], chooser: Router) -> None:
-        self._places = places
+        self.places = places
+        """Their numbers among all engines."""
         self._router = chooser
         self._left = [0] * len(places)
         self._open: dict[RequestId, tuple[int, int, int]] = {}
@@ -30,13 +31,13 @@ class Work:
         tokens = len(request.prompt) + (request.sampling.max_tokens or 0)
         self._left[place] += tokens * request.n
         self._open[request.id] = (place, tokens, request.n)
-        return self._places[place]
+        return self.places[place]
 
     def tell(self, station: int, event: Event) -> None:
         if not isinstance(event, Finished | Refused):
             return
         known = self._open.get(event.request)
-        if known is None or self._places[known[0]] != station:
+        if known is None or self.places[known[0]] != station:
             return
         place, tokens, choices = known
         ended = choices if isinstance(event, Refused) else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +18,7 @@ PLAN = StepPlan(StepId(3), LaneId(0), (), (), (), ())
 def test_a_delta_in_the_middle_of_an_answer_says_no_more_than_its_tokens() -> None:
     delta = Delta(0, "text", (1, 2))
     assert (delta.finish_reason, delta.stop_reason, delta.error, delta.logprobs) == (None, None, None, ())
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         delta.text = "other"  # type: ignore[misc]
 
 

@@ -16,6 +16,7 @@ from plait.core.plan_hash import plan_hash
 from plait.core.sampling import SamplingParams
 from plait.core.step import (
     FROM_DEVICE,
+    SAMPLES_ONE,
     BlockGrant,
     Chunk,
     ChunkShape,
@@ -43,7 +44,7 @@ def plan(*chunks: Chunk) -> StepPlan:
 
 
 def fault(**changes: object) -> str | None:
-    return plan_fault(plan(replace(CHUNK, **changes)))  # type: ignore[arg-type]
+    return plan_fault(plan(CHUNK._replace(**changes)))  # type: ignore[arg-type]
 
 
 def test_a_plan_has_the_fields_of_the_contract_and_no_side_door() -> None:
@@ -66,13 +67,13 @@ def test_sound_plans_have_no_fault() -> None:
     decode = Chunk(SeqId(2), 30, 1, FROM_DEVICE, outputs=(Outputs(0, 1, OutputKind.SAMPLE),))
     verify = Chunk(SeqId(3), 7, 4, (9,), Drafts((1, 2, 3), (-1, 0, 0)), (Outputs(0, 4, OutputKind.SAMPLE),))
     scored = Chunk(SeqId(4), 0, 2, (1, 2), outputs=(Outputs(0, 2, OutputKind.LOGPROBS, targets=(2, 3)),))
-    placed = replace(CHUNK, positions=(8, 9, 9, 9), snapshots=(Snapshot(0, GroupId(0), BlockId(1)),))
+    placed = CHUNK._replace(positions=(8, 9, 9, 9), snapshots=(Snapshot(0, GroupId(0), BlockId(1)),))
     assert plan_fault(plan()) is None
     assert plan_fault(plan(placed, decode, verify, scored)) is None
 
 
 def test_a_sequence_has_one_chunk_in_a_step() -> None:
-    assert plan_fault(plan(CHUNK, replace(CHUNK, start=12))) == "sequence 1 has two chunks in step 9"
+    assert plan_fault(plan(CHUNK, CHUNK._replace(start=12))) == "sequence 1 has two chunks in step 9"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_only_a_line_of_drafts_is_a_chain() -> None:
 
 
 def test_a_chunk_knows_its_end_and_its_output_rows() -> None:
-    chunk = replace(CHUNK, outputs=(Outputs(0, 3, OutputKind.POOL), SAMPLE))
+    chunk = CHUNK._replace(outputs=(Outputs(0, 3, OutputKind.POOL), SAMPLE))
     assert chunk.end == 12
     assert chunk.num_outputs == 4
 
@@ -140,7 +141,7 @@ def test_a_shape_counts_the_places_at_which_states_are_kept_and_the_rows_of_imag
     places = ((0, 0, 1), (0, 1, 5), (3, 0, 2))  # offset, group, block: two groups keep their states behind token 0
     snapshots = tuple(Snapshot(offset, GroupId(group), BlockId(block)) for offset, group, block in places)
     image = Encode(SeqId(1), b"image", 256, GroupId(2), (BlockId(7),))
-    shape = replace(plan(replace(CHUNK, snapshots=snapshots)), encodes=(image,)).shape()
+    shape = replace(plan(CHUNK._replace(snapshots=snapshots)), encodes=(image,)).shape()
     assert shape == StepShape((ChunkShape(8, 4, 1, num_snapshots=2),), encoded_rows=(256,))
     assert shape.num_snapshots == 2
 
@@ -168,7 +169,7 @@ def test_equal_plans_have_equal_digests_and_any_difference_shows() -> None:
         replace(base, moves=()),
         replace(base, sampling=()),
         replace(base, blocks=(BlockGrant(SeqId(1), GroupId(0), 0, (BlockId(2), BlockId(4))),)),
-        replace(base, chunks=(replace(CHUNK, tokens=(5, 6, 7, 9)), base.chunks[1])),
+        replace(base, chunks=(CHUNK._replace(tokens=(5, 6, 7, 9)), base.chunks[1])),
     ]
     assert len({plan_hash([one]) for one in [base, *others]}) == len(others) + 1
 
@@ -230,13 +231,39 @@ def test_plans_of_sound_chunks_are_sound(data: st.DataObject, count: int) -> Non
 def test_one_wrong_number_anywhere_is_found(chunk: Chunk, what: str) -> None:
     beyond = (Outputs(chunk.num_tokens, 1, OutputKind.SAMPLE),)
     broken = {
-        "num_tokens": plan(replace(chunk, num_tokens=chunk.num_tokens + 1, positions=None)),
-        "start": plan(replace(chunk, start=-1 - chunk.start)),
-        "positions": plan(replace(chunk, positions=(0,) * (chunk.num_tokens + 1))),
-        "outputs": plan(replace(chunk, outputs=(*chunk.outputs, *beyond))),
+        "num_tokens": plan(chunk._replace(num_tokens=chunk.num_tokens + 1, positions=None)),
+        "start": plan(chunk._replace(start=-1 - chunk.start)),
+        "positions": plan(chunk._replace(positions=(0,) * (chunk.num_tokens + 1))),
+        "outputs": plan(chunk._replace(outputs=(*chunk.outputs, *beyond))),
         "twice": plan(chunk, chunk),
     }[what]
     found = plan_fault(broken)
     assert found is not None
     assert "sequence 1" in found
     assert "step 9" in found
+
+
+def run_of(num_steps: int, **changes: object) -> StepPlan:
+    chunk = Chunk(SeqId(1), 8, num_steps, FROM_DEVICE, None, SAMPLES_ONE)
+    return replace(StepPlan(StepId(9), LaneId(0), (), (), (), (chunk,), num_steps=num_steps), **changes)  # type: ignore[arg-type]
+
+
+def test_a_run_has_the_ids_and_the_shapes_of_its_steps() -> None:
+    run = run_of(4)
+    assert plan_fault(run) is None
+    assert run.last_step == 12
+    assert [run.shape(place) for place in range(4)] == [StepShape((ChunkShape(8 + n, 1, 1),)) for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        run_of(4, chunks=(Chunk(SeqId(1), 8, 3, FROM_DEVICE, None, SAMPLES_ONE),)),
+        run_of(4, chunks=(Chunk(SeqId(1), 8, 4, (1, 2, 3, 4), None, SAMPLES_ONE),)),
+        run_of(4, chunks=(Chunk(SeqId(1), 8, 4, FROM_DEVICE),)),
+        run_of(4, moves=(Move(GroupId(0), BlockId(0), 0, BlockId(1), 0, 1),)),
+        run_of(4, sampling=(RowMask(SeqId(1), 0, b"1"),)),
+    ],
+)
+def test_steps_of_a_run_differ_in_nothing_but_where_they_start(wrong: StepPlan) -> None:
+    assert plan_fault(wrong) is not None

@@ -213,7 +213,7 @@ def in_bursts(count: int, token_at: TokenSource = letter_at) -> Edit:
             return one
         tokens = tuple(token_at(chunk.seq, chunk.end + place) for place in range(count))
         logprobs = tuple(TokenLogprob(token, -1.0) for token in tokens) if one.logprobs else ()
-        return replace(one, tokens=tokens, logprobs=logprobs)
+        return one._replace(tokens=tokens, logprobs=logprobs)
 
     return edit
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.unit.api.byte_text import END, byte_text
 
@@ -107,7 +105,7 @@ def test_a_stop_token_of_the_request_is_named() -> None:
 
 def test_an_error_is_passed_on() -> None:
     answering, seq = opened()
-    failed = replace(update(end=FinishReason.ERROR), error="a logit is not a number")
+    failed = update(end=FinishReason.ERROR)._replace(error="a logit is not a number")
     assert answering.delta(seq, failed).error == "a logit is not a number"
 
 

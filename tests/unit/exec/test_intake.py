@@ -11,7 +11,18 @@ from plait.core.errors import InvariantError
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.sampling import SamplingParams
-from plait.core.step import BlockGrant, Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
+from plait.core.step import (
+    FROM_DEVICE,
+    SAMPLES_ONE,
+    BlockGrant,
+    Chunk,
+    Join,
+    SeqResult,
+    SeqStatus,
+    StepPlan,
+    StepResult,
+    StepStatus,
+)
 from plait.exec.intake import Intake
 from plait.exec.roster import GroupSlots
 
@@ -65,6 +76,11 @@ def test_a_lane_is_full_until_results_are_handed_out_and_the_other_is_not() -> N
     door.submit(plan(3))
 
 
+def a_run(step: int) -> StepPlan:
+    chunk = Chunk(SeqId(step), 4, 2, FROM_DEVICE, None, SAMPLES_ONE)
+    return StepPlan(StepId(step), LaneId(0), (), (), (), (chunk,), num_steps=2)
+
+
 REFUSED: Mapping[str, StepPlan] = {
     "step 5 is submitted after step 5; ids must ascend": plan(5),
     "step 4 is submitted after step 5": plan(4, lane=P),
@@ -72,6 +88,7 @@ REFUSED: Mapping[str, StepPlan] = {
     "step 6 has 11 tokens; the executor takes 10": plan(6, num_tokens=11),
     "step 6 runs program 'draft'; only 'step' is loaded": replace(plan(6), program="draft"),
     "3 known and 0 draft tokens but num_tokens 4": replace(plan(6), chunks=(Chunk(SeqId(6), 0, 4, (7,) * 3),)),
+    "step 6 begins a run of 2 steps; this executor takes them one by one": a_run(6),
     "rows go from 0 to 3": plan(6),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.sampling import SamplingParams
-from plait.core.step import Chunk, Join, Leave, Snapshot, StepPlan, StepShape
+from plait.core.step import FROM_DEVICE, SAMPLES_ONE, Chunk, ChunkShape, Join, Leave, Snapshot, StepPlan, StepShape
 from plait.exec.progress import Lane, LaneStep, Progress
 
 LANES = (LaneId(0), LaneId(1))
@@ -195,3 +195,68 @@ def test_every_step_ends_once_in_order_and_never_faster_than_the_whole_device(
 @given(script=verbs)
 def test_equal_verbs_give_equal_ends(script: list[tuple[float, str, LaneId, int, list[int]]]) -> None:
     assert play(progress(), script) == play(progress(), script)
+
+
+def a_run(step: int, lane: LaneId, num_steps: int, *seqs: int) -> StepPlan:
+    chunks = tuple(Chunk(SeqId(seq), 0, num_steps, FROM_DEVICE, None, SAMPLES_ONE) for seq in seqs)
+    return StepPlan(StepId(step), lane, (), (), (), chunks, num_steps=num_steps)
+
+
+def rising(shape: StepShape, share: int, beside: Sequence[StepShape]) -> float:
+    """Later steps of a sequence take longer."""
+    return sum(1.0 + chunk.start / 8 for chunk in shape.chunks) / share * (1.5 if beside else 1.0)
+
+
+def rising_run(shape: StepShape, share: int) -> Iterator[float]:
+    for place in itertools.count():
+        later = StepShape(tuple(ChunkShape(one.start + place, 1, 1) for one in shape.chunks))
+        yield rising(later, share, ())
+
+
+def test_a_run_takes_the_time_of_its_steps_and_says_when_each_ended() -> None:
+    lanes = Progress({LANES[0]: Lane((0, 1))}, rising, 8, rising_run)
+    lanes.push(a_run(0, LANES[0], 4, 1), 1.0)
+    lanes.push(plan(4, LANES[0], 2), 2.0)
+    assert lanes.next_end_s() == 1.0 + 0.5 * (4 + 6 / 8)
+    drain(lanes)
+    run, behind = lanes.ended
+    assert run.ends_s == pytest.approx((1.5, 2.0625, 2.6875, 3.375))
+    assert (run.start_s, run.end_s, behind.start_s) == (1.0, run.ends_s[-1], run.end_s)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 6.0), st.sampled_from(["push", "assign", "suspend", "cancel"])), max_size=4),
+    st.integers(2, 9),
+)
+def test_a_look_ahead_through_a_run_changes_nothing_whatever_comes_between(
+    verbs: list[tuple[float, str]], num_steps: int
+) -> None:
+    both = [
+        Progress({one: Lane((0, 1) if one == LANES[0] else (2, 3)) for one in LANES}, rising, 8, f)
+        for f in (rising_run, None)
+    ]
+    for lanes in both:
+        lanes.push(a_run(0, LANES[0], num_steps, 1, 2), 0.0)
+        suspended = False
+        for number, (at_s, verb) in enumerate(sorted(verbs)):
+            lanes.advance(at_s)
+            match verb:
+                case "push":
+                    lanes.push(plan(100 + number, LANES[1], 3), at_s)
+                case "assign":
+                    lanes.assign({LANES[0]: (0,) if number % 2 else (0, 1, 2), LANES[1]: (3,)}, at_s)
+                case "suspend":
+                    suspended = not suspended
+                    lanes.suspend(LANES[0], suspended, at_s)
+                case _:
+                    lanes.cancel(StepId(0), [SeqId(1 + number % 2)], at_s)
+        lanes.advance(7.0)
+        lanes.suspend(LANES[0], False, 7.0)
+        drain(lanes)
+    ahead, single = ([(one.plan.step, one.ends_s, one.end_s, one.cancelled) for one in lanes.ended] for lanes in both)
+    assert [(step, cancelled) for step, _, _, cancelled in ahead] == [
+        (step, cancelled) for step, _, _, cancelled in single
+    ]
+    for (_, mine, my_end, _), (_, theirs, their_end, _) in zip(ahead, single, strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-9)
+        assert my_end == pytest.approx(their_end, rel=1e-9)

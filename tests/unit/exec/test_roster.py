@@ -283,7 +283,7 @@ def test_a_reused_block_forgets_what_its_last_owner_wrote(started: Roster) -> No
 def test_a_snapshot_is_a_write() -> None:
     roster = Roster(4, [GroupSlots(4, Holds.STATE)])
     snapshot = (Snapshot(1, GroupId(0), BlockId(3)),)
-    two = [replace(chunk(seq, 0, 2), snapshots=snapshot) for seq in (1, 2)]
+    two = [chunk(seq, 0, 2)._replace(snapshots=snapshot) for seq in (1, 2)]
     with pytest.raises(InvariantError, match="a step in flight writes it for sequence 1"):
         roster.apply(plan(0, two, roster=[join(1), join(2)], blocks=[grant(1, [0]), grant(2, [1])]))
 
@@ -465,7 +465,7 @@ def state_move(source: int, target: int) -> Move:
 def kept(made: Chunk, **blocks: int) -> Chunk:
     """`kept(chunk, at_1=5)`: the state behind the chunk's token 1 is kept in block 5."""
     snapshots = (Snapshot(int(name[3:]), GroupId(0), BlockId(block)) for name, block in blocks.items())
-    return replace(made, snapshots=tuple(snapshots))
+    return made._replace(snapshots=tuple(snapshots))
 
 
 @pytest.fixture
@@ -647,3 +647,19 @@ def test_what_is_remembered_of_the_last_block_changes_no_verdict(groups: list[Gr
                 break
             waiting.append(made_plan)
     assert 0 < faults < 150
+
+
+def test_imported_slots_are_there_from_the_first_step_on() -> None:
+    roster = Roster(8, [FULL])
+    brought = replace(join(1), num_imported=6)
+    run(roster, plan(0, [chunk(1, 6, 1)], roster=[brought], blocks=[grant(1, [0, 1])]))
+    assert roster.seat(SeqId(1)).num_computed == 7
+    # Whoever is granted the same block may rely on it.
+    run(roster, plan(1, [chunk(2, 4, 1)], roster=[join(2)], blocks=[grant(2, [0, 5])]))
+
+
+def test_imported_slots_need_blocks() -> None:
+    roster = Roster(8, [FULL])
+    brought = replace(join(1), num_imported=6)
+    with pytest.raises(InvariantError, match="joins with 6 imported tokens, for which group 0 has no room"):
+        roster.apply(plan(0, [chunk(1, 6, 1)], roster=[brought], blocks=[grant(1, [0])]))

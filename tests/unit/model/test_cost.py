@@ -393,7 +393,7 @@ def test_a_sheet_prices_many_shapes_without_the_program() -> None:
 def test_records_have_the_fields_of_the_contract() -> None:
     assert [field.name for field in fields(OpCost)] == [
         *("span_kind", "count", "kind", "m", "n", "k", "flops", "weight_bytes", "cache_read", "cache_write"),
-        *("activation_bytes", "comm_bytes", "worst_factor"),
+        *("activation_bytes", "comm_bytes", "worst_factor", "numbers"),
     ]
 
 

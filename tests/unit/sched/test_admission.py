@@ -71,3 +71,9 @@ def test_what_is_too_long_is_refused_with_both_numbers(
 def test_the_largest_that_fits_passes() -> None:
     refuse_impossible(long_seq(17, 3), 20, 20)
     refuse_impossible(long_seq(19, 1), 20, 20)
+
+
+def test_keys_from_elsewhere_need_an_engine_that_takes_them() -> None:
+    seq = make_seq(replace(REQUEST, prompt=(1, 2, 3), num_imported=2))
+    assert "takes no keys and values from another" in refusal(seq).message
+    refuse_impossible(seq, LONG, LONG, can_import=True)

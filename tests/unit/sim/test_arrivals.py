@@ -11,7 +11,8 @@ import pytest
 
 from plait.core.errors import UsageError
 from plait.core.request import Slo
-from plait.sim.arrivals import Lengths, TraceRow, arrivals_of, made_up_prompt, poisson_trace, read_trace
+from plait.sim.arrivals import Lengths, TraceRow, arrivals_of, poisson_trace, read_trace
+from plait.sim.prompts import made_up_prompt
 
 HEADER = "arrival_s,input_tokens,output_tokens\n"
 GOOD = HEADER + "0.0,374,44\n4.3146,396,109\n4.3146,7,1\n"

@@ -76,7 +76,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _unwritable(place: Path, error: OSError) -> PlaitError:
-    return PlaitError(f"the table cannot be written to {place}: {error.strerror}; give a place with --output")
+    return PlaitError(f"a file cannot be written to {place}: {error.strerror}; give a place with --output")
 
 
 def write_table(table: TuneTable, path: Path) -> None:

@@ -1,0 +1,193 @@
+"""`plait calibrate`: which steps are measured, the whole command on a tiny model, and a fit to a benchmark. No time is
+judged.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.e2e.tiny_model import write_tiny_model
+
+pytest.importorskip("plait._native", reason="needs the native runtime, and that a C++ compiler")
+
+from plait.cli.calibrate_report import KINDS, kind_of
+from plait.cli.calibrate_states import Limits, guard_edges, shares_of, states
+from plait.cli.engine_gaps import EngineStep, fit_overhead
+from plait.cli.main import main
+from plait.core.step import StepShape
+from plait.cost.alpha import constant_alpha
+from plait.cost.calibrated import CalibratedModel
+from plait.cost.calibration import Calibration
+from plait.cost.hardware import find_hardware
+from plait.cost.roofline import RooflineModel
+from plait.cost.solo import Sample, decode_shape, prefill_shape
+from plait.inspect.programs import find_model
+from plait.model.cost import Formats
+
+Capture = pytest.CaptureFixture[str]
+USUAL = Limits(units=2, most_rows=64, most_tokens=512, most_context=8192, block=32)
+
+
+@given(
+    st.builds(
+        Limits,
+        units=st.integers(1, 64),
+        most_rows=st.integers(1, 300),
+        most_tokens=st.integers(2, 2048),
+        most_context=st.integers(2048, 100_000),
+        block=st.sampled_from((16, 32, 256)),
+    )
+)
+def test_what_is_measured_is_possible_and_each_state_stands_once(limits: Limits) -> None:
+    found = states(limits)
+    assert len({(one.shape, one.share, one.beside) for one in found}) == len(found)
+    for state in found:
+        assert 1 <= state.share <= limits.units - (state.beside is not None)
+        for shape in (state.shape, state.beside or StepShape(())):
+            assert shape.num_tokens <= limits.most_tokens or shape.num_tokens == len(shape.chunks)
+            assert len(shape.chunks) <= limits.most_rows
+            for chunk in shape.chunks:
+                assert chunk.start % limits.block == 0
+                assert chunk.start + chunk.num_tokens <= limits.most_context
+
+
+def test_what_is_held_out_lies_between_what_is_fitted_and_is_never_fitted() -> None:
+    found = states(USUAL)
+    held = [one for one in found if one.is_held_out]
+    fitted = {(one.shape, one.share, one.beside) for one in found if not one.is_held_out}
+    assert len(held) > 20
+    assert not fitted & {(one.shape, one.share, one.beside) for one in held}
+    rows = {len(shape.chunks) for shape, _, _ in fitted}
+    assert all(min(rows) < len(one.shape.chunks) < max(rows) or one.shape.num_tokens > 1 for one in held)
+
+
+def test_every_kind_of_step_is_measured_and_held_out() -> None:
+    def sample(shape: StepShape, beside: StepShape | None) -> Sample:
+        return Sample(shape, 1, 1.0, () if beside is None else (beside,))
+
+    for is_held_out in (False, True):
+        of = [one for one in states(USUAL) if one.is_held_out == is_held_out]
+        seen = {kind_of(sample(one.shape, one.beside)) for one in of}
+        seen |= {kind_of(sample(one.beside, one.shape)) for one in of if one.beside is not None}
+        assert seen == set(KINDS)
+
+
+def test_one_core_has_no_neighbours_and_many_have_a_middle() -> None:
+    assert shares_of(1) == (1,)
+    assert shares_of(2) == (1, 2)
+    assert shares_of(16) == (1, 8, 16)
+    assert not any(one.beside for one in states(Limits(1, 64, 512, 8192, 32)))
+    assert guard_edges(1).shares == ()
+    assert guard_edges(16).shares == (1, 8)
+
+
+def test_the_engines_overhead_is_what_periods_have_beyond_the_device() -> None:
+    bare = find_model("smollm2")
+    about = Calibration("m", "-", "simulated", 1, constant_alpha(2.0), 0.0, 0.0)
+    model = CalibratedModel(RooflineModel(bare.program, Formats(), find_hardware("zen3-2core")), about)
+
+    def step(rows: int, more_s: float) -> EngineStep:
+        device_s = model.price(decode_shape(rows, 40), 2).expected_s
+        return EngineStep(decode_shape(rows, 40), device_s, device_s + more_s)
+
+    steps = [step(rows, 2e-4 + 1e-5 * rows) for rows in (1, 1, 4, 16, 16, 32)]
+    assert fit_overhead([*steps, step(16, 9.0)], model, 2) == pytest.approx((2e-4, 1e-5), rel=1e-3)
+    assert fit_overhead([step(4, -1.0)], model, 2) == (0.0, 0.0)
+    assert fit_overhead([], model, 2) == (0.0, 0.0)
+
+
+def test_the_command_writes_a_file_that_prices_come_from(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plait.cli.calibrate.QUICK_STEPS_S", 0.0)
+    monkeypatch.setattr("plait.cli.calibrate._BESIDE_S", 0.05)
+    for name, value in (("_COMPUTE_S", 1e-3), ("_READ_S", 1e-3), ("_READ_BYTES", 1 << 20)):
+        monkeypatch.setattr(f"plait.cli.machine_rates.{name}", value)
+    model = str(write_tiny_model(tmp_path / "tiny.gguf"))
+    path = tmp_path / "mine.json"
+    sizes = ["--cache-dir", str(tmp_path), "--max-num-batched-tokens", "64", "--max-num-seqs", "8", "--threads", "2"]
+    assert main(["calibrate", model, "--quick", "--json", "-o", str(path), *sizes]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == "plait.calibrate/1"
+    assert told["num_steps"] > 20
+    assert told["held_out"]["num_steps"] > 5
+    spec = find_hardware(str(path))
+    assert spec.calibration is not None
+    assert spec.calibration.evidence == "real-cpu"
+    assert spec.share_units == 2
+    assert {"f32", "int8"} <= set(spec.rates)
+    assert spec.calibration.guard is not None
+    assert min(spec.calibration.alpha.decode.values) > 0
+    # Its own file may be replaced; another one may not.
+    assert main(["calibrate", model, "--quick", "--quiet", "-o", str(path), *sizes]) == 0
+    said = capsys.readouterr().out
+    assert "steps that nothing was fitted to: roofline with alpha" in said
+    assert f"{path} (" in said
+
+
+def test_what_cannot_end_well_is_said_before_anything_is_measured(tmp_path: Path, capsys: Capture) -> None:
+    model = str(write_tiny_model(tmp_path / "tiny.gguf"))
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+
+    def refused(*more: str) -> str:
+        assert main(["calibrate", model, "--cache-dir", str(tmp_path / "cache"), *more]) in (1, 2)
+        said = capsys.readouterr()
+        assert said.out == ""
+        (line,) = said.err.splitlines()
+        return line
+
+    assert "exists and is no hardware file" in refused("--output", str(notes))
+    assert notes.read_text() == "mine"
+    assert "is no regular file" in refused("--output", str(tmp_path))
+    assert "cannot be written to" in refused("--output", str(notes / "mine.json"))
+    assert "only the native executor is measured" in refused("--executor", "reference")
+    assert "it is for what is served" in refused("--profile", str(tmp_path / "trace.json"))
+    assert "give --fit-from too" in refused("--hardware", "a100-80g")
+    assert "name it with --hardware" in refused("--fit-from", str(notes))
+    assert "say where with -o FILE" in refused("--fit-from", str(notes), "--hardware", "a100-80g")
+
+
+def test_a_benchmark_becomes_a_calibration(tmp_path: Path, capsys: Capture) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    for name, rows, gap_ms, ttft_ms in (("lone", 1, 12.0, 60.0), ("crowd", 32, 18.0, 900.0)):
+        result = {
+            "completed": 100,
+            "total_input_tokens": 51200,
+            "total_output_tokens": 12800,
+            "output_throughput": rows / gap_ms * 1e3,
+            "mean_tpot_ms": gap_ms,
+            "median_tpot_ms": gap_ms,
+            "median_itl_ms": gap_ms,
+            "median_ttft_ms": ttft_ms,
+            "max_concurrency": rows,
+        }
+        (results / f"{name}.json").write_text(json.dumps(result))
+    path = tmp_path / "fitted.json"
+    fit = [
+        "calibrate",
+        "meta-llama/Llama-3.1-8B",
+        "--fit-from",
+        str(results),
+        "--hardware",
+        "a100-80g",
+        "-o",
+        str(path),
+    ]
+    assert main(fit) == 0
+    assert "Llama-3.1-8B on a100-80g: 3 moments" in capsys.readouterr().out
+    spec = find_hardware(str(path))
+    assert spec.calibration is not None
+    assert spec.calibration.evidence == "benchmark"
+    bare = find_model("meta-llama/Llama-3.1-8B")
+    assert spec.calibration.counted is not None
+    formats = spec.calibration.counted.formats(Formats(), bare.program.num_parameters)
+    assert formats.default_weight_bytes == 2.0
+    model = CalibratedModel(RooflineModel(bare.program, formats, spec), spec.calibration)
+    assert model.price(decode_shape(32, 576), 108).expected_s == pytest.approx(0.018, rel=0.01)
+    assert model.price(prefill_shape(512), 108).expected_s == pytest.approx(0.060, rel=0.01)
