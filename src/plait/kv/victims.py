@@ -28,6 +28,8 @@ from plait.kv.nodes import Key, Node, Piece
 class Index(Protocol):
     """As much of the index as is needed to choose and to evict."""
 
+    @property
+    def num_nodes(self) -> int: ...
     def node(self, node_id: int) -> Node | None: ...
     def owner(self, group: int, block: BlockId) -> Node | None: ...
     def piece(self, group: int, block: BlockId) -> Piece | None: ...
@@ -55,7 +57,7 @@ class Victims:
     def add_node(self, node: Node) -> None:
         """A leaf of which nobody makes use any more."""
         heapq.heappush(self._nodes, node.key)
-        if len(self._nodes) > 64 + 2 * len(self._index.nodes()):
+        if len(self._nodes) > 64 + 2 * self._index.num_nodes:
             self._nodes = [key for key in dict.fromkeys(self._nodes) if self._is_node(key)]
             heapq.heapify(self._nodes)
 
