@@ -30,7 +30,7 @@ from plait.config.machine import processor_seconds
 from plait.core.clock import Clock
 from plait.core.events import Arrived, Event
 from plait.core.executor import ExecutorInfo
-from plait.core.ids import RequestId
+from plait.core.ids import RequestId, SeqId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
 from plait.cost.calibrated import CalibratedModel, cost_model
@@ -45,7 +45,6 @@ from plait.exec.simulated import SimulatedExecutor
 from plait.model.cache_layout import CacheLayout, plan_layout
 from plait.sim.arrivals import Arrival
 from plait.sim.driver import simulate
-from plait.sim.replica import any_tokens
 from plait.sim.report import Report, ReportBuilder
 
 Prices = RooflineModel | CalibratedModel
@@ -181,9 +180,12 @@ def run_simulated(
 ) -> Report:
     layout = layout_of(model, options)
 
+    def any_token(seq: SeqId, position: int) -> int:
+        return (int(seq) * 31 + position) % model.program.vocab_size
+
     def make_engine(clock: Clock, ports: Ports) -> Engine:
         simulated = replace(info, name="simulated", bit_exact=False)
-        executor = SimulatedExecutor(simulated, slots_of(layout), clock, cost, any_tokens(model.program.vocab_size))
+        executor = SimulatedExecutor(simulated, slots_of(layout), clock, cost, any_token)
         limits = EngineConfig(model.program.vocab_size, model.config.max_positions, step_limit_s=STEP_LIMIT_S)
         enabled = options.enable_prefix_caching
         return assemble(limits, layout, executor, clock, ports, enable_prefix=enabled).engine

@@ -7,7 +7,7 @@ open. Everything it makes is returned; nothing is kept here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
@@ -46,7 +46,9 @@ from plait.exec.loading import LoadableExecutor, LogitsObserver
 from plait.exec.native import presence
 from plait.exec.native.checks import check_program as check_native
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
+from plait.kv.layouts.serving import cut, described
 from plait.kv.report import CacheReport
+from plait.kv.room import sequence_bytes
 from plait.loading import LoadedModel as LoadedModel  # callers take them from here
 from plait.loading import load_model as load_model
 from plait.metrics.chrome_trace import check_trace
@@ -202,16 +204,16 @@ def load_executor(
     # A runtime that cannot be used is no trouble for whoever does not want it.
     missing = None if options.executor == "reference" else presence.missing()
     choice = choose_executor(options, model.program, missing)
-    facts = ModelFacts(
-        max_positions=model.config.max_positions,
-        cache_bytes_per_token=token_bytes(model.program, choice.cache_type),
-    )
-    sizes = resolve_sizes(options, facts, available_memory_bytes())
+    equal_blocks = has_equal_blocks(options)
+    program, geometry = cut(model.program, options.block_size, choice.cache_type, equal_blocks=equal_blocks)
+    model = replace(model, program=program)
+    sizes = resolve_sizes(options, model_facts(options, model, choice.cache_type), available_memory_bytes())
     layout = plan_layout(
         model.program,
         memory_bytes=sizes.memory_bytes,
         tokens_per_block=options.block_size,
         cache_type=choice.cache_type,
+        equal_blocks=equal_blocks,
     )
     try:
         if choice.is_native:
@@ -224,8 +226,21 @@ def load_executor(
             f"{options.max_num_batched_tokens:,} tokens a step takes ({error}); ask for less with --kv-cache-memory or "
             "--max-num-batched-tokens, or raise the limits of this process"
         ) from error
-    notes = (*choice.notes, *loaded.notes, *model_notes(model.config, model.program))
+    cutting = () if geometry is None else (described(geometry),)
+    notes = (*choice.notes, *loaded.notes, *cutting, *model_notes(model.config, model.program))
     return ReadyExecutor(loaded.executor, layout, sizes, notes, loaded.work)
+
+
+def has_equal_blocks(options: EngineOptions) -> bool:
+    """Whether blocks of all groups are padded to the largest."""
+    return options.kv_layout == "max-page"
+
+
+def model_facts(options: EngineOptions, model: LoadedModel, cache_type: CacheType) -> ModelFacts:
+    """What the sizes of a model's memory depend on."""
+    groups, equal_blocks = model.program.cache_groups, has_equal_blocks(options)
+    needs = sequence_bytes(groups, options.block_size, cache_type, equal_blocks=equal_blocks)
+    return ModelFacts(model.config.max_positions, token_bytes(model.program, cache_type), needs)
 
 
 def _ports(inbox: Inbox, client: AsyncClient, events: EventSink, model: LoadedModel, profile: Profile | None) -> Ports:

@@ -60,6 +60,7 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
     if options.quantize == "none":
         return model
     config, program, weights = quantized(options.quantize, model.config, model.program, model.weights)
+    program = _laid_out(program, options)
     return replace(model, config=config, program=program, weights=weights)
 
 
@@ -136,7 +137,11 @@ def _num_tokens(tokenizer: Tokenizer, rows: int) -> int:
 def _program(config: ModelConfig, options: EngineOptions) -> tuple[ModelConfig, Program]:
     if options.max_model_len is not None:
         config = config.within(options.max_model_len)
-    return config, keep_all_tokens(build_program(config))
+    return config, _laid_out(build_program(config), options)
+
+
+def _laid_out(program: Program, options: EngineOptions) -> Program:
+    return keep_all_tokens(program) if options.kv_layout == "uniform" else program
 
 
 def quantized(
@@ -146,7 +151,7 @@ def quantized(
     matrix of its own, because tokens are looked up in the file's numbers.
     """
     own = replace(config, tied_embeddings=False)
-    untied = keep_all_tokens(build_program(own))
+    untied = build_program(own)
     # Products stand in the same order in both programs.
     sources = [op.weight for op in program.ops if isinstance(op, Linear)]
     names = [op.weight for op in untied.ops if isinstance(op, Linear)]

@@ -23,7 +23,6 @@ from plait.model.cache_layout import CacheLayout, plan_layout
 from plait.model.cache_type import CacheType
 from plait.model.config import config_from_hf
 from plait.model.families import build_program
-from plait.model.keeping import keep_all_tokens
 from plait.model.model_config import ModelConfig
 from plait.model.ops import Linear
 from plait.model.program import Program, expected_weights
@@ -128,7 +127,7 @@ def weights_of(name: str, shape: tuple[int, ...], around_zero: bool) -> Floats:
 
 def family_model(case: FamilyCase) -> FamilyModel:
     config = case.model_config()
-    program = keep_all_tokens(build_program(config))
+    program = build_program(config)
     expected = expected_weights(program)
     around_zero = case.model_type.startswith("gemma")
     tensors = {name: weights_of(name, shape, around_zero) for name, shape in _checkpoint_shapes(config, expected)}
@@ -143,7 +142,7 @@ def rounded_model(case: FamilyCase) -> FamilyModel:
     config = {key: value for key, value in case.config.items() if case.model_type != "phi3" or key != "rope_scaling"}
     model = family_model(FamilyCase(case.number, case.name, {**config, **sizes, **own_width}, case.longest))
     own = replace(model.config, tied_embeddings=False)
-    program = keep_all_tokens(build_program(own))
+    program = build_program(own)
     sources, names = ([op.weight for op in one.ops if isinstance(op, Linear)] for one in (model.program, program))
     weights = model.weights.rounded("int8", dict(zip(names, sources, strict=True)), head=names[-1])
     return FamilyModel(own, program, model.tensors, weights)

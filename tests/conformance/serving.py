@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from plait.assembly import assemble
 from plait.core.client import Delta
 from plait.core.clock import Clock, WaitSource
-from plait.core.errors import RequestError
+from plait.core.errors import RequestError, UsageError
 from plait.core.events import Collected, Event, Preempted
 from plait.core.ids import RequestId
 from plait.core.request import FinishReason, Request
@@ -22,9 +22,10 @@ from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Abort, Arrive, Inbox
 from plait.exec.loading import LoadableExecutor
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
+from plait.kv.cache import KVCache
 from plait.model.cache_layout import plan_layout, token_bytes
 from plait.model.cache_type import CacheType
-from plait.model.program import Program
+from plait.model.program import GroupKind, Program
 from plait.weights.table import WeightTable
 
 MOST_TICKS = 100_000
@@ -58,6 +59,8 @@ class Setup:
     cache_tokens: int = 4096
     enable_prefix: bool = False
     max_rows: int = 16
+    equal_blocks: bool = False
+    """Blocks of all groups padded to the largest."""
     make_room: Callable[[Setup], Room] | None = None
     """None: the reference executor."""
 
@@ -123,6 +126,7 @@ class Serving:
             memory_bytes=setup.cache_tokens * token_bytes(served.program, size),
             tokens_per_block=served.tokens_per_block,
             cache_type=size,
+            equal_blocks=setup.equal_blocks,
         )
         self._executor = room.executor
         self._executor.load({STEP_PROGRAM: served.program}, served.weights, layout)
@@ -195,6 +199,24 @@ class Serving:
                 self.num_preemptions += 1
             case Collected(_, result):
                 self.most_chunks = max(self.most_chunks, len(result.seqs))
+
+
+def least_cache_tokens(served: Served, num_tokens: int) -> int:
+    """The smallest `Setup.cache_tokens` that serve one sequence of so many tokens: fewer, where layers have windows."""
+    for cache_tokens in range(served.tokens_per_block, 2 * num_tokens + 1, served.tokens_per_block):
+        memory_bytes = cache_tokens * token_bytes(served.program, CacheType.F32)
+        try:
+            layout = plan_layout(served.program, memory_bytes=memory_bytes, tokens_per_block=served.tokens_per_block)
+        except UsageError:
+            continue
+        if KVCache(layout, served.program.cache_groups).capacity_tokens >= num_tokens:
+            return cache_tokens
+    raise AssertionError(f"{num_tokens} tokens do not fit into twice as many")
+
+
+def grows(served: Served) -> bool:
+    """Whether a sequence needs more memory the longer it gets, without end."""
+    return any(group.kind is GroupKind.FULL for group in served.program.cache_groups)
 
 
 def alone(serving: Serving, requests: Iterable[Request]) -> dict[AnswerKey, Answer]:

@@ -27,7 +27,6 @@ from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
 from plait.exec.scoring import LogitsTap
 from plait.model.config import config_from_gguf
 from plait.model.families import build_program
-from plait.model.keeping import keep_all_tokens
 from plait.model.program import expected_weights
 from plait.weights.gguf import read_gguf
 from plait.weights.names import load_gguf_weights, rope_factors
@@ -101,7 +100,7 @@ def test_a_gguf_file_gives_the_logits_of_its_checkpoint(tmp_path: Path, case: Fa
     factors = rope_factors(file)
     config = config_from_gguf(file.metadata, file.tensors.keys(), factors)
     config = config if case.longest is None else config.within(case.longest)
-    program = keep_all_tokens(build_program(config))
+    program = build_program(config)
     weights = load_gguf_weights(file, expected_weights(program), "0" * 64, rope_factors_used=factors is not None)
     read = FamilyModel(config, program, original.tensors, weights)
     tokens = golden_of(case).tokens

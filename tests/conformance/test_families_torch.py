@@ -15,7 +15,6 @@ from tests.conformance.test_families import ALLOWED_ERROR, CLEAR, EXECUTORS, by_
 from plait.exec.scoring import LogitsTap
 from plait.model.config import HF_MODEL_TYPES, config_from_hf
 from plait.model.families import build_program
-from plait.model.keeping import keep_all_tokens
 from plait.model.program import expected_weights
 from plait.weights.hf_names import load_hf_weights
 
@@ -45,7 +44,7 @@ def saved_checkpoint(case: FamilyCase, folder: Path) -> tuple[FamilyModel, Calla
     written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config = config_from_hf(written)
     config = config if case.longest is None else config.within(case.longest)
-    program = keep_all_tokens(build_program(config))
+    program = build_program(config)
     tensors = load_file(folder / "model.safetensors")
     stored = {name: stored_tensor(name, array) for name, array in tensors.items()}
     weights = load_hf_weights(stored, expected_weights(program), config, folder, "0" * 64)
@@ -96,7 +95,7 @@ def test_the_text_part_of_a_model_that_reads_images_is_the_text_model(tmp_path: 
     model = Gemma3ForConditionalGeneration._from_config(made, dtype=torch.float32).eval()
     model.save_pretrained(tmp_path)
     config = config_from_hf(json.loads((tmp_path / "config.json").read_text(encoding="utf-8")))
-    program = keep_all_tokens(build_program(config))
+    program = build_program(config)
     tensors = load_file(tmp_path / "model.safetensors")
     stored = {name: stored_tensor(name, array) for name, array in tensors.items()}
     weights = load_hf_weights(stored, expected_weights(program), config, tmp_path, "0" * 64)

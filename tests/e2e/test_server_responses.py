@@ -156,6 +156,8 @@ def test_what_a_sampler_is_told_has_the_names_and_the_meaning_of_chats(
         ({"prompt_logprobs": 1}, 400, "prompt_logprobs"),
         ({"bad_words": ["x"]}, 400, "bad_words"),
         ({"min_p": 2}, 400, "min_p"),
+        ({"stream_options": [None]}, 400, "stream_options"),
+        ({"repetition_penalty": 5e-324}, 400, "repetition_penalty"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_this_endpoints_words(

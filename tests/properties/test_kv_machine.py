@@ -10,7 +10,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.properties.kv_world import Memory, World
 
 DICE = st.randoms(use_true_random=False)
-MEMORIES: list[Memory] = [(5, (1,), 2, True), (3, (2,), 2, True), (6, (1, 2), 2, True), (4, (3,), 1, True)]
+MEMORIES: list[Memory] = [
+    (5, (1,), 2, True),
+    (3, (2,), 2, True),
+    (6, (1, 2), 2, True),
+    (4, (3,), 1, True),
+    (8, (1, 2), 2, True, ("full", "window 3")),
+    (8, (2, 1), 2, True, ("full", "state")),
+    (12, (1, 2, 1, 2), 2, True, ("full", "window 5", "chunked 4", "state")),
+]
 
 
 class KVMachine(RuleBasedStateMachine):

@@ -54,7 +54,7 @@ _FURTHER: Mapping[Endpoint, tuple[str, ...]] = {
     Endpoint.CHAT: ("messages", "tools", "tool_choice", *FORM_FIELDS),
     Endpoint.COMPLETIONS: ("prompt", *FORM_FIELDS),
     Endpoint.EMBEDDINGS: ("input",),
-    Endpoint.RESPONSES: ("input", "tools", "text", "stream_options", *AS_IN_CHATS),
+    Endpoint.RESPONSES: ("input", "tools", "text", *AS_IN_CHATS),
 }
 
 

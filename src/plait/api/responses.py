@@ -18,7 +18,7 @@ from plait.api.bodies import JsonObject, JsonValue, shown
 from plait.api.calls import Call, Endpoint
 from plait.api.chat import ChatBody, chat_call, parse_chat
 from plait.api.checking import LENIENT_ABOUT_NAMES_STRICT_ABOUT_TYPES, Integer, checked
-from plait.api.fields import ServiceTier, SharedFields, told_tier
+from plait.api.fields import ServiceTier, SharedFields, StreamOptions, told_tier
 from plait.api.model_text import ModelText
 from plait.api.refusals import Refusal, refuse_unsupported
 from plait.api.structured import FORM_FIELDS
@@ -67,6 +67,7 @@ class ResponseFields(BaseModel):
     top_p: float | None = None
     top_logprobs: Integer | None = None
     stream: bool | None = None
+    stream_options: StreamOptions | None = None
     store: bool | None = None
     parallel_tool_calls: bool | None = None
     truncation: Literal["auto", "disabled"] | None = None

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plait.build import LoadedModel, choose_executor, load_model
+from plait.build import LoadedModel, choose_executor, load_model, model_facts
 from plait.cli.machine_rates import MachineRates, measure_rates, rates_file, read_rates, write_rates
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import MIB, download_progress
@@ -36,11 +36,10 @@ from plait.config.machine import (
     usable_processors,
 )
 from plait.config.option import OptionSources
-from plait.config.resolve import ModelFacts, Processors, resolve_sizes, resolve_workers
+from plait.config.resolve import Processors, resolve_sizes, resolve_workers
 from plait.core.errors import PlaitError
 from plait.exec.native import presence
 from plait.exec.native.tune_table import check_folder
-from plait.model.cache_layout import token_bytes
 from plait.model.cache_type import CacheType
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ def _expect(
             Weight.SLOWS, f"{model.name} runs on the reference executor only: {choice.notes}", "take another file"
         )
         return
-    facts = ModelFacts(model.config.max_positions, token_bytes(model.program, choice.cache_type))
+    facts = model_facts(engine_options, model, choice.cache_type)
     free_beside = max(0, found.free_bytes - model.weights.total_bytes)
     sizes = resolve_sizes(engine_options, facts, free_beside)
     began, before = time.monotonic(), processor_seconds()

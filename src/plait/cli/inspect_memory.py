@@ -5,7 +5,7 @@ Owns the tables for people; `plait.inspect.memory` has the figures and their JSO
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
 from plait.cli.streams import show, show_json
@@ -105,7 +105,7 @@ def memory_lines(report: MemoryReport) -> list[str]:
         lines += ["", *_load_lines(report, size_text(one.load.sequences[0][1]), place)]
     if any(one.mix for one in report.layouts):
         lines += ["", *_load_lines(report, _mix_text(question.sizes), None)]
-    return [*lines, "", *_context_lines(report)]
+    return [*lines, "", *_context_lines(report), *_page_lines(report)]
 
 
 def head_lines(word: str, name: str, family: str, source: str) -> list[str]:
@@ -204,3 +204,22 @@ def _context_lines(report: MemoryReport) -> list[str]:
         longest = short_count(one.largest_context)
         lines.append(f"  {name:<10}{longest:>18}  {unit:<26}{', '.join(notes)}".rstrip())
     return lines
+
+
+def _page_lines(report: MemoryReport) -> Iterator[str]:
+    """How this engine cuts memory for the model, where there is something to choose."""
+    for one in report.layouts:
+        if one.name != "plait" or isinstance(one.layout, Refused) or len(one.layout.cuts) < 2:
+            continue
+        parts = []
+        for cut in one.layout.cuts:
+            layers = cut.group.num_layers // cut.num_tables
+            part = f"{cut.blocks_per_page} blocks of {layers} layers of {cut.group.name}"
+            if cut.num_tables > 1:
+                part += f" ({cut.num_tables} tables)"
+            if cut.block_padding_bytes:
+                part += f", padded by {cut.block_padding_bytes / (cut.block_bytes * cut.num_tables):.2%}"
+            parts.append(part)
+        text = f"a page of plait has {bytes_text(one.layout.page_bytes)}: {', or '.join(parts)}"
+        yield ""
+        yield from wrap(text, WIDTH - 2, initial_indent="  ", subsequent_indent="    ")

@@ -54,7 +54,8 @@ class MachineRates:
             bytes_per_s=self.read_bytes_per_s,
             memory_bytes=max(1, memory_bytes),
             share_units=self.threads,
-            memory_knee_units=max(1.0, self.read_bytes_per_s / self.one_read_bytes_per_s),
+            # By noise all threads may read more than so many times what one does; then none is in another's way.
+            memory_knee_units=min(float(self.threads), max(1.0, self.read_bytes_per_s / self.one_read_bytes_per_s)),
             step_overhead_s=0.0,
             seq_overhead_s=0.0,
         )

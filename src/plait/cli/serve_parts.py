@@ -162,6 +162,8 @@ def _groups(engine: LocalEngine) -> list[GroupBlocks]:
             used=group.blocks.used + group.blocks.quarantined,
             cached=group.blocks.evictable,
             free=group.blocks.free,
+            idle_bytes=group.idle_bytes,
+            lost_hit_tokens=group.lost_tokens,
         )
         for group in engine.cache_report().groups
     ]
@@ -177,6 +179,8 @@ def _memory(engine: LocalEngine) -> JsonObject:
             "used": group.used,
             "evictable": group.cached,
             "free": group.free,
+            "idle_bytes": group.idle_bytes,
+            "lost_hit_tokens": group.lost_hit_tokens,
         }
         for group in _groups(engine)
     ]

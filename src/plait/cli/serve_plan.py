@@ -8,18 +8,19 @@ Invariant: the numbers are those that a start with the same options on the same 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
-from plait.build import choose_executor, load_model, native_config
+from plait.build import choose_executor, has_equal_blocks, load_model, model_facts, native_config
 from plait.cli.serve_parts import listed
 from plait.cli.terminal import download_progress
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import available_memory_bytes
-from plait.config.resolve import ModelFacts, resolve_sizes
+from plait.config.resolve import resolve_sizes
 from plait.config.serve_options import ServeOptions
 from plait.exec.native import presence
+from plait.kv.layouts.serving import cut, described
 from plait.loading import LoadedModel
 from plait.model.cache_layout import plan_layout, token_bytes
 from plait.text.tool_calls import tool_format_of
@@ -31,13 +32,17 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
         model = load_model(engine, progress, datetime.now)
     missing = None if engine.executor == "reference" else presence.missing()
     choice = choose_executor(engine, model.program, missing)
+    equal_blocks = has_equal_blocks(engine)
+    program, geometry = cut(model.program, engine.block_size, choice.cache_type, equal_blocks=equal_blocks)
+    model = replace(model, program=program)
     per_token = token_bytes(model.program, choice.cache_type)
-    sizes = resolve_sizes(engine, ModelFacts(model.config.max_positions, per_token), available_memory_bytes())
+    sizes = resolve_sizes(engine, model_facts(engine, model, choice.cache_type), available_memory_bytes())
     layout = plan_layout(
         model.program,
         memory_bytes=sizes.memory_bytes,
         tokens_per_block=engine.block_size,
         cache_type=choice.cache_type,
+        equal_blocks=equal_blocks,
     )
     executor: dict[str, object] = {"name": "native" if choice.is_native else "reference", "notes": list(choice.notes)}
     if choice.is_native:
@@ -58,8 +63,10 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
             "max_model_tokens": sizes.max_model_tokens,
             "sequences_of_full_length": round(sizes.capacity_tokens / sizes.max_model_tokens, 2),
             "because": list(sizes.reasons),
+            "geometry": None if geometry is None else described(geometry),
             "groups": [
                 {
+                    "name": placed.group.name,
                     "tokens_per_block": placed.tokens_per_block,
                     "block_bytes": placed.block_bytes,
                 }

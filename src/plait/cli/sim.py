@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 from plait.cli.sim_page import trial_page
 from plait.cli.sim_setup import STDOUT, Setup, progress, set_up, target_words, write_file
@@ -45,7 +46,8 @@ def lines(setup: Setup, trial: Trial) -> Iterator[str]:
     yield from setup.words
     yield f"evidence  {evidence_words(setup)}"
     yield ""
-    yield from report.lines()
+    # Of one engine; that of all together would be hundreds of percent.
+    yield from replace(report, busy_fraction=report.busy_fraction / len(cluster.engines)).lines()
     memory = max((engine.memory for engine in cluster.engines), key=lambda one: one.most_used_fraction)
     yield (
         f"decode   {cluster.decode_batch_mean:.1f} sequences in a step on average; {cluster.prefill_share:.0%} of the "

@@ -11,7 +11,7 @@ from plait.cli.streams import show, show_json
 from plait.config.option import OptionSources
 from plait.config.sim_options import SimCardsOptions
 from plait.sim.cards.card import Card, card_names, find_card
-from plait.sim.cards.lengths import CutLognormal
+from plait.sim.cards.lengths import LONGEST, CutLognormal
 
 WIDTH = 100
 
@@ -36,6 +36,8 @@ def run_cards(sources: OptionSources) -> int:
 def _span(lengths: CutLognormal) -> str:
     if lengths.sigma == 0:
         return f"{lengths.mean:,.0f}"
+    if (lengths.least, lengths.most) == (1, LONGEST):
+        return f"{lengths.mean:,.0f} on average"
     return f"{lengths.least:,} / {lengths.mean:,.0f} / {lengths.most:,} (least, mean, most)"
 
 

@@ -24,7 +24,7 @@ from plait.model.cost import Formats
 from plait.model.shard import shard
 from plait.sim.cards.card import Card, find_card
 from plait.sim.cluster import ClusterSpec
-from plait.sim.form import Form, parse_form
+from plait.sim.form import Form, Routing, parse_form
 from plait.sim.page.page import BEGINNING
 from plait.sim.replica import ReplicaSpec
 from plait.sim.results import SCHEMA, slo_object
@@ -74,7 +74,7 @@ def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup
     source, extent, named, words = _source(options, default_requests)
     model, hardware, form = find_model(options.model), find_hardware(options.hardware), parse_form(options.replicas)
     replica, more = _replica(options, model, hardware)
-    cluster = ClusterSpec(replica, form)
+    cluster = ClusterSpec(replica, form, Routing(options.routing))
     requests = options.requests or (min(extent.num_requests, default_requests) if default_requests else None)
     pace = Pace(options.rate, options.speed or 1.0, requests, options.length_divisor, options.seed)
     if options.speed is not None and options.rate is not None:
@@ -201,6 +201,7 @@ def _inputs(
         "bytes_per_weight": model.bytes_per_weight,
         "hardware": replica.hardware.name,
         "replicas": str(cluster.form),
+        "routing": str(cluster.routing),
         "tensor_parallel_size": replica.tensor_parallel,
         "kv_cache_bytes": replica.cache_bytes,
         "kv_cache_dtype": str(replica.cache_type),

@@ -107,6 +107,14 @@ class EngineOptions:
     block_size: int = option(
         32, count_between(1, KEY_TILE), "tokens of a cache block, a divisor of 256", metavar="TOKENS", rare=True
     )
+    kv_layout: str = option(
+        "paged",
+        parse_text,
+        "how the cache is cut; paged: every kind of layer keeps what it needs; uniform: every layer every token; "
+        "max-page: as paged, all blocks padded to the largest",
+        choices=("paged", "uniform", "max-page"),
+        rare=True,
+    )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)
     profile: Path | None = option(
         None,

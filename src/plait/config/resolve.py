@@ -6,7 +6,8 @@ where they are read (`engine_options`). Invariant: the memory holds at least one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -23,6 +24,8 @@ class ModelFacts:
 
     max_positions: int
     cache_bytes_per_token: int
+    sequence_bytes: Callable[[int], int] | None = None
+    """What a sequence of so many tokens takes, where that is not `cache_bytes_per_token` times as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class Sizes:
     """Of the KV cache, whole blocks."""
     max_model_tokens: int
     capacity_tokens: int
+    """Tokens of sequences of the greatest length that fit at once; shorter ones may have fewer of them."""
     reasons: tuple[str, ...]
     """One line per choice, for the start-up report."""
 
@@ -44,9 +48,8 @@ def resolve_sizes(options: EngineOptions, facts: ModelFacts, available_bytes: in
             f"--max-model-len is {wanted} but the model was made for {facts.max_positions} tokens; give at most that"
         )
     memory, reason = _memory(options, facts, available_bytes, wanted)
-    block_bytes = facts.cache_bytes_per_token * options.block_size
-    capacity = memory // block_bytes * options.block_size
-    least = -(-MIN_CONTEXT // options.block_size) * block_bytes
+    capacity = _capacity(options, facts, memory, wanted)
+    least = _bytes_for(MIN_CONTEXT, options, facts)
     if memory < least:
         whose = "--kv-cache-memory is" if options.kv_cache_memory is not None else "the share of free memory is"
         raise UsageError(
@@ -54,7 +57,7 @@ def resolve_sizes(options: EngineOptions, facts: ModelFacts, available_bytes: in
         )
     reasons = [reason]
     if capacity < wanted:
-        needed = -(-wanted // options.block_size) * block_bytes
+        needed = _bytes_for(wanted, options, facts)
         if options.max_model_len is not None:
             raise UsageError(
                 f"--max-model-len {wanted} needs {needed} bytes of KV cache but there are {memory}; lower it to "
@@ -62,7 +65,27 @@ def resolve_sizes(options: EngineOptions, facts: ModelFacts, available_bytes: in
             )
         reasons.append(f"context length {capacity} tokens: what the KV cache holds (the model: {wanted})")
         wanted = capacity
-    return Sizes(capacity // options.block_size * block_bytes, wanted, capacity, tuple(reasons))
+    if facts.sequence_bytes is None:
+        memory = _bytes_for(capacity, options, facts)
+    return Sizes(memory, wanted, capacity, tuple(reasons))
+
+
+def _bytes_for(num_tokens: int, options: EngineOptions, facts: ModelFacts) -> int:
+    """What one sequence takes, in whole blocks."""
+    whole = -(-num_tokens // options.block_size) * options.block_size
+    return whole * facts.cache_bytes_per_token if facts.sequence_bytes is None else facts.sequence_bytes(whole)
+
+
+def _capacity(options: EngineOptions, facts: ModelFacts, memory: int, wanted: int) -> int:
+    """Tokens in sequences of `wanted` tokens; of a single one, where not even that fits whole."""
+    size = options.block_size
+    if facts.sequence_bytes is None:
+        return memory // (facts.cache_bytes_per_token * size) * size
+    needed = _bytes_for(wanted, options, facts)
+    if needed <= memory:
+        return memory * wanted // needed
+    blocks = range(1, -(-wanted // size) + 1)
+    return size * bisect_right(blocks, memory, key=lambda count: _bytes_for(count * size, options, facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +135,7 @@ def _memory(options: EngineOptions, facts: ModelFacts, available_bytes: int, max
             )
         return options.kv_cache_memory, "KV cache memory: as given"
     share = available_bytes // FREE_SHARE
-    blocks = -(-max_tokens // options.block_size)
-    useful = options.max_num_seqs * blocks * options.block_size * facts.cache_bytes_per_token
+    useful = options.max_num_seqs * _bytes_for(max_tokens, options, facts)
     if useful <= share:
         return useful, f"KV cache memory: {options.max_num_seqs} sequences of full length cannot use more"
     return share, "KV cache memory: a quarter of what is free"

@@ -42,6 +42,13 @@ class SimOptions:
     replicas: str = option(
         "1", parse_text, "how many, or disagg:PxD for P that compute prompts and D that continue them", metavar="N"
     )
+    routing: str = option(
+        "least-tokens",
+        parse_text,
+        "which replica gets a request; prefix: the one that had its beginning before",
+        choices=("least-tokens", "round-robin", "prefix"),
+        rare=True,
+    )
     trace: Path | None = option(None, parse_path, "requests: a trace, a log or a file of batch lines", metavar="FILE")
     card: str | None = option(
         None, parse_text, "requests drawn from published moments; plait sim cards lists them", metavar="NAME"

@@ -86,7 +86,8 @@ class SamplingParams:
         _check_range("min_p", self.min_p, 0.0, 1.0)
         _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _check_range("repetition_penalty", self.repetition_penalty, 0.0, 1e6, open_low=True)
+        # Logits are divided by it: a smaller one would make them infinite, and no token could be chosen.
+        _check_range("repetition_penalty", self.repetition_penalty, 1e-6, 1e6)
         _check_at_least("top_k", self.top_k, 0)
         _check_at_least("min_tokens", self.min_tokens, 0)
         if self.max_tokens is not None:

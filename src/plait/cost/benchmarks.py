@@ -27,7 +27,8 @@ from plait.cost.solo import Sample, decode_shape, prefill_shape
 OWN_SCHEMA = "plait.bench.serving/1"
 _LONE = 1.5
 """Sequences on average, up to which a request hardly ever meets another."""
-_MOST_LENGTH = 1 << 22
+_LEAST_S, _MOST_S = 1e-6, 1e7
+_MOST_LENGTH, _MOST_ROWS = 1 << 22, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,12 @@ def read_moments(path: Path) -> list[Moment]:
     if not files:
         raise UsageError(f"{path} holds no .json file; give the results of a benchmark")
     found = [moment for file in files for moment in _moments(Fields.read(file, str(file)))]
+    for moment in found:
+        if not _LEAST_S <= moment.seconds <= _MOST_S:
+            raise UsageError(
+                f"{moment.source}: a step or run took {moment.seconds:.3g} s; times lie between "
+                f"{_LEAST_S:g} and {_MOST_S:g} s"
+            )
     if not found:
         raise UsageError(
             f"{path} tells neither how long a step takes nor a prompt; give a run at a concurrency of 1 too"
@@ -133,6 +140,13 @@ def _of_ours(fields: Fields) -> list[Moment]:
 def _served(
     source: str, inputs: float, outputs: float, rows: float, gap_s: float, ttft_s: float | None
 ) -> list[Moment]:
+    for what, value, most in (
+        ("tokens of a prompt", inputs, _MOST_LENGTH),
+        ("tokens of an answer", outputs, _MOST_LENGTH),
+        ("sequences at once (tokens a second by seconds a token)", rows, _MOST_ROWS),
+    ):
+        if value > most:
+            raise UsageError(f"{source}: {value:.4g} {what}; there can be {most:,}")
     found = []
     if outputs > 1 and gap_s > 0:
         shape = decode_shape(max(1, round(rows)), round(inputs + outputs / 2))
@@ -144,7 +158,7 @@ def _served(
 
 def _of_latency(fields: Fields) -> list[Moment]:
     inputs, outputs = _lengths(fields)
-    batch = fields.whole("batch_size", least=1, most=1 << 16)
+    batch = fields.whole("batch_size", least=1, most=_MOST_ROWS)
     prompts = StepShape((ChunkShape(0, inputs, 1),) * batch)
     decode = decode_shape(batch, inputs + outputs // 2) if outputs > 1 else None
     seconds = fields.number("avg_latency", above=True)
@@ -154,7 +168,7 @@ def _of_latency(fields: Fields) -> list[Moment]:
 def _of_throughput(fields: Fields) -> list[Moment]:
     inputs, outputs = _lengths(fields)
     requests = fields.whole("num_requests", least=1)
-    at_once = min(requests, fields.whole("concurrency", least=1, most=1 << 16))
+    at_once = min(requests, fields.whole("concurrency", least=1, most=_MOST_ROWS))
     decode = decode_shape(at_once, inputs + outputs // 2) if outputs > 1 else None
     rounds = requests / at_once * (outputs - 1)
     seconds = fields.number("elapsed_time", above=True)

@@ -23,6 +23,8 @@ _SWEEPS = 30
 _PULL = 0.5
 SPREAD_PART = 0.99
 """Of the steps of a fit, that stay below their price times the spread."""
+MOST_SPREAD = 100.0
+"""A bound beyond that bounds nothing; the machine was not at work on steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ def fit_spread(samples: Sequence[Sample], model: CalibratedModel) -> float:
         for sample in samples
         if not sample.beside
     )
-    return max(1.0, ratios[min(len(ratios) - 1, int(SPREAD_PART * len(ratios)))]) if ratios else 1.0
+    found = ratios[min(len(ratios) - 1, int(SPREAD_PART * len(ratios)))] if ratios else 1.0
+    return min(MOST_SPREAD, max(1.0, found))
 
 
 def fit_calibration(

@@ -95,7 +95,10 @@ def read_grid(fields: Fields, names: Sequence[str], *, least: float = 0.0) -> Gr
     axes: list[Axis] = []
     for place, one in enumerate(fields.parts("axes")):
         one.only("name", "knots", "log")
-        axes.append(Axis(one.text("name"), one.numbers("knots"), one.flag("log")))
+        knots = one.numbers("knots")
+        if not knots or any(low >= high for low, high in pairwise(knots)):
+            raise one.fault("knots", "they must ascend, and there must be one")
+        axes.append(Axis(one.text("name"), knots, one.flag("log")))
         if place >= len(names) or axes[-1].name != names[place]:
             raise one.fault("name", f"the axes must be {', '.join(names)}")
     if len(axes) != len(names):

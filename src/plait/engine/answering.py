@@ -40,6 +40,22 @@ class Answering:
     def delta(self, seq: Sequence, update: SeqUpdate) -> Delta:
         """The delta of an update. Its finish reason is STOP where a stop string was found, whatever the update says."""
         reason, stop_reason = update.finish_reason, update.stop_token
+        if self._factory is None and stop_reason is None:
+            # Tokens alone, as in a simulation: there is no text to look through.
+            return Delta(
+                seq.choice,
+                "",
+                update.tokens,
+                update.logprobs,
+                reason,
+                None,
+                seq.num_prompt,
+                seq.num_cached,
+                update.prompt_logprobs,
+                update.pooled,
+                seq.seed,
+                update.error,
+            )
         text, matched, num_tokens = self._text(seq, update)
         if matched is not None:
             reason = FinishReason.STOP

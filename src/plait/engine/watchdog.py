@@ -44,17 +44,21 @@ class Watchdog:
         self._limit_s = limit_s
         self._limit_s_per_token = limit_s_per_token
         self._lanes: dict[LaneId, _Lane] = {}
+        self._limits_s: dict[StepId, float] = {}
+        """Of the steps in flight; asked for at every tick."""
 
     def submitted(self, plan: StepPlan, now: float) -> None:
         lane = self._lane(plan.lane, now)
         lane.queue[plan.step] = plan
+        num_tokens = sum([chunk.num_tokens for chunk in plan.chunks])
+        self._limits_s[plan.step] = max(self._limit_s * plan.num_steps, self._limit_s_per_token * num_tokens)
 
     def collected(self, step: StepId, now: float) -> None:
         for lane in self._lanes.values():
             if step in lane.queue:
                 if step == next(iter(lane.queue)):
                     lane.spent_s, lane.since_s = 0.0, now
-                del lane.queue[step]
+                del lane.queue[step], self._limits_s[step]
 
     def assigned(self, shares: Mapping[LaneId, tuple[int, ...]], now: float) -> None:
         for lane_id, units in shares.items():
@@ -72,7 +76,7 @@ class Watchdog:
             plan = next(iter(lane.queue.values()), None)
             if plan is None or not lane.can_run or now < self._due_s(lane, plan):
                 continue
-            ran_s, limit_s = lane.ran_s(now), self._step_limit_s(plan)
+            ran_s, limit_s = lane.ran_s(now), self._limits_s[plan.step]
             chunks = ", ".join(f"sequence {chunk.seq} [{chunk.start}, {chunk.end})" for chunk in plan.chunks)
             return (
                 f"step {plan.step} on lane {lane_id} has run for {ran_s:.0f} s, its limit is {limit_s:.0f} s; taken "
@@ -91,9 +95,4 @@ class Watchdog:
         return lane
 
     def _due_s(self, lane: _Lane, plan: StepPlan) -> float:
-        return lane.since_s + self._step_limit_s(plan) - lane.spent_s
-
-    def _step_limit_s(self, plan: StepPlan) -> float:
-        return max(
-            self._limit_s * plan.num_steps, self._limit_s_per_token * sum(chunk.num_tokens for chunk in plan.chunks)
-        )
+        return lane.since_s + self._limits_s[plan.step] - lane.spent_s

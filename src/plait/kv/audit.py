@@ -13,7 +13,10 @@ from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, SeqId, StepId
 from plait.kv.blocks import BlockPool, BlockState
 from plait.kv.flights import Flight
-from plait.kv.index import Node, PrefixIndex
+from plait.kv.hit import NO_BLOCK
+from plait.kv.index import PrefixIndex
+from plait.kv.keeps import Keeps
+from plait.kv.nodes import Node, Piece
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.tables import Copy, SeqTable
@@ -27,11 +30,14 @@ def audit(
     tables: Mapping[SeqId, SeqTable],
     quarantined: Iterable[SeqTable],
     flights: Mapping[StepId, Flight],
+    keeps: Sequence[Keeps],
+    tokens_per_block: int,
 ) -> None:
     """Raise `InvariantError` naming the first broken one of these.
 
     pages    free + lent == all; a lent page has one borrower and holds something
     blocks   a block is in one table unless published; used exactly if referenced; every count follows from the states
+    dead     entries behind which nobody looks have no block, all others have one
     index    references are those of the users; children are evicted before parents; no two nodes own one block
     tables   lengths of table, committed and planned slots agree; a table begins with its hit's blocks; a copy still to
              be made goes behind them, and nothing is planned there yet
@@ -40,14 +46,14 @@ def audit(
     """
     everyone = [*tables.values(), *quarantined]
     pages.check()
-    index.check(_expected_refs(everyone, flights))
+    index.check(_expected_refs(everyone, flights), _expected_piece_refs(everyone, flights, index, keeps))
     for g, pool in enumerate(pools):
-        pool.check(_expected_states(g, pool, index, tables.values(), quarantined))
+        pool.check(_expected_states(g, pool, index, keeps[g], tables.values(), quarantined))
     for table in everyone:
-        _check_table(table, pools[0].layout.tokens_per_block)
-        _check_writing(table, pools[0].layout.tokens_per_block, flights)
+        _check_table(table, tokens_per_block, keeps)
+        _check_writing(table, tokens_per_block, flights)
     _check_flights(everyone, flights)
-    _check_planned(planned, tables, pools[0].layout.tokens_per_block)
+    _check_planned(planned, tables, tokens_per_block)
 
 
 def _expected_refs(tables: Iterable[SeqTable], flights: Mapping[StepId, Flight]) -> dict[Node, int]:
@@ -63,24 +69,48 @@ def _expected_refs(tables: Iterable[SeqTable], flights: Mapping[StepId, Flight])
     return refs
 
 
+def _expected_piece_refs(
+    tables: Iterable[SeqTable], flights: Mapping[StepId, Flight], index: PrefixIndex, keeps: Sequence[Keeps]
+) -> dict[Piece, int]:
+    refs: dict[Piece, int] = {}
+    users = [piece for flight in flights.values() for piece in flight.pieces]
+    for table in tables:
+        users += table.states.values()
+        users += table.copy.pieces if isinstance(table.copy, Copy) else ()
+        for g, one in enumerate(keeps):
+            if not one.keeps_all and not one.is_state:
+                users += [piece for block in table.blocks[g] if (piece := index.piece(g, block)) is not None]
+    for piece in users:
+        refs[piece] = refs.get(piece, 0) + 1
+    return refs
+
+
 def _expected_states(
-    g: int, pool: BlockPool, index: PrefixIndex, live: Iterable[SeqTable], quarantined: Iterable[SeqTable]
+    g: int,
+    pool: BlockPool,
+    index: PrefixIndex,
+    keeps: Keeps,
+    live: Iterable[SeqTable],
+    quarantined: Iterable[SeqTable],
 ) -> bytearray:
     states = bytearray(pool.layout.num_blocks)
     published: dict[BlockId, Node] = {}
     for node in index.nodes():
-        block = node.blocks[g]
-        published[block] = node
-        states[block] = BlockState.SHARED if node.num_refs else BlockState.EVICTABLE
+        user = node if keeps.keeps_all else node.pieces.get(g)
+        if user is not None:
+            published[node.block(g)] = node
+            states[node.block(g)] = BlockState.SHARED if user.num_refs else BlockState.EVICTABLE
     for tables, state in ((live, BlockState.PRIVATE), (quarantined, BlockState.QUARANTINED)):
         for table in tables:
             chain = _chain(table)
-            for place, block in enumerate(table.blocks[g]):
+            for place, block in enumerate(_blocks_of(table, g, keeps)):
                 if block in published:
-                    if place >= len(chain) or chain[place] is not published[block]:
+                    if keeps.is_state or place >= len(chain) or chain[place] is not published[block]:
                         raise InvariantError(
                             f"tables: sequence {table.seq} holds published block {block} out of its place {place}"
                         )
+                    continue
+                if block == NO_BLOCK:
                     continue
                 name = f"blocks of group {pool.group}: block {block}"
                 if states[block] != BlockState.FREE:
@@ -91,29 +121,47 @@ def _expected_states(
     return states
 
 
-def _check_table(table: SeqTable, tokens_per_block: int) -> None:
+def _blocks_of(table: SeqTable, g: int, keeps: Keeps) -> list[BlockId]:
+    return [*table.blocks[g], *(one.blocks[g] for one in table.checkpoints if keeps.is_state)]
+
+
+def _check_table(table: SeqTable, tokens_per_block: int, keeps: Sequence[Keeps]) -> None:
     name = f"tables: sequence {table.seq}"
     chain = _chain(table)
-    for blocks in table.blocks:
-        if len(blocks) * tokens_per_block != table.num_slots:
-            raise InvariantError(f"{name} has {len(blocks)} blocks for {table.num_slots} slots")
-    for place, node in enumerate(chain[: table.num_hit_blocks]):
-        if tuple(blocks[place] for blocks in table.blocks) != node.blocks:
-            raise InvariantError(f"{name} does not begin with the blocks of its hit")
-    marks = (table.node.length, table.num_committed, table.planned_end, table.num_slots)
+    for g, one in enumerate(keeps):
+        blocks, slots = table.blocks[g], table.kept_slots if one.keeps_all else table.num_slots
+        if one.is_state:
+            if len(blocks) > 1 or bool(blocks) == table.is_new:
+                raise InvariantError(f"{name} has {len(blocks)} running states")
+            continue
+        if len(blocks) * tokens_per_block != slots:
+            raise InvariantError(f"{name} has {len(blocks)} blocks for {slots} slots")
+        _check_dead(name, table, g, one.dead(table.num_committed))
+        for place, node in enumerate(chain[: table.num_hit_blocks]):
+            if blocks[place] not in (node.block(g), NO_BLOCK):
+                raise InvariantError(f"{name} does not begin with the blocks of its hit")
+    marks = (table.node.length, table.num_committed, table.planned_end, table.num_slots, table.kept_slots)
     if sorted(marks) != list(marks):
         raise InvariantError(f"{name}: published, committed, planned and granted slots do not ascend: {marks}")
-    if len(chain) < table.num_hit_blocks or not 0 <= table.num_granted <= len(table.blocks[0]):
+    granted = zip(table.num_granted, table.blocks, strict=True)
+    if len(chain) < table.num_hit_blocks or any(not 0 <= count <= len(blocks) for count, blocks in granted):
         raise InvariantError(f"{name} lost part of its hit or granted more than it holds")
     hit_end, copy = table.num_hit_blocks * tokens_per_block, table.copy
     follows = not isinstance(copy, Copy) or copy.source.parent is table.node
     if copy is not None and not (follows and table.node.length == hit_end == marks[2]):
-        source = copy.source.blocks if isinstance(copy, Copy) else copy.blocks
+        source = copy.blocks(len(keeps))
         raise InvariantError(f"{name} has still to copy block {source} but goes on at slot {marks[2]}")
     if table.publishes and len(table.tail) != table.num_committed - table.node.length:
         raise InvariantError(f"{name} keeps {len(table.tail)} ids behind {table.node.length} published tokens")
     if table.publishes and len(table.tail) >= tokens_per_block:
         raise InvariantError(f"{name} has a full block that is not published")
+
+
+def _check_dead(name: str, table: SeqTable, g: int, dead: range) -> None:
+    """What is dead has no block; but a step that names the table beside its own may have been in the way."""
+    gone = [place for place, block in enumerate(table.blocks[g]) if block == NO_BLOCK]
+    if len(gone) != table.num_dead[g] or any(place not in dead for place in gone):
+        raise InvariantError(f"{name} has no block of group {g} at {gone}, of which {table.num_dead[g]} are dead")
 
 
 def _check_writing(table: SeqTable, tokens_per_block: int, flights: Mapping[StepId, Flight]) -> None:

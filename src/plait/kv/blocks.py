@@ -12,17 +12,31 @@ Invariant: a lent page holds at least one block that is not free; a page without
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
+from typing import NewType
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, PageId, SeqId
 from plait.kv.pages import PagePool
 from plait.model.cache_layout import GroupLayout
 
-Owner = SeqId
-"""A page's owner is a lifetime: what shares a page dies together. So far the only lifetime is the tail of one sequence.
-"""
+Owner = NewType("Owner", int)
+"""A page's owner is a lifetime (docs/adr/0015): what shares a page should die together."""
+
+
+def tail_of(seq: SeqId) -> Owner:
+    """What a sequence computes: freed, or left to age, when it ends."""
+    return Owner(seq)
+
+
+def checkpoints_of(seq: SeqId) -> Owner:
+    """Copies of a sequence's states, which outlive it."""
+    return Owner(~seq)
+
+
+def _sequence_of(owner: Owner) -> SeqId:
+    return SeqId(owner if owner >= 0 else ~owner)
 
 
 class BlockState(IntEnum):
@@ -38,7 +52,8 @@ class BlockState(IntEnum):
     """Its sequence is released, but a step in flight may still read or write it."""
 
 
-_FREE, _PRIVATE, _QUARANTINED = int(BlockState.FREE), int(BlockState.PRIVATE), int(BlockState.QUARANTINED)
+_FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
+_EVICTABLE, _QUARANTINED = int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
 _PRIVATE_ALONE = frozenset((_PRIVATE,))
 _OWN = (_PRIVATE, _QUARANTINED)
 """States of blocks that only their sequence keeps from being free."""
@@ -56,6 +71,7 @@ class BlockPool:
         self.num_unpinned_pages = 0
         """Lent pages without a pinned (private, shared or quarantined) block: eviction can give them back."""
         self._pages = pages
+        self._watcher: Callable[[PageId], None] | None = None
         self._states = bytearray(layout.num_blocks)
         self._holders: list[SeqId | None] = [None] * layout.num_blocks
         self._num_pinned = [0] * pages.num_pages
@@ -87,8 +103,28 @@ class BlockPool:
         """The sequence that a private or quarantined block was granted to."""
         return self._holders[block]
 
+    def watch(self, watcher: Callable[[PageId], None]) -> None:
+        """Be told of every lent page that holds cached blocks and nothing else, and again when it has one less."""
+        self._watcher = watcher
+
+    def page_of(self, block: BlockId) -> PageId:
+        return PageId(block // self.blocks_per_page)
+
+    def is_loose(self, page: PageId) -> bool:
+        """Whether the page is this group's and holds cached blocks only: evicting them gives it back."""
+        return self._pages.borrower(page) == self.group and self._num_pinned[page] == 0
+
+    def loose_pages(self) -> list[PageId]:
+        return [PageId(page) for page in range(self._pages.num_pages) if self.is_loose(PageId(page))]
+
+    def cached_on(self, page: PageId) -> list[BlockId]:
+        """The evictable blocks of a page."""
+        first = page * self.blocks_per_page
+        blocks = range(first, first + self.blocks_per_page)
+        return [BlockId(block) for block in blocks if self._states[block] == _EVICTABLE]
+
     def grant(self, owner: Owner, count: int, frugal: bool) -> list[BlockId]:
-        """`count` private blocks for the sequence `owner`; the caller has made sure that they exist.
+        """`count` private blocks for a lifetime of a sequence; the caller has made sure that they exist.
 
         Where from, in this order (Jenga's, adapted: a cached block is never evicted while a free one will do, so making
         room comes before, in the facade, and none of these steps loses anything):
@@ -114,7 +150,7 @@ class BlockPool:
             taken = free[: -wanted - 1 : -1]
             if len(taken) < len(free):
                 self._open.setdefault(source, {})[page] = free[:-wanted]
-            self._take(page, taken, owner)
+            self._take(page, taken, _sequence_of(owner))
             granted += taken
         return granted
 
@@ -133,7 +169,9 @@ class BlockPool:
     def unreference(self, block: BlockId) -> None:
         """Nobody uses a published block any more."""
         self._turn(block, BlockState.SHARED, BlockState.EVICTABLE)
-        self._unpin(PageId(block // self.blocks_per_page))
+        page = PageId(block // self.blocks_per_page)
+        self._unpin(page)
+        self._tell(page)
 
     def quarantine(self, block: BlockId) -> None:
         self._turn(block, BlockState.PRIVATE, BlockState.QUARANTINED)
@@ -184,6 +222,8 @@ class BlockPool:
             if not pages:
                 del self._open[key]
             self._return(page)
+        else:
+            self._tell(page)
 
     def disown(self, owner: Owner) -> None:
         """The owner has ended: what is left of its pages may be adopted."""
@@ -237,11 +277,12 @@ class BlockPool:
     def _grant_pages(self, owner: Owner, count: int) -> list[BlockId]:
         """Blocks that are pages: there is nothing to choose, and nobody to share a page with."""
         blocks = [BlockId(page) for page in self._pages.lend_many(self.group, count)]
+        holder = _sequence_of(owner)
         for block in blocks:
             if self._states[block] != _FREE:
                 raise InvariantError(f"block {block} of group {self.group} is {self.state(block).name} on a free page")
             self._states[block] = _PRIVATE
-            self._holders[block] = owner
+            self._holders[block] = holder
             self._num_pinned[block] = 1
         self.counts[BlockState.PRIVATE] += count
         return blocks
@@ -293,6 +334,10 @@ class BlockPool:
         self._num_pinned[page] -= 1
         if self._num_pinned[page] == 0:
             self.num_unpinned_pages += 1
+
+    def _tell(self, page: PageId) -> None:
+        if self._watcher is not None and self._num_pinned[page] == 0:
+            self._watcher(page)
 
     def _turn(self, block: BlockId, before: BlockState, after: BlockState) -> None:
         if self._states[block] != before:

@@ -17,30 +17,35 @@ The life of a sequence:
                     -> collected(step)              then collected, always
     release(seq)                                    free or cached, but in quarantine until its steps are collected
 
-This version serves models whose groups all keep keys and values of every token, with equal tokens per block; others are
-refused by name.
+Groups that do not keep everything (windows, stretches, states: `plait.kv.keeps`) give up in `commit` what no row will
+look at any more, and are granted no further ahead than `reserve` is told (`up_to`). All groups of tokens have equally
+many tokens per block.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from plait.core.errors import InvariantError, ModelError
+from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, GroupId, SeqId, StepId
 from plait.core.step import BlockGrant, Move, StepPlan
 from plait.kv.audit import audit
-from plait.kv.blocks import BlockPool, BlockState
+from plait.kv.blocks import BlockPool, checkpoints_of, tail_of
 from plait.kv.flights import Flights
-from plait.kv.hit import Hit, Root, Tail
-from plait.kv.index import Node, PrefixIndex
+from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
+from plait.kv.index import PrefixIndex
+from plait.kv.keeps import Keeps, keeps_of, refuse_unsupported
+from plait.kv.looking import Looking
+from plait.kv.nodes import Node
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
-from plait.kv.report import BlockCounts, CacheReport, GroupReport, IndexReport, Usage
-from plait.kv.tables import Copy, Fork, SeqTable
+from plait.kv.promises import Promises
+from plait.kv.report import CacheReport, IndexReport, Usage, counts_of, group_report
+from plait.kv.room import Room
+from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
-from plait.model.program import CacheGroup, GroupKind
+from plait.model.program import CacheGroup
 
 __all__ = ["CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
 
@@ -56,29 +61,59 @@ class Grants:
 NO_GRANTS = Grants((), ())
 
 
-class KVCache:
-    """See the module. `enable_prefix=False`: nothing is looked up or published."""
+STATE_TOKENS = 32
+"""Tokens of a node of the prefix index where no group has blocks of tokens."""
 
-    def __init__(self, layout: CacheLayout, groups: Sequence[CacheGroup], enable_prefix: bool = True) -> None:
-        _refuse_unsupported(layout, groups)
+
+class KVCache:
+    """See the module. `enable_prefix=False`: nothing is looked up or published. `keeps`: rules for groups whose kind
+    says too little, by group. `node_tokens`: between checkpoints at least, where no group has blocks of tokens.
+    """
+
+    def __init__(
+        self,
+        layout: CacheLayout,
+        groups: Sequence[CacheGroup],
+        enable_prefix: bool = True,
+        keeps: Mapping[GroupId, Keeps] | None = None,
+        node_tokens: int = STATE_TOKENS,
+    ) -> None:
+        refuse_unsupported(layout, groups)
         self._layout = layout
         self._enable_prefix = enable_prefix
-        self.tokens_per_block = layout.groups[0].tokens_per_block
-        """The same in every group."""
+        self.tokens_per_block = max(one.tokens_per_block for one in layout.groups) or node_tokens
+        """The same in every group of tokens."""
+        self._keeps = tuple((keeps or {}).get(one.group.id) or keeps_of(one) for one in layout.groups)
         self._pages = PagePool(layout.num_pages)
         self._pools = tuple(BlockPool(group, layout.page_bytes, self._pages) for group in layout.groups)
-        self._index = PrefixIndex(self._pools)
+        sizes = [pool.layout.block_bytes // self.tokens_per_block for pool in self._pools]
+        self.slot_bytes = [0 if keeps.is_state else size for keeps, size in zip(self._keeps, sizes, strict=True)]
+        self._index = PrefixIndex(self._pools, self._keeps)
+        self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
+        self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state]
+        self._windows = [g for g in self._of_tokens if not self._keeps[g].keeps_all]
+        """Groups of tokens that give some up."""
+        self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
+        self._parts = sorted(self._windows + self._states)
         self._planned = PlannedBlocks()
+        self._looking = Looking(self._index, self._planned, self._keeps, self.tokens_per_block)
         self._tables: dict[SeqId, SeqTable] = {}
-        self._flights = Flights(self._pools, self._index, self._tables)
+        self._flights = Flights(self._pools, self._index, self._tables, self.tokens_per_block)
         self._quarantined: dict[SeqTable, None] = {}
         """Released, but named by a step in flight."""
         self._now_s = float("-inf")
-        self.capacity_tokens = self._num_tokens_within(layout.num_pages, [0] * len(self._pools))
+        self.capacity_tokens = self._room.num_tokens_empty()
         """Tokens of one sequence alone in empty memory."""
+        self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block)
         self._num_duplicates = 0
         self._asked_tokens = 0
         self._hit_tokens = 0
+        self._lost_tokens = [0] * len(self._pools)
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether every group keeps every token."""
+        return not self._parts
 
     def lookup(self, tokens: Sequence[int], root: Root, limit: int | None = None) -> Hit:
         """The longest published prefix, at most `limit` tokens and always less than all: one token must be computed to
@@ -86,38 +121,16 @@ class KVCache:
 
         Changes nothing and references nothing: open the hit before anything else is reserved.
         """
-        cap = len(tokens) - 1 if limit is None else min(limit, len(tokens) - 1)
-        node = self._index.root(root) if self._enable_prefix else None
-        if node is None or cap < 1:
-            return Hit(0, tuple(() for _ in self._pools), None, None, len(tokens), None)
-        size = self.tokens_per_block
-        chain: list[Node] = []
-        pending = None
-        while node.length + size <= cap:
-            key = tuple(tokens[node.length : node.length + size])
-            child = node.children.get(key)
-            if child is None:
-                pending = self._planned.find(node.id, key)
-                break
-            node = child
-            chain.append(node)
-        rest = tuple(tokens[node.length : min(node.length + size, cap)])
-        near = self._index.closest(node, rest) if rest else None
-        return Hit(
-            num_tokens=node.length,
-            blocks=tuple(tuple(n.blocks[g] for n in chain) for g in range(len(self._pools))),
-            tail=Tail(near[0].blocks, near[1], near[0].id) if near else None,
-            pending=pending,
-            num_asked=len(tokens),
-            node=node.id if chain else None,
-        )
+        if not self._enable_prefix:
+            return replace(self.no_hit(), num_asked=len(tokens))
+        return self._looking.lookup(tokens, root, len(tokens) - 1 if limit is None else min(limit, len(tokens) - 1))
 
     def beside(self, hit: Hit, source: SeqId, limit: int) -> Hit:
         """`hit` with what `source`, a sequence that begins with the same `limit` tokens, has committed of the block
         behind it, if that is more than its tail. A step that copies it must be submitted before the source changes.
         """
         table = self._tables.get(source)
-        if table is None or not table.publishes or table.node.length != hit.num_tokens:
+        if table is None or not table.publishes or table.node.length != hit.num_tokens or self._states:
             return hit
         num_tokens = min(limit, table.num_committed) - hit.num_tokens
         if num_tokens <= hit.num_reused - hit.num_tokens:
@@ -127,7 +140,7 @@ class KVCache:
 
     def no_hit(self) -> Hit:
         """The hit of a sequence that does not look."""
-        return Hit(0, tuple(() for _ in self._pools), None, None, 0, None)
+        return self._looking.no_hit()
 
     def open(self, seq: SeqId, root: Root, hit: Hit, now_s: float, publish: bool = True) -> None:
         """Begin a table with the hit's blocks; its tail is kept until a step copies it. `publish=False`: what this
@@ -137,28 +150,42 @@ class KVCache:
         if seq in self._tables:
             raise InvariantError(f"sequence {seq} is opened twice")
         node = self._index.ensure_root(root) if hit.node is None else self._index.node(hit.node)
-        if node is None or node.root != root or node.length != hit.num_tokens:
+        pieces = None if node is None or node.root != root else self._looking.pieces_of(hit, node)
+        if node is None or node.length != hit.num_tokens or pieces is None:
             raise InvariantError(f"sequence {seq} opens a stale hit of {hit.num_tokens} tokens; look up again")
         copy = self._copy(seq, hit.tail, node) if hit.tail is not None else None
         self._index.acquire(node)
         if isinstance(copy, Copy):
             self._index.acquire(copy.source)
+            pieces = [*pieces, *copy.source.pieces.values()]
+        for piece in pieces:
+            self._index.take(piece)
         self._tables[seq] = SeqTable(
             seq=seq,
             node=node,
             publishes=publish and self._enable_prefix,
-            blocks=tuple(list(blocks) for blocks in hit.blocks),
-            num_hit_blocks=len(hit.blocks[0]),
+            blocks=tuple([] if g in self._states else [*blocks] for g, blocks in enumerate(hit.blocks)),
+            num_hit_blocks=hit.num_tokens // self.tokens_per_block,
             num_slots=hit.num_tokens,
+            kept_slots=hit.num_tokens,
+            target=hit.num_tokens,
             num_committed=hit.num_tokens,
             planned_end=hit.num_tokens,
+            num_granted=[0] * len(self._pools),
+            num_dead=[blocks.count(NO_BLOCK) if self._parts else 0 for blocks in hit.blocks],
+            dead_end=[keeps.dead(hit.num_tokens).stop if self._parts else 0 for keeps in self._keeps],
             copy=copy,
+            copy_granted=copy is None and not (hit.num_tokens and self._states),
+            states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
         )
         self._asked_tokens += hit.num_asked
         self._hit_tokens += hit.num_reused
+        for g, lost in enumerate(hit.losses):
+            self._lost_tokens[g] += lost
 
-    def reserve(self, seq: SeqId, num_tokens: int, now_s: float) -> Grants | None:
-        """Let the table hold `num_tokens` tokens in all, evicting cached blocks if there is no other way.
+    def reserve(self, seq: SeqId, num_tokens: int, now_s: float, up_to: int | None = None) -> Grants | None:
+        """Let the table hold `num_tokens` tokens in all, evicting cached blocks if there is no other way. `up_to`: how
+        far groups that do not keep everything follow for now; default: all the way.
 
         Returns the entries not granted before, the hit's with the first, and the copies that the step which goes on
         behind the hit has to make; None: not enough memory, and nothing has changed.
@@ -166,25 +193,64 @@ class KVCache:
         if now_s != self._now_s:
             self._advance(now_s)
         table = self._table(seq)
-        if num_tokens <= table.num_slots and table.num_granted == len(table.blocks[0]):
+        reach = num_tokens if up_to is None or not self._windows else min(up_to, num_tokens)
+        if num_tokens <= table.kept_slots and reach <= table.num_slots and not table.is_new:
             return NO_GRANTS
-        if num_tokens > table.num_slots:
-            size = self.tokens_per_block
-            want = -(-num_tokens // size)
-            count = want - table.num_slots // size
-            if not self._make_room(count):
+        wanted = self._promises.wanted(table, num_tokens, reach)
+        if any(wanted):
+            if not self._make_room(wanted):
                 return None
-            frugal = sum(-(-count // pool.blocks_per_page) for pool in self._pools) > self._pages.num_free
-            for pool, blocks in zip(self._pools, table.blocks, strict=True):
-                blocks += pool.grant(seq, count, frugal)
-            table.num_slots = want * size
-        first = table.num_granted
-        table.num_granted = len(table.blocks[0])
-        grants = [
-            BlockGrant(seq, pool.group, first, tuple(blocks[first:]))
-            for pool, blocks in zip(self._pools, table.blocks, strict=True)
-        ]
-        return Grants(tuple(grants), table.take_moves([pool.group for pool in self._pools]))
+            frugal = self._room.is_frugal(wanted)
+            for pool, blocks, count in zip(self._pools, table.blocks, wanted, strict=True):
+                if count:
+                    blocks += pool.grant(tail_of(seq), count, frugal)
+        size = self.tokens_per_block
+        table.kept_slots = max(table.kept_slots, -(-num_tokens // size) * size)
+        table.num_slots = max(table.num_slots, -(-reach // size) * size)
+        table.target = max(table.target, num_tokens)
+        table.is_new = False
+        return Grants(tuple(self._new_grants(table)), table.take_moves(self._of_tokens, self._states))
+
+    def _new_grants(self, table: SeqTable) -> Iterator[BlockGrant]:
+        for g, (pool, blocks) in enumerate(zip(self._pools, table.blocks, strict=True)):
+            first = table.num_granted[g]
+            table.num_granted[g] = len(blocks)
+            if pool.layout.tokens_per_block and not self._keeps[g].keeps_all:
+                # What is dead already was never the executor's, and the roster takes a run without holes alone.
+                first = max(first, table.dead_end[g])
+            if first < len(blocks) or self.keeps_all:
+                yield BlockGrant(table.seq, pool.group, first, tuple(blocks[first:]))
+
+    def extent(self, seq: SeqId, num_tokens: int, end: int) -> int:
+        """How far, up to slot `end`, groups that do not keep everything can follow now, if the table is to hold
+        `num_tokens` tokens in all; never less than they do already. What others were promised for their prompts is left
+        to them.
+        """
+        return self._promises.extent(self._table(seq), num_tokens, end) if self._windows else end
+
+    def fits(self, hit: Hit, num_tokens: int, num_growing: int) -> bool:
+        """Whether a sequence of `num_tokens` that opens `hit` has room now, beside a block more in every group of
+        tokens for so many others, and beside what others were promised for their prompts.
+        """
+        return self._promises.fits(hit, num_tokens, num_growing)
+
+    def checkpoint(self, seq: SeqId, length: int, now_s: float) -> tuple[tuple[GroupId, BlockId], ...] | None:
+        """Blocks for copies of a sequence's states behind `length` tokens, a multiple of `tokens_per_block`; the chunk
+        that computes the last of these tokens makes them (`Chunk.snapshots`). They are published with the node of that
+        length. None: there is no memory for them, or nothing to be published.
+        """
+        self._advance(now_s)
+        table = self._table(seq)
+        after = table.checkpoints[-1].length if table.checkpoints else table.planned_end
+        if length % self.tokens_per_block or length <= after:
+            raise InvariantError(f"sequence {seq} asks for a checkpoint behind {length} tokens, not behind {after}")
+        demand = [int(keeps.is_state) for keeps in self._keeps]
+        if not self._states or not table.publishes or not self._make_room(demand):
+            return None
+        frugal = self._room.is_frugal(demand)
+        blocks = {g: self._pools[g].grant(checkpoints_of(seq), 1, frugal)[0] for g in self._states}
+        table.checkpoints.append(Checkpoint(length, blocks))
+        return tuple((GroupId(g), block) for g, block in blocks.items())
 
     def imported(self, seq: SeqId, tokens: Sequence[int], now_s: float) -> None:
         """The slots of `tokens`, the first of an empty and reserved table, were filled from another device. From now on
@@ -201,6 +267,7 @@ class KVCache:
         if table.publishes:
             table.tail += tokens
             self._publish(table, now_s)
+        self._drop_dead(table, now_s)
 
     def submitted(self, plan: StepPlan) -> None:
         """A step is in flight: whatever it names stays as it is until `collected`. Raises if the plan writes what it
@@ -228,6 +295,8 @@ class KVCache:
                 self._publish(table, now_s)
             if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
                 self._plan_next(table)
+        if self._windows:
+            self._drop_dead(table, now_s)
 
     def commit_run(self, step: StepId, written: Mapping[SeqId, Sequence[int]], now_s: float) -> None:
         """`commit` for the sequences of a run. Blocks are published in the order in which its steps filled them, so
@@ -245,6 +314,7 @@ class KVCache:
             self._publish_block(table, now_s)
         for seq in written:
             self._plan_next(self._table(seq))
+            self._drop_dead(self._table(seq), now_s)
 
     def _commit(self, step: StepId, seq: SeqId, tokens: Sequence[int]) -> SeqTable:
         table = self._table(seq)
@@ -263,6 +333,9 @@ class KVCache:
             table.planned_end = table.num_committed
         if table.publishes:
             table.tail += tokens
+        for checkpoint in table.checkpoints if writing.snapshots else ():
+            if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
+                checkpoint.is_written = True
         return table
 
     def collected(self, step: StepId) -> None:
@@ -272,6 +345,8 @@ class KVCache:
             # Of somebody who lives, is in the next step too and announces nothing, nothing changes.
             if table.released_s is not None or table.planned is not None or not table.writing:
                 self._settle(table)
+        for piece in flight.pieces:
+            self._index.give(piece, self._now_s)
         for node in flight.sources:
             self._index.release(node, self._now_s)
 
@@ -291,8 +366,8 @@ class KVCache:
             self._drop(table, now_s)
             return
         self._quarantined[table] = None
-        for pool, blocks in zip(self._pools, table.blocks, strict=True):
-            pool.quarantine_own(blocks[table.num_hit_blocks :])
+        for g, blocks in self._own_blocks(table):
+            self._pools[g].quarantine_own(blocks)
 
     def table(self, seq: SeqId, group: GroupId) -> tuple[BlockId, ...]:
         return tuple(self._table(seq).blocks[group])
@@ -317,24 +392,16 @@ class KVCache:
     @property
     def available_tokens(self) -> int:
         """Tokens that a new sequence without a hit could reserve now, evicting all that may be evicted."""
-        return self._num_tokens_within(self._num_loose_pages(), [pool.num_obtainable for pool in self._pools])
+        return self._room.num_tokens()
 
     def room_behind(self, hit: Hit) -> int:
         """Tokens that a sequence could reserve behind the full blocks of `hit` if it were opened now. The hit's own
         blocks are no room, its tail's too, though they may be evictable until then.
         """
-        num_pages, have = self._pages.num_free, []
-        for g, (pool, blocks) in enumerate(zip(self._pools, hit.blocks, strict=True)):
-            kept = blocks if hit.tail is None else (*blocks, hit.tail.blocks[g])
-            idle = [block for block in kept if pool.state(block) == BlockState.EVICTABLE]
-            pages = dict.fromkeys(block // pool.blocks_per_page for block in idle)
-            num_kept = sum(_is_unpinned(pool, page) for page in pages)
-            num_pages += pool.num_unpinned_pages - num_kept
-            have.append(pool.num_obtainable - len(idle) + num_kept * pool.blocks_per_page)
-        return self._num_tokens_within(num_pages, have)
+        return self._room.num_tokens_behind(hit)
 
     def usage(self) -> Usage:
-        counts = tuple(_counts(pool) for pool in self._pools)
+        counts = tuple(counts_of(pool) for pool in self._pools)
         sizes = [pool.layout.block_bytes for pool in self._pools]
         used = sum((c.used + c.quarantined) * size for c, size in zip(counts, sizes, strict=True))
         evictable = sum(c.evictable * size for c, size in zip(counts, sizes, strict=True))
@@ -343,16 +410,12 @@ class KVCache:
 
     def idle_bytes(self) -> int:
         """Bytes of granted slots that no step so far fills, those in flight included. Looks at every table."""
-        slots = sum(table.num_slots - table.planned_end for table in self._tables.values())
-        return slots * self.token_bytes
+        return sum(self._idle_bytes())
 
-    @property
-    def token_bytes(self) -> int:
-        """Of one slot in every group."""
-        return sum(pool.layout.block_bytes for pool in self._pools) // self.tokens_per_block
-
-    def block_bytes(self, group: GroupId) -> int:
-        return self._pools[group].layout.block_bytes
+    def _idle_bytes(self) -> list[int]:
+        kept = sum(table.kept_slots - table.planned_end for table in self._tables.values())
+        followed = sum(table.num_slots - table.planned_end for table in self._tables.values())
+        return [(kept if k.keeps_all else followed) * n for k, n in zip(self._keeps, self.slot_bytes, strict=True)]
 
     def explain(self) -> CacheReport:
         usage = self.usage()
@@ -375,19 +438,20 @@ class KVCache:
             available_tokens=self.available_tokens,
             capacity_tokens=self.capacity_tokens,
             usage=usage,
-            groups=tuple(_group_report(p, c) for p, c in zip(self._pools, usage.groups, strict=True)),
+            groups=tuple(map(group_report, self._pools, usage.groups, self._lost_tokens, self._idle_bytes())),
             index=index,
         )
 
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         flights = self._flights.by_step()
-        audit(self._pages, self._pools, self._index, self._planned, self._tables, self._quarantined, flights)
+        parts = (self._pages, self._pools, self._index, self._planned)
+        audit(*parts, self._tables, self._quarantined, flights, self._keeps, self.tokens_per_block)
 
     def reset_prefix_index(self) -> int:
         """Evict every cached block that nobody uses; returns how many nodes went."""
         before = self._index.num_evictions
-        while self._index.evict() is not None:
+        while self._index.evict():
             pass
         return self._index.num_evictions - before
 
@@ -407,13 +471,15 @@ class KVCache:
         if tail.seq is not None:
             return Fork(tail.blocks, tail.num_tokens)
         source = None if tail.node is None else self._index.node(tail.node)
-        if source is None or source.parent is not behind:
+        if source is None or source.parent is not behind or self._looking.blocks_of(source) != tail.blocks:
             raise InvariantError(f"sequence {seq} opens a stale hit with a tail of {tail.num_tokens}; look up again")
-        return Copy(source, tail.num_tokens)
+        return Copy(source, tail.num_tokens, tuple(source.pieces.values()))
 
     def _drop_copy(self, table: SeqTable, at_s: float) -> None:
         """The copy, if there is one, is in flight and referenced by its step, or nobody wants it any more."""
         if isinstance(table.copy, Copy):
+            for piece in table.copy.pieces:
+                self._index.give(piece, at_s)
             self._index.release(table.copy.source, at_s)
         table.copy = None
 
@@ -427,11 +493,40 @@ class KVCache:
             table.planned_end = table.num_committed
         self._plan_next(table)
 
+    def _own_blocks(self, table: SeqTable) -> Iterator[tuple[int, list[BlockId]]]:
+        """By group, the blocks that are no node's as far as a table knows: private ones, and those of pieces."""
+        for g, (keeps, blocks) in enumerate(zip(self._keeps, table.blocks, strict=True)):
+            if keeps.keeps_all:
+                yield g, blocks[table.num_hit_blocks :]
+            else:
+                more = [checkpoint.blocks[g] for checkpoint in table.checkpoints] if keeps.is_state else []
+                yield g, [block for block in (*blocks, *more) if block != NO_BLOCK]
+
     def _drop(self, table: SeqTable, at_s: float) -> None:
-        for pool, blocks in zip(self._pools, table.blocks, strict=True):
-            pool.free_own(blocks[table.num_hit_blocks :])
-            pool.disown(table.seq)
+        for g, blocks in self._own_blocks(table):
+            self._let_go(g, blocks, at_s)
+            self._pools[g].disown(tail_of(table.seq))
+        for g in self._states:
+            self._pools[g].disown(checkpoints_of(table.seq))
+        for piece in table.states.values():
+            self._index.give(piece, at_s)
         self._index.release(table.node, at_s)
+
+    def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> None:
+        """A table does not need them any more: private ones hold nothing, pieces have one user less."""
+        self._pools[group].free_own(blocks)
+        for block in blocks if group in self._parts else ():
+            if (piece := self._index.piece(group, block)) is not None:
+                self._index.give(piece, at_s)
+
+    def _drop_dead(self, table: SeqTable, at_s: float) -> None:
+        """Behind what is accepted now, some rows of the past are looked at by nobody any more (H3)."""
+        if table.num_readers:
+            return  # a step in flight names this table beside its own
+        for g in self._windows:
+            dead = self._keeps[g].dead(table.num_committed)
+            if dead.stop > table.dead_end[g]:
+                self._let_go(g, table.dropped(g, dead), at_s)
 
     def _publish(self, table: SeqTable, at_s: float) -> None:
         """Turn the full blocks behind `table.node` into nodes.
@@ -448,13 +543,38 @@ class KVCache:
         key = tuple(table.tail[:size])
         del table.tail[:size]
         node = table.node.children.get(key)
+        place = table.node.length // size
         if node is None:
-            place = table.node.length // size
-            node = self._index.insert(table.node, key, tuple(blocks[place] for blocks in table.blocks), at_s)
+            node = self._index.insert(table.node, key, self._whole_blocks(table, place), at_s)
         else:
             self._index.extend(node)
             self._num_duplicates += 1
         table.node = node
+        if self._parts:
+            self._attach(table, node, place, at_s)
+
+    def _whole_blocks(self, table: SeqTable, place: int) -> tuple[BlockId, ...]:
+        if not self._parts:
+            return tuple(blocks[place] for blocks in table.blocks)
+        of_groups = zip(self._keeps, table.blocks, strict=True)
+        return tuple(blocks[place] if keeps.keeps_all else NO_BLOCK for keeps, blocks in of_groups)
+
+    def _attach(self, table: SeqTable, node: Node, place: int, at_s: float) -> None:
+        """Publish what a table has for a node's missing pieces."""
+        for g in self._windows:
+            block = table.blocks[g][place]
+            if g not in node.pieces and block != NO_BLOCK and self._pools[g].is_private(block):
+                self._index.attach(node, g, block, at_s)
+        while table.checkpoints and table.checkpoints[0].length <= node.length:
+            checkpoint = table.checkpoints.pop(0)
+            for g, block in checkpoint.blocks.items():
+                if not checkpoint.is_written or g in node.pieces:
+                    self._pools[g].free(block)
+                    continue
+                piece = self._index.attach(node, g, block, at_s)
+                if g in table.states:
+                    self._index.give(table.states[g], at_s)
+                table.states[g] = piece
 
     def _plan_next(self, table: SeqTable) -> None:
         """Announce the block that this sequence's steps in flight will publish next, if its tokens are known. Without
@@ -469,84 +589,11 @@ class KVCache:
             if table.planned is not None:
                 self._planned.add(table.seq, table.planned)
 
-    def _make_room(self, count: int) -> bool:
-        """Evict until every group can be granted `count` blocks; False, with nothing evicted, if that cannot help."""
-        if self._num_pages_for(count, [pool.num_obtainable for pool in self._pools]) > self._num_loose_pages():
+    def _make_room(self, demand: Sequence[int]) -> bool:
+        """Evict until every group can be granted its part; False, with nothing evicted, if that cannot help."""
+        if not self._room.is_obtainable(demand):
             return False
-        while self._num_pages_for(count, [pool.num_free for pool in self._pools]) > self._pages.num_free:
-            if self._index.evict() is None:
-                raise InvariantError(
-                    f"{count} blocks seemed obtainable, but nothing is left to evict: {self.explain()}"
-                )
+        while not self._room.is_free(demand):
+            if not self._index.evict(self._room.missing(demand)):
+                raise InvariantError(f"{demand} blocks seemed obtainable, but nothing helps to evict: {self.explain()}")
         return True
-
-    def _num_loose_pages(self) -> int:
-        """Pages that are free or would be after evicting everything evictable."""
-        return self._pages.num_free + sum(pool.num_unpinned_pages for pool in self._pools)
-
-    def _num_pages_for(self, count: int, have: Sequence[int]) -> int:
-        """Further pages needed so that each group has `count` blocks, of which it has `have[g]`."""
-        return sum(
-            -(-max(0, count - blocks) // pool.blocks_per_page) for pool, blocks in zip(self._pools, have, strict=True)
-        )
-
-    def _num_tokens_within(self, num_pages: int, have: Sequence[int]) -> int:
-        """The most tokens that every group can hold with `have[g]` blocks and `num_pages` pages among them."""
-        most = min(pool.layout.num_blocks for pool in self._pools)
-        if len(self._pools) == 1:
-            return min(most, have[0] + num_pages * self._pools[0].blocks_per_page) * self.tokens_per_block
-        fitting = bisect_right(range(1, most + 1), num_pages, key=lambda count: self._num_pages_for(count, have))
-        return fitting * self.tokens_per_block
-
-
-def _refuse_unsupported(layout: CacheLayout, groups: Sequence[CacheGroup]) -> None:
-    if tuple(groups) != tuple(one.group for one in layout.groups):
-        raise InvariantError(
-            f"the layout is of groups {[one.group.name for one in layout.groups]}, not {[g.name for g in groups]}"
-        )
-    for group in groups:
-        if group.kind is not GroupKind.FULL:
-            raise ModelError(
-                f"cache group {group.name!r} is of kind {group.kind.value!r}, but this version holds only "
-                f"{GroupKind.FULL.value!r} attention; choose a model without it"
-            )
-    if not groups:
-        raise ModelError("the model has no cache group, so there is nothing to serve; choose a model with attention")
-    sizes = [one.tokens_per_block for one in layout.groups]
-    if len(set(sizes)) != 1:
-        raise ModelError(
-            f"cache groups with {sizes} tokens per block cannot share an index yet; give all groups the same"
-        )
-
-
-def _is_unpinned(pool: BlockPool, page: int) -> bool:
-    """Whether evicting could empty a lent page."""
-    blocks = range(page * pool.blocks_per_page, (page + 1) * pool.blocks_per_page)
-    return all(pool.state(BlockId(block)) in (BlockState.FREE, BlockState.EVICTABLE) for block in blocks)
-
-
-def _counts(pool: BlockPool) -> BlockCounts:
-    counts = pool.counts
-    return BlockCounts(
-        used=counts[BlockState.PRIVATE] + counts[BlockState.SHARED],
-        evictable=counts[BlockState.EVICTABLE],
-        free=counts[BlockState.FREE],
-        quarantined=counts[BlockState.QUARANTINED],
-    )
-
-
-def _group_report(pool: BlockPool, blocks: BlockCounts) -> GroupReport:
-    layout = pool.layout
-    held = blocks.used + blocks.evictable + blocks.free + blocks.quarantined
-    return GroupReport(
-        group=pool.group,
-        name=layout.group.name,
-        kind=layout.group.kind.value,
-        num_layers=layout.group.num_layers,
-        tokens_per_block=layout.tokens_per_block,
-        block_bytes=layout.block_bytes,
-        bytes_per_token=layout.block_bytes / layout.tokens_per_block,
-        blocks_per_page=pool.blocks_per_page,
-        num_pages=held // pool.blocks_per_page,
-        blocks=blocks,
-    )

@@ -16,7 +16,8 @@ from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, LaneId, SeqId, StepId
 from plait.core.step import BlockGrant, Chunk, FromDevice, Move, StepPlan
 from plait.kv.blocks import BlockPool
-from plait.kv.index import Node, PrefixIndex
+from plait.kv.index import PrefixIndex
+from plait.kv.nodes import Node, Piece
 from plait.kv.tables import SeqTable, Writing
 
 
@@ -29,16 +30,22 @@ class Flight:
     writers: list[SeqTable] = field(default_factory=list)
     readers: list[SeqTable] = field(default_factory=list)
     sources: list[Node] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+    """The same of groups that do not keep everything; `sources` has their nodes."""
 
 
 class Flights:
     """All steps in flight. Submitting raises `InvariantError` for a plan that reads or writes what it must not."""
 
-    def __init__(self, pools: Sequence[BlockPool], index: PrefixIndex, tables: Mapping[SeqId, SeqTable]) -> None:
+    def __init__(
+        self, pools: Sequence[BlockPool], index: PrefixIndex, tables: Mapping[SeqId, SeqTable], tokens_per_block: int
+    ) -> None:
         self._pools = tuple(pools)
+        self._of_tokens = tuple((g, pool) for g, pool in enumerate(pools) if pool.layout.tokens_per_block)
+        self._of_states = tuple((g, pool) for g, pool in enumerate(pools) if not pool.layout.tokens_per_block)
         self._index = index
         self._tables = tables
-        self._tokens_per_block = self._pools[0].layout.tokens_per_block
+        self._tokens_per_block = tokens_per_block
         self._by_step: dict[StepId, Flight] = {}
         self._newest = StepId(-1)
 
@@ -64,7 +71,7 @@ class Flights:
         for move in plan.moves:
             self._move(move, flight, moved)
         for chunk in plan.chunks:
-            self._write(chunk, flight, _num_moved(moved.pop(chunk.seq)) if chunk.seq in moved else 0)
+            self._write(chunk, flight, self._num_moved(moved.pop(chunk.seq)) if chunk.seq in moved else 0)
         if moved:
             raise InvariantError(f"step {plan.step} copies into sequence {next(iter(moved))} but has no chunk of it")
         for grant in plan.blocks:
@@ -96,16 +103,28 @@ class Flights:
             there = f"lane {table.lane}, step {flight.step} is on lane {flight.lane}"
             raise InvariantError(f"sequence {chunk.seq} is in flight on {there} (H7)")
         first, last = start // self._tokens_per_block, (end - 1) // self._tokens_per_block
-        for pool, blocks in zip(self._pools, table.blocks, strict=True):
-            written = blocks[first : last + 1]
+        for g, pool in self._of_tokens:
+            written = table.blocks[g][first : last + 1]
             if not pool.are_private(written):
                 block = next(block for block in written if not pool.is_private(block))
                 raise InvariantError(f"step {flight.step} writes {_described(pool, block)} (H6)")
+        snapshots = self._write_states(chunk, table, flight) if self._of_states else ()
         known: Sequence[int] = () if num_moved or isinstance(chunk.tokens, FromDevice) else chunk.tokens
         table.lane = flight.lane
-        table.writing[flight.step] = Writing(start, end, known)
+        table.writing[flight.step] = Writing(start, end, known, snapshots)
         table.planned_end = end
         flight.writers.append(table)
+
+    def _write_states(self, chunk: Chunk, table: SeqTable, flight: Flight) -> tuple[int, ...]:
+        """Running states, and the copies of them that the chunk makes on its way."""
+        for g, pool in self._of_states:
+            if len(table.blocks[g]) != 1 or not pool.is_private(table.blocks[g][0]):
+                raise InvariantError(f"step {flight.step} has a chunk of sequence {chunk.seq}, which has no state (H6)")
+        made = {(chunk.start + one.offset + 1, one.group): one.block for one in chunk.snapshots}
+        wanted = {(one.length, g): block for one in table.checkpoints for g, block in one.blocks.items()}
+        if not made.items() <= wanted.items():
+            raise InvariantError(f"step {flight.step} writes snapshots {made} of sequence {chunk.seq}, not {wanted}")
+        return tuple(one.length for one in table.checkpoints if all((one.length, g) in made for g in one.blocks))
 
     def _name(self, grant: BlockGrant, flight: Flight) -> None:
         table = self._tables.get(grant.seq)
@@ -118,11 +137,13 @@ class Flights:
     def _move(self, move: Move, flight: Flight, moved: dict[SeqId, list[int]]) -> None:
         """A copy reads committed slots, and writes exactly behind what its target has committed or planned."""
         pool = self._pools[move.group]
+        if not pool.layout.tokens_per_block:
+            self._move_state(move, flight)
+            return
         readable = self._tokens_per_block
         node = self._index.owner(move.group, move.src_block)
         if node is not None:
-            self._index.acquire(node)
-            flight.sources.append(node)
+            self._refer(move, node, flight)
         else:
             source, first = self._holder(pool, move.src_block, flight)
             readable = min(readable, source.num_committed - first)
@@ -137,6 +158,39 @@ class Flights:
                 f"step {flight.step} copies into sequence {target.seq}, which goes on at slot {goes_on}: {move} (H6)"
             )
         done[move.group] += move.num_tokens
+
+    def _refer(self, move: Move, node: Node, flight: Flight) -> None:
+        self._index.acquire(node)
+        flight.sources.append(node)
+        piece = self._index.piece(move.group, move.src_block)
+        if piece is not None:
+            self._index.take(piece)
+            flight.pieces.append(piece)
+
+    def _move_state(self, move: Move, flight: Flight) -> None:
+        """A checkpoint becomes the running state of a sequence that has computed exactly as much."""
+        pool = self._pools[move.group]
+        node = self._index.owner(move.group, move.src_block)
+        seq = pool.holder(move.dst_block)
+        table = self._tables.get(seq) if seq is not None and pool.is_private(move.dst_block) else None
+        if node is None or table is None or table.blocks[move.group] != [move.dst_block]:
+            raise InvariantError(f"step {flight.step} moves a state that is none, or to nobody: {move} (H5)")
+        if (
+            table.planned_end != node.length
+            or table.writing
+            or (move.src_slot, move.dst_slot, move.num_tokens) != (0, 0, 1)
+        ):
+            raise InvariantError(
+                f"step {flight.step} moves the state behind {node.length} tokens to sequence {table.seq}, which goes "
+                f"on at {table.planned_end}: {move} (H5)"
+            )
+        self._refer(move, node, flight)
+
+    def _num_moved(self, by_group: list[int]) -> int:
+        counts = [by_group[g] for g, _ in self._of_tokens]
+        if any(count != counts[0] for count in counts):
+            raise InvariantError(f"copies bring {counts} tokens, group by group; they must be equal")
+        return counts[0]
 
     def _holder(self, pool: BlockPool, block: BlockId, flight: Flight) -> tuple[SeqTable, int]:
         """The live sequence whose private block this is, and the slot at which the block begins."""
@@ -154,9 +208,3 @@ def _described(pool: BlockPool, block: BlockId) -> str:
 def _read(table: SeqTable, flight: Flight) -> None:
     table.num_readers += 1
     flight.readers.append(table)
-
-
-def _num_moved(by_group: list[int]) -> int:
-    if any(count != by_group[0] for count in by_group):
-        raise InvariantError(f"copies bring {by_group} tokens, group by group; they must be equal")
-    return by_group[0]

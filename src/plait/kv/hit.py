@@ -8,8 +8,12 @@ next eviction.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from plait.core.ids import BlockId, SeqId, StepId
+
+NO_BLOCK: Final = BlockId(-1)
+"""A table entry without a block: no row will look at its tokens any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Hit:
     num_tokens: int
     """In full blocks."""
     blocks: tuple[tuple[BlockId, ...], ...]
-    """Per group, in token order."""
+    """Per group, in token order; `NO_BLOCK` where no row behind the hit looks. Of a state, the checkpoint to copy."""
     tail: Tail | None
     """A partly matched block behind the full ones."""
     pending: StepId | None
@@ -57,6 +61,8 @@ class Hit:
     """Tokens of the prompt that was looked up."""
     node: int | None
     """The last full block's node in the index; None: no full block."""
+    losses: tuple[int, ...] = ()
+    """Per group, the tokens of full blocks that it alone kept from being hit."""
 
     @property
     def num_reused(self) -> int:

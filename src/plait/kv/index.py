@@ -1,74 +1,52 @@
-"""Prefix index: which published blocks hold which tokens, and in which order the unused ones are evicted.
+"""Prefix index: which published blocks hold which tokens.
 
-Owns the nodes, their references and the eviction order, and turns the nodes' blocks in the pools: SHARED while
-referenced, else EVICTABLE. A hit compares token ids, never hashes alone, so neither a collision nor another tenant can
-leak in.
+Owns the nodes, the pieces and their references, and turns their blocks in the pools: SHARED while referenced, else
+EVICTABLE. Which of those goes first is decided in `plait.kv.victims`. A hit compares token ids, never hashes alone, so
+neither a collision nor another tenant can leak in.
 Invariant: a user of a node references every node on the way to the root; so an unreferenced node has only unreferenced
-descendants.
-
-Eviction order: smallest (last access, -prefix length) first, ties by age of the node. Releasing stamps the whole way to
-the root, so a node's stamp is never older than an unreferenced child's, and at equal stamps the child's prefix is
-longer: children always go first. That is why only leaves need to be in the heap; a parent enters it when its last child
-has gone.
+descendants. A piece is referenced only by users of its node.
 """
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import count
 
 from plait.core.errors import InvariantError
-from plait.core.ids import BlockId, GroupId
+from plait.core.ids import BlockId
 from plait.kv.blocks import BlockPool
 from plait.kv.hit import Root
-
-Tokens = tuple[int, ...]
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """One published block of every group: `tokens` behind the parent's prefix. A root has no parent, no tokens and no
-    blocks.
-    """
-
-    id: int
-    root: Root
-    parent: Node | None
-    tokens: Tokens
-    blocks: tuple[BlockId, ...]
-    length: int
-    """Tokens of the whole prefix, this node's included."""
-    last_access_s: float
-    num_refs: int = 0
-    children: dict[Tokens, Node] = field(default_factory=dict)
-    order: list[Tokens] = field(default_factory=list)
-    """Keys of `children`, ascending: the child that shares most with any tokens stands next to where these would be
-    inserted.
-    """
+from plait.kv.keeps import Keeps
+from plait.kv.nodes import Node, Piece, Tokens
+from plait.kv.victims import Victims
 
 
 class PrefixIndex:
-    """A tree of nodes per root. O(log n) per node referenced, inserted or evicted."""
+    """A tree of nodes per root. O(log n) per node or piece referenced, inserted or evicted."""
 
-    def __init__(self, pools: Sequence[BlockPool]) -> None:
+    def __init__(self, pools: Sequence[BlockPool], keeps: Sequence[Keeps]) -> None:
         self.num_evictions = 0
+        """Nodes and pieces."""
         self.num_evictable = 0
+        """Nodes with blocks of their own, and pieces."""
         self._pools = tuple(pools)
-        self._owners: dict[tuple[GroupId, BlockId], Node] = {}
+        self._keeps = tuple(keeps)
+        self._whole = tuple((g, pool) for g, pool in enumerate(pools) if keeps[g].keeps_all)
+        self._owners: dict[tuple[int, BlockId], Node] = {}
+        self._pieces: dict[tuple[int, BlockId], Piece] = {}
         self._roots: dict[Root, Node] = {}
         self._nodes: dict[int, Node] = {}
         self._ids = count(1)
-        self._heap: list[tuple[float, int, int]] = []
-        """(last access, -prefix length, node id) of unreferenced leaves; entries that no longer fit their node are
-        skipped.
-        """
+        self._victims = Victims(pools, [g for g, _ in self._whole], self)
 
     @property
     def num_nodes(self) -> int:
         return len(self._nodes)
+
+    @property
+    def num_pieces(self) -> int:
+        return len(self._pieces)
 
     @property
     def num_roots(self) -> int:
@@ -87,9 +65,13 @@ class PrefixIndex:
             found = self._roots[root] = Node(next(self._ids), root, None, (), (), 0, 0.0)
         return found
 
-    def owner(self, group: GroupId, block: BlockId) -> Node | None:
+    def owner(self, group: int, block: BlockId) -> Node | None:
         """The node that a published block belongs to."""
-        return self._owners.get((group, block))
+        piece = self._pieces.get((group, block))
+        return self._owners.get((group, block)) if piece is None else piece.node
+
+    def piece(self, group: int, block: BlockId) -> Piece | None:
+        return self._pieces.get((group, block))
 
     def acquire(self, node: Node) -> None:
         """Reference `node` and every node above it."""
@@ -100,10 +82,10 @@ class PrefixIndex:
 
     def extend(self, node: Node) -> None:
         """Reference `node` for a user who references its parent already."""
-        if node.num_refs == 0 and node.parent is not None:
+        if node.num_refs == 0 and node.parent is not None and self._whole:
             self.num_evictable -= 1
-            for pool, block in zip(self._pools, node.blocks, strict=True):
-                pool.reference(block)
+            for g, pool in self._whole:
+                pool.reference(node.blocks[g])
         node.num_refs += 1
 
     def release(self, node: Node, at_s: float) -> None:
@@ -114,25 +96,53 @@ class PrefixIndex:
             at.num_refs -= 1
             at.last_access_s = max(at.last_access_s, at_s)
             if at.num_refs == 0:
-                if parent is not None:
+                if parent is not None and self._whole:
                     self.num_evictable += 1
-                    for pool, block in zip(self._pools, at.blocks, strict=True):
-                        pool.unreference(block)
+                    for g, pool in self._whole:
+                        pool.unreference(at.blocks[g])
                 self._settle(at)
             at = parent
+
+    def take(self, piece: Piece) -> None:
+        """Reference a piece, for a user of its node."""
+        if piece.num_refs == 0:
+            self.num_evictable -= 1
+            self._pools[piece.group].reference(piece.block)
+        piece.num_refs += 1
+
+    def give(self, piece: Piece, at_s: float) -> None:
+        """Take a reference back from a piece and stamp it."""
+        piece.num_refs -= 1
+        piece.last_access_s = max(piece.last_access_s, at_s)
+        if piece.num_refs == 0:
+            self.num_evictable += 1
+            self._pools[piece.group].unreference(piece.block)
+            self._victims.add_piece(piece)
 
     def insert(self, parent: Node, tokens: Tokens, blocks: tuple[BlockId, ...], at_s: float) -> Node:
         """Publish private blocks behind `parent`, whom their holder references; the new node starts with the holder's
         reference.
         """
         node = Node(next(self._ids), parent.root, parent, tokens, blocks, parent.length + len(tokens), at_s, num_refs=1)
-        for pool, block in zip(self._pools, blocks, strict=True):
-            pool.publish(block)
-            self._owners[pool.group, block] = node
+        for g, pool in self._whole:
+            pool.publish(blocks[g])
+            self._owners[g, blocks[g]] = node
         self._nodes[node.id] = node
         parent.children[tokens] = node
         insort(parent.order, tokens)
         return node
+
+    def attach(self, node: Node, group: int, block: BlockId, at_s: float) -> Piece:
+        """Publish a private block as the piece of a node that its holder references and that has none; the piece starts
+        with the holder's reference.
+        """
+        if group in node.pieces:
+            raise InvariantError(f"index: node {node.id} is given a second block of group {group}")
+        priority = self._keeps[group].priority(node.length)
+        piece = Piece(next(self._ids), node, group, block, priority, at_s, num_refs=1)
+        self._pools[group].publish(block)
+        node.pieces[group] = self._pieces[group, block] = piece
+        return piece
 
     def closest(self, node: Node, tokens: Tokens) -> tuple[Node, int] | None:
         """The child that shares the most leading tokens with `tokens`, and how many; None if none shares any."""
@@ -144,15 +154,45 @@ class PrefixIndex:
                 best = node.children[near], shared
         return best
 
-    def evict(self) -> Node | None:
-        """Free the blocks of the first node in eviction order and forget it; None if every node is referenced."""
-        while self._heap:
-            last_access_s, _, node_id = heapq.heappop(self._heap)
-            node = self._nodes.get(node_id)
-            if node is not None and self._is_victim(node) and node.last_access_s == last_access_s:
-                self._remove(node)
-                return node
-        return None
+    def evict(self, short: Sequence[int] | None = None) -> list[Node | Piece]:
+        """Free what goes first of all that helps the groups that are `short` of blocks, or of all there is, and say
+        what it was; nothing if there is nothing.
+        """
+        return self._victims.evict(range(len(self._pools)) if short is None else short)
+
+    def remove(self, node: Node) -> None:
+        """Evict an unused node of groups that keep all, with its pieces and everything behind it: none of it could be
+        hit again.
+        """
+        below = [node]
+        for at in below:
+            below.extend(at.children.values())
+        for at in reversed(below):
+            if at.num_refs or at.parent is None:
+                raise InvariantError(f"index: node {at.id} is evicted while it is a root or used")
+            for piece in list(at.pieces.values()):
+                self.drop(piece)
+            self.num_evictions += 1
+            self.num_evictable -= 1
+            for g, pool in self._whole:
+                pool.free(at.blocks[g])
+                del self._owners[g, at.blocks[g]]
+            self._unlink(at)
+
+    def drop(self, piece: Piece) -> None:
+        """Evict an unused piece; its node stays while anything needs it."""
+        if piece.num_refs:
+            raise InvariantError(f"index: block {piece.block} of group {piece.group} is evicted while it is used")
+        self.num_evictions += 1
+        self.num_evictable -= 1
+        self._pools[piece.group].free(piece.block)
+        del self._pieces[piece.group, piece.block], piece.node.pieces[piece.group]
+        if not self._whole:
+            self._settle(piece.node)
+
+    def is_leaf(self, node: Node) -> bool:
+        """Whether nobody uses an existing node and nothing stands behind it."""
+        return node.num_refs == 0 and not node.children
 
     def roots(self) -> list[Node]:
         return list(self._roots.values())
@@ -161,12 +201,9 @@ class PrefixIndex:
         """Every node but the roots, oldest first."""
         return list(self._nodes.values())
 
-    def check(self, num_refs: dict[Node, int]) -> None:
-        """Raise `InvariantError` unless references are `num_refs` and the tree, the order and the heap agree."""
-        entries = dict.fromkeys(self._heap)
-        owners = {(pool.group, n.blocks[g]): n for g, pool in enumerate(self._pools) for n in self._nodes.values()}
-        if owners != self._owners or len(owners) != len(self._nodes) * len(self._pools):
-            raise InvariantError("index: a published block belongs to no node, to two, or to another than noted")
+    def check(self, num_refs: dict[Node, int], piece_refs: dict[Piece, int]) -> None:
+        """Raise `InvariantError` unless references are as given and the tree, the order and the heaps agree."""
+        self._check_owners()
         num_evictable = 0
         for node in [*self._roots.values(), *self._nodes.values()]:
             if node.num_refs != num_refs.get(node, 0):
@@ -175,62 +212,67 @@ class PrefixIndex:
                 )
             if node.order != sorted(node.children):
                 raise InvariantError(f"index: node {node.id} lists its children out of order")
-            parent = node.parent
-            if parent is None:
+            num_evictable += self._check_pieces(node, piece_refs)
+            if node.parent is None:
                 if not node.num_refs and not node.children:
                     raise InvariantError(f"index: root {node.root} is empty and unused but was kept")
                 continue
-            if parent.children.get(node.tokens) is not node or node.length != parent.length + len(node.tokens):
-                raise InvariantError(f"index: node {node.id} does not hang on its parent {parent.id}")
-            if node.num_refs:
-                if not parent.num_refs:
-                    raise InvariantError(f"index: node {node.id} is referenced but its parent {parent.id} is not")
-                continue
-            num_evictable += 1
-            if not parent.num_refs and parent.parent is not None and _key(parent) <= _key(node):
-                raise InvariantError(f"index: node {parent.id} would be evicted before its child {node.id}")
-            if not node.children and _key(node) not in entries:
-                raise InvariantError(f"index: node {node.id} is evictable but not in the heap")
+            num_evictable += self._check_node(node, node.parent)
         if num_evictable != self.num_evictable:
-            raise InvariantError(f"index: {num_evictable} nodes are evictable, not {self.num_evictable}")
+            raise InvariantError(f"index: {num_evictable} nodes and pieces are evictable, not {self.num_evictable}")
+        self._victims.check()
 
-    def _is_victim(self, node: Node) -> bool:
-        return node.num_refs == 0 and not node.children
+    def _check_owners(self) -> None:
+        owners = {(g, n.blocks[g]): n for g, _ in self._whole for n in self._nodes.values()}
+        if owners != self._owners or len(owners) != len(self._nodes) * len(self._whole):
+            raise InvariantError("index: a published block belongs to no node, to two, or to another than noted")
+        pieces = {(p.group, p.block): p for n in self._nodes.values() for p in n.pieces.values()}
+        if pieces != self._pieces or pieces.keys() & owners.keys():
+            raise InvariantError("index: a published block is a piece of no node, of two, or of another than noted")
+
+    def _check_node(self, node: Node, parent: Node) -> int:
+        """Returns how many may be evicted: the node, or nothing."""
+        if parent.children.get(node.tokens) is not node or node.length != parent.length + len(node.tokens):
+            raise InvariantError(f"index: node {node.id} does not hang on its parent {parent.id}")
+        if node.num_refs:
+            if not parent.num_refs:
+                raise InvariantError(f"index: node {node.id} is referenced but its parent {parent.id} is not")
+            return 0
+        if not self._whole:
+            if not node.pieces and not node.children:
+                raise InvariantError(f"index: node {node.id} holds nothing and leads nowhere but was kept")
+            return 0
+        if not parent.num_refs and parent.parent is not None and parent.last_access_s < node.last_access_s:
+            raise InvariantError(f"index: node {parent.id} would be evicted before its child {node.id}")
+        return 1
+
+    def _check_pieces(self, node: Node, piece_refs: dict[Piece, int]) -> int:
+        for group, piece in node.pieces.items():
+            refs = piece_refs.get(piece, 0)
+            if piece.node is not node or piece.group != group or piece.num_refs != refs or refs > node.num_refs:
+                found = f"block {piece.block} of group {group} has {piece.num_refs} references"
+                raise InvariantError(f"index: {found}, its users make {refs}")
+        return sum(not piece.num_refs for piece in node.pieces.values())
 
     def _settle(self, node: Node) -> None:
-        """A node that has just lost its last reference or child becomes a candidate; an unused root disappears."""
-        if not self._is_victim(node):
+        """A node that lost its last reference, child or piece becomes a candidate; what is empty disappears."""
+        if not self.is_leaf(node):
             return
         if node.parent is None:
             del self._roots[node.root]
-            return
-        heapq.heappush(self._heap, _key(node))
-        if len(self._heap) > 64 + 2 * len(self._nodes):
-            self._compact()
+        elif self._whole:
+            self._victims.add_node(node)
+        elif not node.pieces:
+            self._unlink(node)
 
-    def _compact(self) -> None:
-        """Drop outdated entries: they come from nodes that were used again, and would else pile up."""
-        live = {_key(node): None for node in self._nodes.values() if self._is_victim(node)}
-        self._heap = [entry for entry in dict.fromkeys(self._heap) if entry in live]
-        heapq.heapify(self._heap)
-
-    def _remove(self, node: Node) -> None:
+    def _unlink(self, node: Node) -> None:
         parent = node.parent
-        if parent is None or node.children or node.num_refs:
-            raise InvariantError(f"index: node {node.id} is evicted while it is a root, used or has children")
-        self.num_evictions += 1
-        self.num_evictable -= 1
-        for pool, block in zip(self._pools, node.blocks, strict=True):
-            pool.free(block)
-            del self._owners[pool.group, block]
+        if parent is None or node.children:
+            raise InvariantError(f"index: node {node.id} goes while it is a root or has children")
         del self._nodes[node.id]
         del parent.children[node.tokens]
         del parent.order[bisect_left(parent.order, node.tokens)]
         self._settle(parent)
-
-
-def _key(node: Node) -> tuple[float, int, int]:
-    return node.last_access_s, -node.length, node.id
 
 
 def _num_shared(left: Tokens, right: Tokens) -> int:

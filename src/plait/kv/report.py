@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plait.core.ids import GroupId
+from plait.kv.blocks import BlockPool, BlockState
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,15 @@ class GroupReport:
     tokens_per_block: int
     block_bytes: int
     bytes_per_token: float
+    """0 for states."""
     blocks_per_page: int
     num_pages: int
     """Pages lent to this group now."""
     blocks: BlockCounts
+    lost_tokens: int = 0
+    """Prompt tokens of full blocks that would have been hits but for this group alone."""
+    idle_bytes: int = 0
+    """Of its used blocks, those of slots that hold no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +103,32 @@ class CacheReport:
             f"{self.usage.free_pages} of {self.num_pages} pages free; {groups}; room for {self.available_tokens} of "
             f"{self.capacity_tokens} tokens; {self.num_sequences} sequences, {self.num_steps_in_flight} steps in flight"
         )
+
+
+def counts_of(pool: BlockPool) -> BlockCounts:
+    counts = pool.counts
+    return BlockCounts(
+        used=counts[BlockState.PRIVATE] + counts[BlockState.SHARED],
+        evictable=counts[BlockState.EVICTABLE],
+        free=counts[BlockState.FREE],
+        quarantined=counts[BlockState.QUARANTINED],
+    )
+
+
+def group_report(pool: BlockPool, blocks: BlockCounts, lost_tokens: int, idle_bytes: int) -> GroupReport:
+    layout = pool.layout
+    held = blocks.used + blocks.evictable + blocks.free + blocks.quarantined
+    return GroupReport(
+        group=pool.group,
+        name=layout.group.name,
+        kind=layout.group.kind.value,
+        num_layers=layout.group.num_layers,
+        tokens_per_block=layout.tokens_per_block,
+        block_bytes=layout.block_bytes,
+        bytes_per_token=layout.block_bytes / layout.tokens_per_block if layout.tokens_per_block else 0.0,
+        blocks_per_page=pool.blocks_per_page,
+        num_pages=held // pool.blocks_per_page,
+        blocks=blocks,
+        lost_tokens=lost_tokens,
+        idle_bytes=idle_bytes,
+    )

@@ -2,12 +2,12 @@
 
 Owns the per-sequence bookkeeping as a record that `plait.kv.cache` and `plait.kv.flights` change. Knows nothing of
 other sequences.
-Invariant: node.length <= num_committed <= planned_end <= num_slots, and the first `num_hit_blocks` entries are those of
-the hit's nodes.
+Invariant: node.length <= num_committed <= planned_end <= num_slots <= kept_slots, and the first `num_hit_blocks`
+entries are those of the hit's nodes, dead ones left out.
 
-    slots    0 ...... node.length ...... num_committed ...... planned_end ...... num_slots
-             | published prefix | `tail`: ids of a   | written by     | granted, no
-             | (referenced)     | block not yet full | steps in flight| step names it
+    slots    0 ...... node.length ...... num_committed ...... planned_end ...... num_slots ....... kept_slots
+             | published prefix | `tail`: ids of a   | written by     | granted, no    | granted only in groups
+             | (referenced)     | block not yet full | steps in flight| step names it  | that keep everything
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import Move
-from plait.kv.index import Node
+from plait.kv.hit import NO_BLOCK
+from plait.kv.nodes import Node, Piece
 from plait.kv.planned import PlannedBlock
 
 
@@ -28,6 +29,8 @@ class Writing(NamedTuple):
     start: int
     end: int
     tokens: Sequence[int]
+    snapshots: tuple[int, ...] = ()
+    """Lengths behind which the step copies the states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,11 @@ class Copy:
 
     source: Node
     num_tokens: int
+    pieces: tuple[Piece, ...] = ()
+    """The source's, referenced like it."""
+
+    def blocks(self, num_groups: int) -> tuple[BlockId, ...]:
+        return tuple(self.source.block(g) for g in range(num_groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +52,22 @@ class Fork:
     before anything happens to that sequence: nothing is referenced until then.
     """
 
-    blocks: tuple[BlockId, ...]
+    sources: tuple[BlockId, ...]
     num_tokens: int
+
+    def blocks(self, num_groups: int) -> tuple[BlockId, ...]:
+        return self.sources[:num_groups]
+
+
+@dataclass(slots=True, eq=False)
+class Checkpoint:
+    """Blocks for copies of the running states behind `length` tokens, until the node of that length is published."""
+
+    length: int
+    blocks: dict[int, BlockId]
+    """By group."""
+    is_written: bool = False
+    """A step that was committed has made the copies."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,12 +79,24 @@ class SeqTable:
     """The deepest index node whose prefix is the sequence's; this sequence references it and all above."""
     publishes: bool
     blocks: tuple[list[BlockId], ...]
+    """Per group. `NO_BLOCK` where no row will look any more; of a state, the running one alone."""
     num_hit_blocks: int
     num_slots: int
+    """Slots that every group has."""
+    kept_slots: int
+    """Slots that the groups which keep everything have."""
+    target: int
+    """Tokens that were reserved; groups that do not keep everything follow step by step."""
     num_committed: int
     planned_end: int
-    num_granted: int = 0
-    """Entries that `reserve` has handed out; the hit's are handed out with the first."""
+    num_granted: list[int]
+    """Entries that `reserve` has handed out, per group; the hit's are handed out with the first."""
+    num_dead: list[int]
+    """Entries without a block, per group."""
+    dead_end: list[int]
+    """Where the dead entries end, per group."""
+    is_new: bool = True
+    """Nothing was handed out yet."""
     tail: list[int] = field(default_factory=list)
     writing: dict[StepId, Writing] = field(default_factory=dict)
     """Steps in flight with a chunk of this sequence, oldest first."""
@@ -75,22 +109,46 @@ class SeqTable:
     copy: Copy | Fork | None = None
     """A published source is referenced for this sequence until a step in flight does it."""
     copy_granted: bool = False
-    """`reserve` has handed out the moves."""
+    """`reserve` has handed out the moves that the hit needs, or it needs none."""
+    states: dict[int, Piece] = field(default_factory=dict)
+    """The newest checkpoint on the way of this sequence, by group: referenced, so that it is not the next to go."""
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    """Still to be published, ascending."""
     released_s: float | None = None
 
     @property
     def is_in_flight(self) -> bool:
         return bool(self.writing) or self.num_readers > 0
 
-    def take_moves(self, groups: Sequence[GroupId]) -> tuple[Move, ...]:
-        """What `copy` needs, once: when the block behind the hit is there to be copied into."""
-        copy, place = self.copy, self.num_hit_blocks
-        if copy is None or self.copy_granted or len(self.blocks[0]) <= place:
+    def take_moves(self, token_groups: Sequence[int], state_groups: Sequence[int]) -> tuple[Move, ...]:
+        """What the hit needs, once: its tail, when the block behind it is there to be copied into, and its states."""
+        place, copy = self.num_hit_blocks, self.copy
+        if self.copy_granted:
+            return ()
+        if copy is not None and any(len(self.blocks[g]) <= place for g in token_groups):
             return ()
         self.copy_granted = True
-        from_blocks = copy.source.blocks if isinstance(copy, Copy) else copy.blocks
-        sources = zip(groups, from_blocks, self.blocks, strict=True)
-        return tuple(Move(group, source, 0, blocks[place], 0, copy.num_tokens) for group, source, blocks in sources)
+        moves = [
+            Move(GroupId(g), self.states[g].block, 0, self.blocks[g][0], 0, 1) for g in state_groups if self.states
+        ]
+        if copy is not None:
+            sources = copy.blocks(len(self.blocks))
+            moves += [Move(GroupId(g), sources[g], 0, self.blocks[g][place], 0, copy.num_tokens) for g in token_groups]
+        return tuple(moves)
+
+    def dropped(self, group: int, dead: range) -> list[BlockId]:
+        """Take out of the table what no row will look at any more; returns the blocks, to be freed or given back."""
+        entries, blocks = self.blocks[group], []
+        for entry in range(max(dead.start, self.dead_end[group]), min(dead.stop, len(entries))):
+            if entries[entry] != NO_BLOCK:
+                blocks.append(entries[entry])
+                entries[entry] = NO_BLOCK
+        self.num_dead[group] += len(blocks)
+        self.dead_end[group] = max(self.dead_end[group], min(dead.stop, len(entries)))
+        return blocks
+
+    def num_held(self, group: int) -> int:
+        return len(self.blocks[group]) - self.num_dead[group]
 
     def next_planned(self, tokens_per_block: int) -> PlannedBlock | None:
         """The first block behind `node` that the steps in flight fill, as far as their token ids are known."""

@@ -15,7 +15,8 @@ A block is contiguous, layer after layer:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import lcm
 
 from plait.core.errors import InvariantError, UsageError
@@ -34,6 +35,8 @@ class GroupLayout:
     cache_type: CacheType
     num_blocks: int
     """As many as fit if every page were lent to this group."""
+    padding_bytes: int = 0
+    """Behind the content of a block."""
 
     @property
     def head_bytes(self) -> int:
@@ -48,7 +51,7 @@ class GroupLayout:
 
     @property
     def block_bytes(self) -> int:
-        return self.group.num_layers * self.layer_bytes
+        return self.group.num_layers * self.layer_bytes + self.padding_bytes
 
     def block_offset(self, block: BlockId) -> int:
         """Byte of the pool at which a block begins."""
@@ -110,16 +113,18 @@ def plan_layout(
     cache_type: CacheType = CacheType.F32,
     state_type: CacheType = CacheType.F32,
     blocks_per_page_min: int = 1,
+    equal_blocks: bool = False,
 ) -> CacheLayout:
     """Cut `memory_bytes` into pages for the program's groups.
 
     The page is the least common multiple of the groups' block bytes, times the smallest factor that lets it hold at
-    least `blocks_per_page_min` blocks of the group with the smallest block. `UsageError` if there is not one page for
-    each group, or if blocks would straddle the key tiles of attention.
+    least `blocks_per_page_min` blocks of the group with the smallest block. `equal_blocks` pads all blocks to the
+    largest instead. `UsageError` if there is not one page for each group, or if blocks would straddle the key tiles of
+    attention.
     """
     if tokens_per_block < 1 or KEY_TILE % tokens_per_block:
         raise UsageError(f"{tokens_per_block} tokens per block do not divide {KEY_TILE}; use a power of two up to that")
-    sized = [_group_layout(group, tokens_per_block, cache_type, state_type) for group in program.cache_groups]
+    common, sized = page_plan(program.cache_groups, tokens_per_block, cache_type, state_type, equal_blocks)
     if not sized:
         return CacheLayout(0, 0, ())
     if cache_type is CacheType.INT8 and tokens_per_block % INT8_TOKENS:
@@ -127,7 +132,6 @@ def plan_layout(
             f"{tokens_per_block} tokens per block are too few for a cache of int8, whose blocks hold {INT8_TOKENS}, or "
             f"a multiple of that; use --block-size {INT8_TOKENS}, or another --kv-cache-dtype"
         )
-    common = lcm(*(layout.block_bytes for layout in sized))
     smallest = min(layout.block_bytes for layout in sized)
     page_bytes = common * max(1, -(-blocks_per_page_min * smallest // common))
     num_pages = memory_bytes // page_bytes
@@ -139,11 +143,23 @@ def plan_layout(
     return CacheLayout(
         page_bytes,
         num_pages,
-        tuple(
-            GroupLayout(s.group, s.tokens_per_block, s.cache_type, num_pages * (page_bytes // s.block_bytes))
-            for s in sized
-        ),
+        tuple(replace(one, num_blocks=num_pages * (page_bytes // one.block_bytes)) for one in sized),
     )
+
+
+def page_plan(
+    groups: Sequence[CacheGroup],
+    tokens_per_block: int,
+    cache_type: CacheType,
+    state_type: CacheType = CacheType.F32,
+    equal_blocks: bool = False,
+) -> tuple[int, list[GroupLayout]]:
+    """The smallest page, in bytes, that holds whole blocks of every group; and the groups, without blocks yet."""
+    sized = [_group_layout(group, tokens_per_block, cache_type, state_type) for group in groups]
+    if equal_blocks:
+        largest = max((layout.block_bytes for layout in sized), default=0)
+        sized = [replace(layout, padding_bytes=largest - layout.block_bytes) for layout in sized]
+    return lcm(*(layout.block_bytes for layout in sized)), sized
 
 
 def head_token_bytes(group: CacheGroup, cache_type: CacheType) -> int:

@@ -8,17 +8,14 @@ Invariant: groups of equally wide heads become one, layers in the order in which
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from plait.core.errors import InvariantError
 from plait.core.ids import GroupId
-from plait.model.checks import groups_of
-from plait.model.ops import Attend, CacheWrite, Op
+from plait.model.ops import CacheWrite
 from plait.model.program import CacheGroup, GroupKind, Program
+from plait.model.regrouping import Place, regrouped
 
 _SHORT = (GroupKind.WINDOW, GroupKind.CHUNKED)
-Place = tuple[GroupId, int]
-"""A layer of a cache group."""
 
 
 def keeps_all_tokens(program: Program) -> bool:
@@ -32,10 +29,7 @@ def keep_all_tokens(program: Program) -> Program:
     others = [group.name for group in program.cache_groups if group.kind not in (GroupKind.FULL, *_SHORT)]
     if others:
         raise InvariantError(f"program {program.name}: cache group {others[0]} holds no tokens of a sequence")
-    groups, places = _merged(program)
-    ops = tuple(_moved(op, places) for op in program.ops)
-    spans = tuple(replace(span, groups=groups_of(ops[span.first : span.last + 1])) for span in program.spans)
-    return program.rebuilt(ops, program.values, spans, program.weights, groups)
+    return regrouped(program, *_merged(program))
 
 
 def _merged(program: Program) -> tuple[tuple[CacheGroup, ...], Mapping[Place, Place]]:
@@ -56,15 +50,3 @@ def _merged(program: Program) -> tuple[tuple[CacheGroup, ...], Mapping[Place, Pl
         for shape, group in of_shape.items()
     )
     return groups, places
-
-
-def _moved(op: Op, places: Mapping[Place, Place]) -> Op:
-    match op:
-        case CacheWrite():
-            group, slot = places[op.group, op.slot]
-            return replace(op, group=group, slot=slot)
-        case Attend() if op.group is not None:
-            group, slot = places[op.group, op.slot]
-            return replace(op, group=group, slot=slot)
-        case _:
-            return op

@@ -84,7 +84,7 @@ class ChunkedScheduler:
         become a victim itself.
         """
         while seq.state is SeqState.RUNNING and not self._lives.go_on(step, seq, num_tokens, now):
-            if self._lives.is_memory_coming:
+            if self._lives.is_memory_coming or self._lives.is_in_its_own_way(seq):
                 return None
             youngest = self._lives.running[-1]
             if youngest.num_scheduled:

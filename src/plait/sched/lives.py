@@ -113,16 +113,18 @@ class Lives:
         """As much of the hit as leaves room for all of a waiting sequence beside one more block for everybody
         (CONTRACTS H10); None: there is no room. Alone, it needs no such reserve.
         """
-        growth = (len(self.running) + 1) * self._kv.tokens_per_block if self.running else 0
-        needed = len(seq.tokens) - hit.num_tokens + growth
-        if needed <= self._kv.room_behind(hit):
+        num_growing = len(self.running) + 1 if self.running else 0
+        if self._kv.fits(hit, len(seq.tokens), num_growing):
             return hit
         # A tail is copied, so what it is copied from takes room beside the copy.
-        if hit.tail is not None and needed <= self._kv.room_behind(hit.without_tail()):
+        if hit.tail is not None and self._kv.fits(hit.without_tail(), len(seq.tokens), num_growing):
             return hit.without_tail()
-        if not self.running and not self._in_flight:
+        if self.running or self._in_flight:
+            return None
+        # Alone, only the hit can be in the way: its blocks may lie on more pages than they need.
+        if not self._kv.fits(self._kv.no_hit(), len(seq.tokens), 0):
             raise InvariantError(f"sequence {seq.id} does not fit into empty memory: {self._kv.explain()}")
-        return None
+        return self._kv.no_hit()
 
     # What a policy does.
 
@@ -142,11 +144,13 @@ class Lives:
         """
         root, uses_prefix = self._root(seq), self._uses_prefix(seq)
         self._kv.open(seq.id, root, hit, now, publish=uses_prefix)
-        grants = self._kv.reserve(seq.id, len(seq.tokens), now)
-        if grants is None:
+        num_imported = self._num_imported(seq)
+        start = num_imported or hit.num_reused
+        end = self._kv.extent(seq.id, len(seq.tokens), start + min(len(seq.tokens) - start, step.budget))
+        grants = self._kv.reserve(seq.id, len(seq.tokens), now, end)
+        if grants is None or end <= start:
             raise InvariantError(f"sequence {seq.id} does not fit into the room there was: {self._kv.explain()}")
         self.waiting.remove(seq)
-        num_imported = self._num_imported(seq)
         if num_imported:
             self._kv.imported(seq.id, seq.tokens[:num_imported], now)
         if seq.state is SeqState.WAITING:
@@ -158,7 +162,7 @@ class Lives:
         seq.num_computed, seq.num_scheduled = num_imported or hit.num_tokens, hit.num_reused - hit.num_tokens
         bisect.insort(self.running, seq, key=order_key)
         step.joins.append(self._join(seq, seq.row, num_imported))
-        step.add(seq, min(seq.num_plannable, step.budget), grants)
+        step.add(seq, end - start, grants)
         if uses_prefix:
             self._holds.computing(seq, root, num_imported or hit.num_reused)
 
@@ -166,12 +170,18 @@ class Lives:
         """A running sequence gets its next chunk, of at most its `num_plannable` tokens. False: there is no memory for
         it, and nothing has changed.
         """
-        num_tokens = min(num_plannable, step.budget)
-        grants = self._kv.reserve(seq.id, seq.num_computed + seq.num_scheduled + num_tokens, now)
+        start = seq.num_computed + seq.num_scheduled
+        end = start + min(num_plannable, step.budget)
+        end = self._kv.extent(seq.id, end, end)
+        grants = self._kv.reserve(seq.id, end, now) if end > start else None
         if grants is None:
             return False
-        step.add(seq, num_tokens, grants)
+        step.add(seq, end - start, grants)
         return True
+
+    def is_in_its_own_way(self, seq: Sequence) -> bool:
+        """Whether committing what `seq` has in flight will give it back memory: tokens that leave its windows."""
+        return not self._kv.keeps_all and seq.num_scheduled > self._kv.tokens_per_block
 
     def preempt(self, seq: Sequence, now: float) -> None:
         """A running sequence gives back its memory and waits, to be computed again later."""

@@ -29,7 +29,8 @@ def prolong(
     `before_s`: when a deadline passes.
     """
     most = _longest(step, running)
-    if most < 2 or kv.is_settling:
+    # What leaves a window is free after each step; a run would only learn of it at its end.
+    if most < 2 or kv.is_settling or not kv.keeps_all:
         return
     foreseen = foresight.num_steps(step.lane, step.shape(), most, math.inf if before_s is None else before_s)
     if foreseen < 2:

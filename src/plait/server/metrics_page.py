@@ -55,6 +55,10 @@ class GroupBlocks:
     used: int
     cached: int
     free: int
+    idle_bytes: int = 0
+    """Of slots of used blocks that hold no token."""
+    lost_hit_tokens: int = 0
+    """Prompt tokens that would have been hits but for this group alone."""
 
 
 @dataclass(frozen=True, slots=True)

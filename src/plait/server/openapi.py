@@ -130,7 +130,7 @@ _RANGES: Mapping[str, JsonObject] = {
     "top_k": {"minimum": -1},
     "frequency_penalty": _PENALTY,
     "presence_penalty": _PENALTY,
-    "repetition_penalty": {"exclusiveMinimum": 0, "maximum": 1e6},
+    "repetition_penalty": {"minimum": 1e-6, "maximum": 1e6},
     "seed": {"minimum": -(2**63), "maximum": 2**63 - 1},
     "priority": {"minimum": -PRIORITY_LIMIT, "maximum": PRIORITY_LIMIT - 1},
     "n": {"minimum": 1, "maximum": MAX_CHOICES},

@@ -199,14 +199,14 @@ def _not_yet(run: StepPlan, result: StepResult, memory: KVCache) -> tuple[float,
         return 0.0, 0.0
     starts = {chunk.seq: chunk.start for chunk in run.chunks}
     before_s = [0.0, *(end_s - result.start_s for end_s in result.ends_s)]
-    later = 0.0
+    size, slot_bytes, later = memory.tokens_per_block, memory.slot_bytes, 0.0
     for grant in run.blocks:
         for one in range(len(grant.blocks)):
-            place = memory.tokens_per_block * (grant.first + one) - starts[grant.seq]
-            later += memory.block_bytes(grant.group) * before_s[max(place, 0)]
+            place = size * (grant.first + one) - starts[grant.seq]
+            later += size * slot_bytes[grant.group] * before_s[min(max(place, 0), run.num_steps)]
     # Behind each step but the last every sequence has one token more.
     tokens_s = len(starts) * sum(before_s[1:-1])
-    return later / took_s, memory.token_bytes * tokens_s / took_s
+    return later / took_s, sum(slot_bytes) * tokens_s / took_s
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -13,15 +13,15 @@ from functools import lru_cache
 
 _OWN = 1 << 61
 """Names of requests' own endings lie above those of blocks."""
-_DIGITS = 6
-"""Tokens that spell a name, the lowest digit first: more than any two names need to differ in."""
+_FEW, _MANY = 2, 6
+"""Tokens that spell a name, the lowest digit first: two where that is enough, else as many as the largest need."""
 
 
 def made_up_prompt(index: int, num_tokens: int, vocab_size: int) -> tuple[int, ...]:
     """A prompt whose first token differs from that of every other index up to `vocab_size`, its first two up to the
     square of it.
     """
-    return _piece(index, 2, num_tokens, vocab_size)
+    return _piece(index, _FEW, num_tokens, vocab_size)
 
 
 def prompt_of(
@@ -34,8 +34,9 @@ def prompt_of(
         return made_up_prompt(index, num_tokens, vocab_size)
     prompt: list[int] = []
     for name in blocks[: -(-num_tokens // block_tokens)]:
-        prompt += _piece(name, _DIGITS, min(block_tokens, num_tokens - len(prompt)), vocab_size)
-    prompt += _piece(_OWN + index, _DIGITS, num_tokens - len(prompt), vocab_size)
+        digits = _FEW if name < vocab_size**_FEW else _MANY
+        prompt += _piece(name, digits, min(block_tokens, num_tokens - len(prompt)), vocab_size)
+    prompt += _piece(_OWN + index, _MANY, num_tokens - len(prompt), vocab_size)
     return tuple(prompt)
 
 

@@ -128,7 +128,7 @@ def test_counts_of_a_batch_that_waits_for_room_never_go_back(tmp_path: Path, mon
         nonlocal is_full
         await world.batch(world.file(good_lines(400)))
         seen = [0]
-        while not (now := world.service.get("batch_1", "")).state.is_final:
+        while not (now := await world.service.get("batch_1", "")).state.is_final:
             seen.append(now.num_completed)
             assert now.output_tokens >= 0
             is_full = now.num_completed > 0 and rests < 3

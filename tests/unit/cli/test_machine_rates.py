@@ -50,6 +50,15 @@ def test_the_cost_model_gets_the_rate_of_the_models_numbers() -> None:
     assert spec.memory_rate(2) == pytest.approx(20e9)
 
 
+def test_memory_is_saturated_by_no_fewer_units_than_one_and_no_more_than_there_are() -> None:
+    """Noise may make two threads read more than twice what one does, or less than it."""
+    knees = [
+        replace(RATES, one_read_bytes_per_s=one).hardware("m", 1, is_int8=False).memory_knee_units
+        for one in (12.5e9, 9e9, 25e9)
+    ]
+    assert knees == [1.6, 2.0, 1.0]
+
+
 def test_rates_are_remembered_for_one_machine(tmp_path: Path) -> None:
     path = rates_file("a processor", 2, tmp_path)
     assert read_rates(path, 2) is None

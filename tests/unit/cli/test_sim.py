@@ -5,13 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import jsonschema
 import pytest
+from tests.unit.cost.test_calibrated import ABOUT
 from tests.unit.sim.traces.test_forms import DATA, SAMPLES
 
 from plait.cli.main import main
+from plait.cost.alpha import constant_alpha
+from plait.cost.hardware import find_hardware, write_hardware
 from plait.sim.cards.card import card_names
 from plait.sim.page.page import BEGINNING
 from plait.sim.traces.forms import open_trace
@@ -59,6 +64,21 @@ def test_every_form_of_trace_can_be_simulated(name: str, capsys: pytest.CaptureF
         assert float(str(found["prefix_hit_fraction"])) > 0.3
 
 
+@pytest.mark.parametrize(
+    ("name", "divisor"), [("mooncake_conversation.jsonl.gz", 16), ("agents.jsonl", 16), ("gsm8k.jsonl.gz", 1)]
+)
+def test_hits_are_those_that_the_trace_has(name: str, divisor: int, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: set[int] = set()
+    hits = tokens = 0
+    for one in open_trace(DATA / name).requests():
+        hits += len(list(takewhile(seen.__contains__, one.blocks))) * one.block_tokens
+        tokens += one.num_prompt
+        seen.update(one.blocks)
+    # So slowly that each request finds whatever was computed before it.
+    found = report(capsys, "--trace", str(DATA / name), "--rate", "0.02", "--length-divisor", str(divisor))
+    assert found["prefix_hit_fraction"] == pytest.approx(hits / tokens, abs=0.02)
+
+
 @pytest.mark.parametrize("name", card_names())
 def test_every_card_can_be_simulated(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = report(capsys, "--card", name, "--rate", "2", "--requests", "4")
@@ -85,6 +105,44 @@ def test_several_replicas_and_devices_are_counted(capsys: pytest.CaptureFixture[
     assert float(str(two["optimum_s"])) == pytest.approx(float(str(one["optimum_s"])) / 2)
     assert float(str(cut["optimum_s"])) == pytest.approx(float(str(one["optimum_s"])) / 2)
     assert float(str(cut["makespan_s"])) < float(str(one["makespan_s"]))
+
+
+def test_engines_of_prompts_and_of_answers_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(
+        capsys,
+        "--card",
+        "sharegpt",
+        "--rate",
+        "5",
+        "--requests",
+        "10",
+        "--hardware",
+        "a100-80g",
+        "--replicas",
+        "disagg:1x2",
+    )
+    engines, requests = found["engines"], found["requests"]
+    assert isinstance(engines, list)
+    assert isinstance(requests, dict)
+    assert [engine["role"] for engine in engines] == ["prefill", "decode", "decode"]
+    assert requests["finished"] == 10
+
+
+def test_a_calibrated_device_is_slower_than_its_roofs_and_says_what_it_was_measured_on(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bare = find_hardware("l4-24g")
+    path = tmp_path / "mine.json"
+    write_hardware(replace(bare, calibration=replace(ABOUT, alpha=constant_alpha(2.0))), path, "mine")
+    call = ("--card", "mmlu", "--rate", "1", "--requests", "5")
+    first, measured = report(capsys, *call), report(capsys, *call, "--hardware", str(path))
+    assert first["calibrated_on"] is None
+    assert measured["calibrated_on"] == f"{ABOUT.calibrated_on} with {ABOUT.model}"
+    means = [one["ttft_s"] for one in (first, measured)]
+    assert all(isinstance(one, dict) for one in means)
+    assert means[1]["mean"] > 1.5 * means[0]["mean"]  # type: ignore[index]
+    assert main(["sim", *SMALL, *call, "--hardware", str(path)]) == 0
+    assert f"simulated, calibrated on {ABOUT.calibrated_on}" in capsys.readouterr().out
 
 
 def test_targets_decide_goodput(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,7 @@ def test_the_defaults_are_valid() -> None:
         ("min_p", [0.0, 1.0], [-1e-9, 1.0000001]),
         ("frequency_penalty", [-2.0, 2.0], [-2.0000001, 2.0000001]),
         ("presence_penalty", [-2.0, 2.0], [-2.0000001, 2.0000001]),
-        ("repetition_penalty", [1e-9, 1e6], [0.0, -1.0, 1e6 + 1]),
+        ("repetition_penalty", [1e-6, 1e6], [0.0, -1.0, 5e-324, 9e-7, 1e6 + 1]),
         ("top_k", [0, 1, 10**9], [-1]),
         ("min_tokens", [0, 10**9], [-1]),
         ("max_tokens", [1, 10**9], [0, -1]),

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.cost.invented import BF16, LLAMA_8B, bare
 
 from plait.core.errors import UsageError
@@ -125,6 +127,7 @@ def test_one_moment_of_both_phases_gives_them_one_alpha(tmp_path: Path) -> None:
         ({"avg_latency": -1, "batch_size": 1, "input_len": 9, "output_len": 9}, "avg_latency is -1; .* above 0"),
         ({"total_input_tokens": 5, "completed": 0}, "completed is 0; it must be a whole number from 1"),
         ({"total_input_tokens": 5, "completed": 1}, "total_output_tokens is missing"),
+        (serving(4, 50, 20) | {"output_throughput": 1e12}, r"sequences at once .*; there can be 65,536"),
         ({"avg_latency": 1.0, "batch_size": 1e9, "input_len": 9, "output_len": 9}, "batch_size is 1000000000.0"),
         ({"avg_latency": 1.0, "batch_size": 2, "input_len": 1 << 40, "output_len": 9}, "input_len is 1099511627776"),
     ],
@@ -132,6 +135,29 @@ def test_one_moment_of_both_phases_gives_them_one_alpha(tmp_path: Path) -> None:
 def test_a_result_that_lacks_something_is_refused(tmp_path: Path, result: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=rf"bad\.json.*{words}"):
         read_moments(write(tmp_path, bad=result))
+
+
+NUMBERS = st.one_of(st.none(), st.integers(-2, 10**40), st.floats(), st.floats(0, 1e3), st.text(max_size=2))
+NAMES = st.sampled_from(
+    [*serving(4, 50, 20), "max_concurrency", "avg_latency", "input_len", "output_len", "batch_size", "elapsed_time",
+     "num_requests", "concurrency", "schema", "figures", "load"]
+)  # fmt: skip
+
+
+@given(changes=st.dictionaries(NAMES, NUMBERS, max_size=4), starts_empty=st.booleans())
+def test_results_with_anything_in_them_are_used_or_refused_in_a_line(
+    changes: dict[str, object], starts_empty: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    result = {} if starts_empty else serving(4, 50, 20)
+    refused = ""
+    try:
+        moments = read_moments(write(folder, odd=result | changes) / "odd.json")
+        assert all(sample.seconds > 0 for sample in samples_of(moments, ROOFLINE, 108))
+    except UsageError as error:
+        refused = str(error)
+    assert not refused or "odd.json" in refused
+    assert "\n" not in refused
 
 
 def test_a_folder_without_results_and_one_without_times_are_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from plait.cost.calibration import Calibration, HeldOut
 from plait.cost.fit import fit_alpha, fit_calibration
 from plait.cost.grid import Axis, Grid
 from plait.cost.guard import GuardTable, guard_from, pair_of
-from plait.cost.hardware import find_hardware, read_hardware, write_hardware
+from plait.cost.hardware import find_hardware, hardware_object, read_hardware, write_hardware
 from plait.cost.model import CostModel
 from plait.cost.roofline import RooflineModel
 from plait.cost.solo import Sample, decode_shape, fit_solo, prefill_shape
@@ -41,6 +41,8 @@ SAMPLES = [
 ] + [measured(prefill_shape(tokens, start), share, 1.5 + 0.1 * share + start / 10_000)
      for share in (1, 2) for tokens in (16, 128, 512) for start in (0, 1024)]  # fmt: skip
 
+FITTED = fit_alpha(SAMPLES, ROOFLINE)
+
 
 def test_it_is_a_cost_model() -> None:
     model: CostModel = CalibratedModel(ROOFLINE, ABOUT)
@@ -49,7 +51,7 @@ def test_it_is_a_cost_model() -> None:
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_what_was_measured_is_the_price(sample: Sample) -> None:
-    model = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=fit_alpha(SAMPLES, ROOFLINE)))
+    model = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=FITTED))
     assert model.price(sample.shape, sample.share).expected_s == pytest.approx(sample.seconds)
 
 
@@ -62,7 +64,7 @@ def test_the_median_of_several_measurements_counts() -> None:
 
 
 def test_between_measured_states_alpha_lies_between() -> None:
-    table = fit_alpha(SAMPLES, ROOFLINE)
+    table = FITTED
     low, high = table.of(decode_shape(4, 64), 2), table.of(decode_shape(16, 1024), 2)
     assert low < table.of(decode_shape(9, 500), 2) < high
     # The context is linear: half way is half way.
@@ -110,7 +112,7 @@ def test_overheads_are_the_engines_and_come_on_top() -> None:
 def test_the_worst_of_decode_beside_a_prefill_is_the_guards() -> None:
     shape, neighbour = decode_shape(4, 64), prefill_shape(256)
     guard = guard_from([(pair_of(shape, 1, neighbour), 1.4)], (1,), new_tokens=(512,), reused_tokens=(0,))
-    about = replace(ABOUT, alpha=fit_alpha(SAMPLES, ROOFLINE), guard=guard, spread=1.1)
+    about = replace(ABOUT, alpha=FITTED, guard=guard, spread=1.1)
     model = CalibratedModel(ROOFLINE, about)
     alone_s = model.price(shape, 1).expected_s
     assert model.price(shape, 1, [neighbour]).worst_s == pytest.approx(1.4 * alone_s)
@@ -120,14 +122,14 @@ def test_the_worst_of_decode_beside_a_prefill_is_the_guards() -> None:
 
 @given(starts=st.lists(st.integers(0, 3000), min_size=1, max_size=4), tokens=st.integers(1, 2), share=st.integers(1, 2))
 def test_a_run_of_steps_has_the_very_prices_of_its_steps(starts: list[int], tokens: int, share: int) -> None:
-    about = replace(ABOUT, alpha=fit_alpha(SAMPLES, ROOFLINE), step_overhead_s=1e-4, seq_overhead_s=1e-5)
+    about = replace(ABOUT, alpha=FITTED, step_overhead_s=1e-4, seq_overhead_s=1e-5)
     model = CalibratedModel(ROOFLINE, about)
     steps = [StepShape(tuple(ChunkShape(start + later, tokens, 1) for start in starts)) for later in range(4)]
     assert list(islice(model.run_prices(steps[0], share), 4)) == [model.price(one, share).expected_s for one in steps]
 
 
 def test_finished_steps_move_alpha_towards_what_they_took() -> None:
-    model = LearningModel(ROOFLINE, replace(ABOUT, alpha=fit_alpha(SAMPLES, ROOFLINE)), rate=0.2)
+    model = LearningModel(ROOFLINE, replace(ABOUT, alpha=FITTED), rate=0.2)
     shape, far = decode_shape(4, 64), prefill_shape(512, 1024)
     before, untouched = model.price(shape, 2).expected_s, model.price(far, 2).expected_s
     for _ in range(60):
@@ -138,12 +140,12 @@ def test_finished_steps_move_alpha_towards_what_they_took() -> None:
 
 def test_a_disturbed_step_hardly_shows_and_equal_steps_teach_the_same() -> None:
     def taught(seconds: list[float]) -> float:
-        model = LearningModel(ROOFLINE, replace(ABOUT, alpha=fit_alpha(SAMPLES, ROOFLINE)))
+        model = LearningModel(ROOFLINE, replace(ABOUT, alpha=FITTED))
         for value in seconds:
             model.observe(Observation(decode_shape(4, 64), 2, value))
         return model.price(decode_shape(4, 64), 2).expected_s
 
-    usual = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=fit_alpha(SAMPLES, ROOFLINE)))
+    usual = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=FITTED))
     usual_s = usual.price(decode_shape(4, 64), 2).expected_s
     assert taught([1000.0]) == pytest.approx(1.05 * usual_s)
     assert taught([0.0, -1.0]) == usual_s
@@ -226,6 +228,43 @@ def test_a_calibration_that_makes_no_sense_is_refused(
     path.write_text(json.dumps(found))
     with pytest.raises(UsageError, match=words):
         read_hardware(path, "bad.json")
+
+
+WHOLE = hardware_object(replace(SPEC, calibration=whole()), "whole")
+JSON = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 1 << 70),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers(-1, 3), max_size=6),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+
+
+@given(data=st.data())
+def test_a_file_with_anything_changed_is_taken_or_refused_in_a_line(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    found = json.loads(json.dumps(WHOLE))
+    part = found
+    while isinstance(part, dict | list) and part:
+        key = data.draw(st.sampled_from(sorted(part) if isinstance(part, dict) else range(len(part))))
+        if not isinstance(part[key], dict | list) or data.draw(st.integers(0, 3)) == 0:
+            part[key] = data.draw(JSON)
+            break
+        part = part[key]
+    path = tmp_path_factory.getbasetemp() / "changed.json"
+    path.write_text(json.dumps(found))
+    refused = ""
+    try:
+        spec = read_hardware(path, "changed.json")
+        price = cost_model(SMOLLM2, BF16, spec).price(both(64, 4, 256), 1)
+        assert 0 < price.expected_s <= price.worst_s
+    except UsageError as error:
+        refused = str(error)
+    assert not refused or refused.startswith("changed.json: ")
+    assert "\n" not in refused
 
 
 def test_alpha_of_nothing_is_refused() -> None:

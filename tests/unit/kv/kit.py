@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
@@ -27,14 +28,30 @@ def full_groups(*blocks_per_page: int) -> list[CacheGroup]:
     return [make_group(g, prod(blocks_per_page) // count) for g, count in enumerate(blocks_per_page)]
 
 
+def mixed_groups(
+    blocks_per_page: Sequence[int], kinds: Sequence[tuple[str, int]], tokens_per_block: int
+) -> list[CacheGroup]:
+    """The same with groups of (kind, window); a layer's state is as large as a layer's block of tokens."""
+    parts = (2 * tokens_per_block,)
+    return [
+        CacheGroup(
+            GroupId(g),
+            f"{kind}{g}",
+            GroupKind(kind),
+            prod(blocks_per_page) // count,
+            *((0, 0, 0) if kind == "state" else (1, 1, 1)),
+            window=window,
+            state_parts=parts if kind == "state" else (),
+        )
+        for g, (count, (kind, window)) in enumerate(zip(blocks_per_page, kinds, strict=True))
+    ]
+
+
 def make_layout(num_pages: int, groups: Sequence[CacheGroup], page_layers: int, tokens_per_block: int) -> CacheLayout:
     """Pages of `page_layers` layers of `tokens_per_block` tokens each."""
-    sized = [GroupLayout(group, tokens_per_block, CacheType.F32, 0) for group in groups]
+    sized = [GroupLayout(group, 0 if group.is_state else tokens_per_block, CacheType.F32, 0) for group in groups]
     page_bytes = page_layers * sized[0].layer_bytes
-    placed = [
-        GroupLayout(size.group, tokens_per_block, CacheType.F32, num_pages * (page_bytes // size.block_bytes))
-        for size in sized
-    ]
+    placed = [replace(size, num_blocks=num_pages * (page_bytes // size.block_bytes)) for size in sized]
     return CacheLayout(page_bytes, num_pages, tuple(placed))
 
 

@@ -67,6 +67,7 @@ def put_a_published_block_elsewhere(kv: KVCache) -> None:
 
 def count_a_slot_too_many(kv: KVCache) -> None:
     table_of(kv, OTHER).num_slots += 1
+    table_of(kv, OTHER).kept_slots += 1
 
 
 def commit_more_than_planned(kv: KVCache) -> None:
@@ -78,7 +79,7 @@ def lose_a_token(kv: KVCache) -> None:
 
 
 def grant_what_is_not_there(kv: KVCache) -> None:
-    table_of(kv, OTHER).num_granted = 5
+    table_of(kv, OTHER).num_granted[0] = 5
 
 
 def keep_a_full_block_private(kv: KVCache) -> None:

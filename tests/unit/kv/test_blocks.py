@@ -14,10 +14,10 @@ from tests.unit.kv.kit import full_groups, make_layout
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, PageId, SeqId
-from plait.kv.blocks import BlockPool, BlockState
+from plait.kv.blocks import BlockPool, BlockState, tail_of
 from plait.kv.pages import PagePool
 
-A, B, C = SeqId(0), SeqId(1), SeqId(2)
+A, B, C = (tail_of(SeqId(number)) for number in range(3))
 LETTERS = {BlockState.SHARED: "S", BlockState.EVICTABLE: "e", BlockState.QUARANTINED: "q", BlockState.FREE: "."}
 
 

@@ -12,13 +12,15 @@ from tests.unit.kv.kit import FULL, ROOT, full_groups, make_layout, words
 
 from plait.core.errors import InvariantError
 from plait.core.ids import SeqId
-from plait.kv.blocks import BlockPool, BlockState
+from plait.kv.blocks import BlockPool, BlockState, tail_of
 from plait.kv.hit import Root
-from plait.kv.index import Node, PrefixIndex
+from plait.kv.index import PrefixIndex
+from plait.kv.keeps import KeepsTokens
+from plait.kv.nodes import Node
 from plait.kv.pages import PagePool
 
 SIZE = 2
-A = SeqId(0)
+A = tail_of(SeqId(0))
 
 
 class Tree:
@@ -27,7 +29,7 @@ class Tree:
     def __init__(self, num_blocks: int = 40) -> None:
         layout = make_layout(num_blocks, full_groups(1), 1, SIZE)
         self.pool = BlockPool(layout.groups[0], layout.page_bytes, PagePool(num_blocks))
-        self.index = PrefixIndex([self.pool])
+        self.index = PrefixIndex([self.pool], [KeepsTokens(SIZE)])
 
     def grow(self, text: str, at_s: float = 0.0, root: Root = ROOT) -> Node:
         """Publish every block of `text` that is missing, by a user who keeps its reference."""
@@ -53,8 +55,8 @@ class Tree:
     def evicted(self, count: int = 100) -> list[str]:
         """The next prefixes that go."""
         gone: list[str] = []
-        while len(gone) < count and (node := self.index.evict()) is not None:
-            gone.append(spelled(node))
+        while len(gone) < count and (victims := self.index.evict()):
+            gone += [spelled(node) for node in victims if isinstance(node, Node)]
         return gone
 
     def state(self, node: Node) -> BlockState:
@@ -211,7 +213,7 @@ def test_the_heap_does_not_grow_with_every_use() -> None:
     tree = Tree()
     for turn in range(1000):
         tree.cache("aabb", at_s=float(turn))
-    assert len(tree.index._heap) <= 64 + 2 * tree.index.num_nodes
+    assert len(tree.index._victims._nodes) <= 64 + 2 * tree.index.num_nodes
     assert tree.evicted() == ["aabb", "aa"]
 
 
@@ -236,7 +238,7 @@ def damage_child_order(index: PrefixIndex, leaf: Node) -> None:
 
 
 def damage_heap(index: PrefixIndex, leaf: Node) -> None:
-    index._heap.clear()
+    index._victims._nodes.clear()
 
 
 def damage_count(index: PrefixIndex, leaf: Node) -> None:
@@ -267,7 +269,7 @@ def damage_roots(index: PrefixIndex, leaf: Node) -> None:
         (damage_length, "does not hang on its parent"),
         (damage_child_order, "lists its children out of order"),
         (damage_heap, "is evictable but not in the heap"),
-        (damage_count, "3 nodes are evictable, not 4"),
+        (damage_count, "3 nodes and pieces are evictable, not 4"),
         (damage_stamp, "would be evicted before its child"),
         (damage_owners, "belongs to no node"),
         (damage_block, "belongs to no node, to two"),
@@ -278,10 +280,10 @@ def test_check_finds_the_damage(damage: Callable[[PrefixIndex, Node], None], mes
     tree = Tree()
     leaf = tree.cache("aabb", at_s=1.0)
     tree.cache("aacc", at_s=1.0)
-    tree.index.check({})
+    tree.index.check({}, {})
     damage(tree.index, leaf)
     with pytest.raises(InvariantError, match=message):
-        tree.index.check({})
+        tree.index.check({}, {})
 
 
 def test_check_finds_a_used_child_of_an_unused_parent() -> None:
@@ -289,4 +291,4 @@ def test_check_finds_a_used_child_of_an_unused_parent() -> None:
     leaf = tree.cache("aabb", at_s=1.0)
     tree.index.extend(leaf)
     with pytest.raises(InvariantError, match="is referenced but its parent"):
-        tree.index.check({leaf: 1})
+        tree.index.check({leaf: 1}, {})

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from plait.core.ids import GroupId
 from plait.kv.layouts.buddy import buddy
 from plait.kv.layouts.capacity import largest_context, most_sequences
-from plait.kv.layouts.cuts import Cause
+from plait.kv.layouts.cuts import Cause, plain_cut
+from plait.kv.layouts.geometry import MIX, MOST_PADDING, WORTH, choose
 from plait.kv.layouts.groups import Load, MemoryGroup, SequenceSize, StatePart, one
 from plait.kv.layouts.jenga import jenga
 from plait.kv.layouts.layout import Layout, Refused
@@ -262,12 +263,18 @@ def test_shares_by_hand_name_every_group_and_no_other(weights: dict[str, Fractio
     assert words in layout.reason
 
 
-def test_plait_refuses_states_and_keeps_whole_windows() -> None:
-    assert isinstance(plait([full(), state(1, 100)], 16), Refused)
+def test_plait_keeps_what_windows_see_and_refuses_images() -> None:
+    assert isinstance(plait([full(), MemoryGroup("cross", GroupKind.CROSS, 1, 64)], 16), Refused)
     layout = plait([full(), window(16)], 16)
     assert isinstance(layout, Layout)
-    assert layout.usage(one(100)).waste[Cause.OUT_OF_WINDOW] == 84 * 128
+    assert layout.usage(one(100)).waste[Cause.OUT_OF_WINDOW] < 16 * 128
     assert layout.repeated_tokens(100) == 99
+
+
+def test_plait_takes_a_prefix_with_states_up_at_whole_blocks() -> None:
+    layout = plait([full(), state(1, 100)], 16)
+    assert isinstance(layout, Layout)
+    assert layout.repeated_tokens(100) == 96
 
 
 def test_plaits_pages_are_those_of_the_memory_that_serves() -> None:
@@ -292,3 +299,49 @@ def test_a_model_of_states_alone_has_no_longest_sequence() -> None:
     assert largest_context(layout, 1000) is None
     assert largest_context(layout, 399) == 0
     assert most_sequences(layout, one(5), 1000) == 2
+
+
+def attention(name: str, num_layers: int, heads: int, width: int, size: int = 0) -> MemoryGroup:
+    """Layers of so many heads in bf16, with a window if `size` is given."""
+    kind = GroupKind.WINDOW if size else GroupKind.FULL
+    return MemoryGroup(name, kind, num_layers, 2 * heads * width * 2, size)
+
+
+def gated_delta(num_layers: int, value_heads: int, key_heads: int) -> MemoryGroup:
+    parts = (value_heads * 128 * 128 * 4, 3 * (2 * key_heads * 128 + value_heads * 128) * 2)
+    return state(num_layers, *parts)
+
+
+SHAPES = {
+    "gemma3-270m": [attention("full", 3, 1, 256), attention("window", 15, 1, 256, 512)],
+    "gemma3-27b": [attention("full", 10, 16, 128), attention("window", 52, 16, 128, 1024)],
+    "qwen3-next": [attention("full", 12, 2, 256), gated_delta(36, 32, 16)],
+    "qwen3.5-4b": [attention("full", 8, 4, 256), gated_delta(24, 32, 16)],
+    "nemotron-h-8b": [attention("full", 4, 8, 128), state(24, 128 * 64 * 128 * 2, 3 * (8192 + 2 * 8 * 128) * 2)],
+    "jamba-mini": [attention("full", 4, 8, 128), state(28, 8192 * 16 * 2, 8192 * 3 * 2)],
+}
+
+
+@pytest.mark.parametrize("tokens_per_block", [16, 32])
+@pytest.mark.parametrize("groups", SHAPES.values(), ids=SHAPES.keys())
+def test_the_chosen_geometry_wastes_little_of_short_and_of_long_sequences(
+    groups: list[MemoryGroup], tokens_per_block: int
+) -> None:
+    found = choose(groups, tokens_per_block)
+    layout = Layout("chosen", found.cuts, found.page_bytes)
+    short, long = (layout.usage(load) for load in MIX)
+    assert short.waste_bytes <= 0.15 * short.reserved_bytes
+    assert long.waste_bytes <= 0.03 * long.reserved_bytes
+    assert found.waste_fraction <= found.raw_waste_fraction + WORTH
+    for cut in found.cuts:
+        assert found.page_bytes % cut.block_bytes == 0
+        content = cut.block_bytes * cut.num_tables - cut.block_padding_bytes
+        assert cut.block_padding_bytes <= MOST_PADDING * content
+        assert content == plain_cut(cut.group, tokens_per_block).block_bytes
+
+
+def test_the_raw_least_common_multiple_stays_where_it_is_no_trouble() -> None:
+    found = choose(SHAPES["gemma3-270m"], 32)
+    assert found.is_raw
+    assert [cut.blocks_per_page for cut in found.cuts] == [5, 1]
+    assert not choose(SHAPES["nemotron-h-8b"], 32).is_raw

@@ -6,7 +6,7 @@ import pytest
 
 from plait.core.ids import SeqId, StepId
 from plait.kv.hit import Root
-from plait.kv.index import Node
+from plait.kv.nodes import Node
 from plait.kv.planned import PlannedBlock
 from plait.kv.tables import SeqTable, Writing
 
@@ -26,6 +26,11 @@ def make_table(committed: str, *steps: tuple[int, int, str]) -> SeqTable:
         blocks=([],),
         num_hit_blocks=0,
         num_slots=100,
+        kept_slots=100,
+        target=100,
+        num_granted=[0],
+        num_dead=[0],
+        dead_end=[0],
         num_committed=len(committed),
         planned_end=max([len(committed), *(end for _, end, _ in steps)]),
         tail=list(map(ord, committed)),

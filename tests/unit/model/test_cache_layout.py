@@ -175,3 +175,11 @@ def test_a_cache_of_eight_bits_holds_whole_sixteens_and_a_scale_for_every_vector
 def test_blocks_of_eight_bits_have_sixteen_tokens_or_more() -> None:
     with pytest.raises(UsageError, match=r"8 tokens per block are too few for a cache of int8.*use --block-size 16"):
         plan_layout(llama_program(SMOLLM2), memory_bytes=MIB, tokens_per_block=8, cache_type=CacheType.INT8)
+
+
+def test_equal_blocks_are_padded_to_the_largest() -> None:
+    layout = plan_layout(mixed(), memory_bytes=MIB, tokens_per_block=4, equal_blocks=True)
+    plain = plan_layout(mixed(), memory_bytes=MIB, tokens_per_block=4)
+    assert {one.block_bytes for one in layout.groups} == {max(one.block_bytes for one in plain.groups)}
+    assert [layout.blocks_per_page(one.group.id) for one in layout.groups] == [1] * len(layout.groups)
+    assert [one.layer_bytes for one in layout.groups] == [one.layer_bytes for one in plain.groups]

@@ -15,7 +15,7 @@ from plait.core.sampling import SamplingParams
 from plait.sim.arrivals import Arrival, Lengths, arrivals_of, poisson_trace
 from plait.sim.cluster import ClusterSpec, simulate_cluster
 from plait.sim.form import Form, Routing
-from plait.sim.prompts import block_prompt
+from plait.sim.prompts import prompt_of
 
 ROWS = poisson_trace(300.0, 60, Lengths(80, 0.8, 400), Lengths(25, 0.7, 100), seed=3)
 SHARED = [
@@ -23,7 +23,7 @@ SHARED = [
         number * 0.02,
         Request(
             RequestId(f"r{number}"),
-            block_prompt([number % 3, 10 + number % 5, 20 + number], 90, VOCAB, block_tokens=32),
+            prompt_of(90, [number % 3, 10 + number % 5, 20 + number], 32, number, VOCAB),
             SamplingParams(max_tokens=5 + number % 7, ignore_eos=True),
         ),
     )

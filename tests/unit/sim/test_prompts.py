@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.core.errors import UsageError
-from plait.sim.prompts import block_prompt, made_up_prompt
+from plait.sim.prompts import made_up_prompt, prompt_of
 
 VOCAB = 1000
 
@@ -14,25 +13,30 @@ def num_shared(left: tuple[int, ...], right: tuple[int, ...]) -> int:
     return next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
-def test_block_prompts_share_what_their_leading_ids_say() -> None:
-    one = block_prompt([4, 5, 6], 1100, VOCAB)
-    other = block_prompt([4, 5, 7, 8], 2048, VOCAB)
+def test_prompts_share_what_their_leading_blocks_say() -> None:
+    one = prompt_of(1100, [4, 5, 6], 512, 0, VOCAB)
+    other = prompt_of(2048, [4, 5, 7, 8], 512, 1, VOCAB)
     assert (len(one), len(other)) == (1100, 2048)
     assert num_shared(one, other) == 1024
-    assert num_shared(one, block_prompt([9, 5, 6], 1100, VOCAB)) == 0
-    assert block_prompt([4, 5, 6], 1100, VOCAB) == one
+    assert num_shared(one, prompt_of(1100, [9, 5, 6], 512, 2, VOCAB)) == 0
+    assert prompt_of(1100, [4, 5, 6], 512, 3, VOCAB) == one, "nothing is left for an ending of its own"
     assert all(0 <= token < VOCAB for token in other)
 
 
-def test_blocks_of_another_size_and_ids_beyond_the_vocabulary() -> None:
-    one = block_prompt([3, 3 + VOCAB], 6, VOCAB, block_tokens=4)
-    other = block_prompt([3, 3 + 2 * VOCAB], 6, VOCAB, block_tokens=4)
-    assert num_shared(one, other) == 5, "one token more than the block, because the ids are equal by the vocabulary"
+def test_names_beyond_the_vocabulary_differ_a_token_later() -> None:
+    one = prompt_of(6, [3, 3 + VOCAB], 4, 0, VOCAB)
+    assert num_shared(one, prompt_of(6, [3, 3 + 2 * VOCAB], 4, 0, VOCAB)) == 5
 
 
-def test_ids_that_do_not_fit_the_length_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"2 block ids for 1100 tokens; blocks of 512 tokens make that 3"):
-        block_prompt([1, 2], 1100, VOCAB)
+@pytest.mark.parametrize("name", [VOCAB**2, 2 * VOCAB**2, 1 << 40, (1 << 62) + 5])
+def test_large_names_are_not_small_ones(name: int) -> None:
+    large, small = prompt_of(64, [name], 64, 0, VOCAB), prompt_of(64, [name % VOCAB**2], 64, 0, VOCAB)
+    assert num_shared(large, small) in (2, 3)
+
+
+def test_an_ending_is_nobody_elses() -> None:
+    assert num_shared(prompt_of(90, [1, 2], 32, 0, VOCAB), prompt_of(90, [1, 2], 32, 1, VOCAB)) == 64
+    assert num_shared(prompt_of(90, [1, 2], 32, 0, VOCAB), prompt_of(96, [1, 2, 3], 32, 1, VOCAB)) == 64
 
 
 def test_long_prompts_are_short_prompts_that_go_on() -> None:

@@ -94,7 +94,9 @@ class CacheMemory:
             )
         key_span, value_span = group.head_dim_k * size, size * group.head_dim_v
         shape = (placed.num_blocks, group.num_layers, group.num_kv_heads, key_span + value_span)
-        blocks = self._pool.reshape(shape)
+        content = group.num_layers * placed.layer_bytes // FLOAT_BYTES
+        # Dividing the last axis of a view gives a view, behind which padding stays out.
+        blocks = self._pool.reshape(placed.num_blocks, -1)[:, :content].reshape(shape)
         keys = blocks[..., :key_span].reshape(*shape[:3], group.head_dim_k, size)
         values = blocks[..., key_span:].reshape(*shape[:3], size, group.head_dim_v)
         return keys, values

@@ -1,0 +1,71 @@
+"""Nodes and pieces: the records of the prefix index.
+
+Owns what the index keeps of a published prefix. Knows no pool; `plait.kv.index` changes these records, and only it.
+Invariant: a piece is in `node.pieces` of its node under its group, once.
+
+A node has the blocks of the groups that keep every token: all of them, and they are evicted together, because a prefix
+without one of them is none. Blocks of other groups (windows, stretches, checkpoints of states) are pieces: each comes
+and goes by itself, and a node may be without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from plait.core.ids import BlockId
+from plait.kv.hit import Root
+
+Tokens = tuple[int, ...]
+Key = tuple[float, int, int]
+"""When something unused goes: the smallest first. Last access, -length of the prefix (or what its kind says), age."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """`tokens` behind the parent's prefix, and a published block of them in every group that keeps all. A root has no
+    parent, no tokens and no blocks.
+    """
+
+    id: int
+    root: Root
+    parent: Node | None
+    tokens: Tokens
+    blocks: tuple[BlockId, ...]
+    """By group; `NO_BLOCK` for groups that have pieces."""
+    length: int
+    """Tokens of the whole prefix, this node's included."""
+    last_access_s: float
+    num_refs: int = 0
+    children: dict[Tokens, Node] = field(default_factory=dict)
+    order: list[Tokens] = field(default_factory=list)
+    """Keys of `children`, ascending: the child that shares most with any tokens stands next to where these would be
+    inserted.
+    """
+    pieces: dict[int, Piece] = field(default_factory=dict)
+    """By group."""
+
+    @property
+    def key(self) -> Key:
+        return self.last_access_s, -self.length, self.id
+
+    def block(self, group: int) -> BlockId:
+        """`NO_BLOCK` where a piece is missing."""
+        piece = self.pieces.get(group)
+        return self.blocks[group] if piece is None else piece.block
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """A node's block in a group that does not keep everything, or a checkpoint of a state behind the node's prefix."""
+
+    id: int
+    node: Node
+    group: int
+    block: BlockId
+    priority: int
+    last_access_s: float
+    num_refs: int = 0
+
+    @property
+    def key(self) -> Key:
+        return self.last_access_s, -self.priority, self.id

@@ -1,0 +1,74 @@
+"""Promises: memory that sequences which compute their prompts will still need, and what may be given to others.
+
+Owns how far groups that do not keep everything run ahead of what is committed. Groups that keep everything are reserved
+to the end of a prompt; a window is not, or a long prompt would hold what it gives up a moment later. So it is promised.
+Invariant: while everybody keeps to promises, a prompt that was started can always go on by a few blocks (H10).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+from plait.core.ids import SeqId
+from plait.kv.hit import Hit
+from plait.kv.keeps import Keeps
+from plait.kv.room import Room
+from plait.kv.tables import SeqTable
+
+
+class Promises:
+    """Over the tables of all living sequences."""
+
+    def __init__(
+        self, room: Room, keeps: Sequence[Keeps], tables: Mapping[SeqId, SeqTable], tokens_per_block: int
+    ) -> None:
+        self._room = room
+        self._keeps = tuple(keeps)
+        self._tables = tables
+        self._size = tokens_per_block
+        self._windows = [g for g, one in enumerate(keeps) if not one.is_state and not one.keeps_all]
+
+    def wanted(self, table: SeqTable, num_tokens: int, reach: int) -> list[int]:
+        """Blocks of each group that a table still needs."""
+        size = self._size
+        kept, followed = -(-num_tokens // size), -(-reach // size)
+        return [
+            max(0, (kept if keeps.keeps_all else 1 if keeps.is_state else followed) - len(blocks))
+            for keeps, blocks in zip(self._keeps, table.blocks, strict=True)
+        ]
+
+    def fits(self, hit: Hit, num_tokens: int, num_growing: int) -> bool:
+        """See `KVCache.fits`."""
+        extra = self._promised()
+        for g, keeps in enumerate(self._keeps):
+            extra[g] += 0 if keeps.is_state else num_growing
+        return self._room.fits(hit, num_tokens, extra)
+
+    def extent(self, table: SeqTable, num_tokens: int, end: int) -> int:
+        """See `KVCache.extent`."""
+        if end <= table.num_slots:
+            return end
+        size, have = self._size, table.num_slots // self._size
+        promised = self._promised(table)
+
+        def is_short(count: int) -> bool:
+            wanted = self.wanted(table, num_tokens, count * size)
+            return not self._room.is_obtainable([want + more for want, more in zip(wanted, promised, strict=True)])
+
+        found = bisect_right(range(have + 1, -(-end // size) + 1), False, key=is_short)
+        if not found:
+            # Nothing beyond others' promises: a block may be had all the same.
+            promised = [0] * len(self._keeps)
+            found = bisect_right(range(have + 1, have + 2), False, key=is_short)
+        return min(end, (have + found) * size)
+
+    def _promised(self, but: SeqTable | None = None) -> list[int]:
+        """Blocks that sequences which compute their prompts will still need in groups that follow step by step."""
+        promised = [0] * len(self._keeps)
+        for table in self._tables.values() if self._windows else ():
+            if table is not but and table.target - table.num_committed > self._size:
+                needed = self._room.needed(table.target)
+                for g in self._windows:
+                    promised[g] += max(0, needed[g] - table.num_held(g))
+        return promised

@@ -1,0 +1,168 @@
+"""Victims: which unused blocks go first when a group is short of blocks.
+
+Owns the eviction order. Frees nothing itself: the index does.
+Invariant: what is evicted is the smallest key, (last access, -prefix length), among everything that helps.
+
+What helps a group is a block of its own, or a whole page of any group in which every block is unused (Jenga, SOSP'25,
+section 4.3): such a page has the key of the block in it that would go last. So a page is taken from another group only
+when all that is on it is older than what the group could give up itself, and no kind of layer is drained for another.
+
+Stamps: releasing a sequence stamps its whole prefix, so a node's stamp is never older than an unused child's, and at
+equal stamps the child's prefix is longer: children go first. Only leaves need to be in the heap of nodes. A piece that
+falls out of its window is stamped then, long before the release: it goes before anything that could still be hit. What
+is unused cannot be stamped; so a key in a heap stays true until its block is used again or gone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from plait.core.errors import InvariantError
+from plait.core.ids import BlockId, PageId
+from plait.kv.blocks import BlockPool, BlockState
+from plait.kv.nodes import Key, Node, Piece
+
+
+class Index(Protocol):
+    """As much of the index as is needed to choose and to evict."""
+
+    @property
+    def num_nodes(self) -> int: ...
+    def node(self, node_id: int) -> Node | None: ...
+    def owner(self, group: int, block: BlockId) -> Node | None: ...
+    def piece(self, group: int, block: BlockId) -> Piece | None: ...
+    def nodes(self) -> list[Node]: ...
+    def is_leaf(self, node: Node) -> bool: ...
+    def remove(self, node: Node) -> None: ...
+    def drop(self, piece: Piece) -> None: ...
+
+
+class Victims:
+    """Heaps of what may be evicted; entries that no longer fit are skipped."""
+
+    def __init__(self, pools: Sequence[BlockPool], whole: Sequence[int], index: Index) -> None:
+        """`whole`: groups whose blocks are nodes', not pieces'."""
+        self._pools = tuple(pools)
+        self._whole = frozenset(whole)
+        self._index = index
+        self._nodes: list[Key] = []
+        self._pieces: list[list[tuple[Key, BlockId]]] = [[] for _ in pools]
+        self._pages: list[tuple[Key, int, PageId]] = []
+        if len(pools) > 1:
+            for g, pool in enumerate(pools):
+                pool.watch(lambda page, g=g: self._add_page(g, page))  # type: ignore[misc]
+
+    def add_node(self, node: Node) -> None:
+        """A leaf of which nobody makes use any more."""
+        heapq.heappush(self._nodes, node.key)
+        if len(self._nodes) > 64 + 2 * self._index.num_nodes:
+            self._nodes = [key for key in dict.fromkeys(self._nodes) if self._is_node(key)]
+            heapq.heapify(self._nodes)
+
+    def add_piece(self, piece: Piece) -> None:
+        heap = self._pieces[piece.group]
+        heapq.heappush(heap, (piece.key, piece.block))
+        if len(heap) > 64 + 2 * self._pools[piece.group].counts[BlockState.EVICTABLE]:
+            heap[:] = [entry for entry in dict.fromkeys(heap) if self._is_piece(piece.group, entry)]
+            heapq.heapify(heap)
+
+    def evict(self, short: Iterable[int]) -> list[Node | Piece]:
+        """Evict what goes first of all that helps one of the groups in `short`, and say what it was; nothing if nothing
+        does. What could not be hit without it has gone with it.
+        """
+        best: Key | None = None
+        victim: Node | Piece | None = None
+        nodes_help = False
+        for g in short:
+            if g in self._whole:
+                nodes_help = True
+            elif (piece := self._first_piece(g)) is not None and (best is None or piece.key < best):
+                best, victim = piece.key, piece
+        if nodes_help and (node := self._first_node()) is not None and (best is None or node.key < best):
+            best, victim = node.key, node
+        page = self._first_page()
+        if page is not None and (best is None or page[0] < best):
+            return self._evict_page(page[1], page[2])
+        if isinstance(victim, Node):
+            self._index.remove(victim)
+        elif victim is not None:
+            self._index.drop(victim)
+        return [] if victim is None else [victim]
+
+    def check(self) -> None:
+        """Raise `InvariantError` unless everything that may be evicted is in its heap, under its key."""
+        nodes, pages = set(self._nodes), set(self._pages)
+        for node in self._index.nodes():
+            if self._whole and self._index.is_leaf(node) and node.key not in nodes:
+                raise InvariantError(f"victims: node {node.id} is evictable but not in the heap")
+            for piece in node.pieces.values():
+                if not piece.num_refs and (piece.key, piece.block) not in self._pieces[piece.group]:
+                    raise InvariantError(f"victims: a block of group {piece.group} is evictable but not in the heap")
+        for g, pool in enumerate(self._pools) if len(self._pools) > 1 else ():
+            for page in pool.loose_pages():
+                if (self._page_key(g, page), g, page) not in pages:
+                    raise InvariantError(f"victims: page {page} of group {g} is evictable but not in the heap")
+
+    def _first_node(self) -> Node | None:
+        while self._nodes:
+            if self._is_node(self._nodes[0]):
+                return self._index.node(self._nodes[0][2])
+            heapq.heappop(self._nodes)
+        return None
+
+    def _first_piece(self, group: int) -> Piece | None:
+        heap = self._pieces[group]
+        while heap:
+            if self._is_piece(group, heap[0]):
+                return self._index.piece(group, heap[0][1])
+            heapq.heappop(heap)
+        return None
+
+    def _first_page(self) -> tuple[Key, int, PageId] | None:
+        while self._pages:
+            key, group, page = self._pages[0]
+            if self._pools[group].is_loose(page) and self._page_key(group, page) == key:
+                return self._pages[0]
+            heapq.heappop(self._pages)
+        return None
+
+    def _is_node(self, key: Key) -> bool:
+        node = self._index.node(key[2])
+        return node is not None and self._index.is_leaf(node) and node.key == key
+
+    def _is_piece(self, group: int, entry: tuple[Key, BlockId]) -> bool:
+        piece = self._index.piece(group, entry[1])
+        return piece is not None and piece.num_refs == 0 and piece.key == entry[0]
+
+    def _add_page(self, group: int, page: PageId) -> None:
+        heapq.heappush(self._pages, (self._page_key(group, page), group, page))
+        if len(self._pages) > 64 + 2 * sum(pool.num_unpinned_pages for pool in self._pools):
+            live = {(g, p): self._page_key(g, p) for g, pool in enumerate(self._pools) for p in pool.loose_pages()}
+            self._pages = [(key, g, p) for (g, p), key in live.items()]
+            heapq.heapify(self._pages)
+
+    def _page_key(self, group: int, page: PageId) -> Key:
+        """Of the cached block on a page that goes last."""
+        return max(self._key(group, block) for block in self._pools[group].cached_on(page))
+
+    def _key(self, group: int, block: BlockId) -> Key:
+        piece = self._index.piece(group, block)
+        owner = self._index.owner(group, block) if piece is None else piece
+        if owner is None:
+            raise InvariantError(f"victims: block {block} of group {group} is cached but belongs to no prefix")
+        return owner.key
+
+    def _evict_page(self, group: int, page: PageId) -> list[Node | Piece]:
+        gone: list[Node | Piece] = []
+        for block in self._pools[group].cached_on(page):
+            piece = self._index.piece(group, block)
+            node = self._index.owner(group, block)
+            if piece is not None:
+                self._index.drop(piece)
+                gone.append(piece)
+            elif node is not None:  # or it went with another block of the page
+                self._index.remove(node)
+                gone.append(node)
+        return gone
