@@ -57,7 +57,7 @@ class GroupReport:
     lost_tokens: int = 0
     """Prompt tokens of full blocks that would have been hits but for this group alone."""
     idle_bytes: int = 0
-    """Of its used blocks, those of slots that hold no token."""
+    """Of its used blocks, those of slots that no step so far fills."""
 
 
 @dataclass(frozen=True, slots=True)
