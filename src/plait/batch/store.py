@@ -155,11 +155,6 @@ class Store:
         """The newest first."""
         return self._records("WHERE tenant = ? ORDER BY place DESC LIMIT ?", (tenant, MAX_LISTED))
 
-    def num_unfinished(self) -> int:
-        """Of everyone."""
-        with self._use():
-            return int(self._connection.execute("SELECT count(*) FROM batches WHERE NOT is_final").fetchone()[0])
-
     def unfinished_batches(self) -> list[BatchRecord]:
         """Everyone's, the oldest first."""
         return self._records("WHERE NOT is_final ORDER BY place", ())

@@ -128,7 +128,7 @@ def test_counts_of_a_batch_that_waits_for_room_never_go_back(tmp_path: Path, mon
         nonlocal is_full
         await world.batch(world.file(good_lines(400)))
         seen = [0]
-        while not (now := world.service.get("batch_1", "")).state.is_final:
+        while not (now := await world.service.get("batch_1", "")).state.is_final:
             seen.append(now.num_completed)
             assert now.output_tokens >= 0
             is_full = now.num_completed > 0 and rests < 3
@@ -139,6 +139,28 @@ def test_counts_of_a_batch_that_waits_for_room_never_go_back(tmp_path: Path, mon
 
     monkeypatch.setattr(Ledger, "record", record_if_there_is_room)
     live(world, work)
+
+
+def test_who_may_have_so_many_batches_gets_no_more_by_asking_all_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    def at_most_two(num_unfinished: int) -> None:
+        if num_unfinished >= 2:
+            raise RequestError("too many", status=429)
+
+    async def work() -> None:
+        file, others = world.file(good_lines(1)), world.file(good_lines(1), "file-theirs", "theirs")
+        await world.batch(others, "batch_theirs")
+        record = BatchRecord("", file.tenant, file.id, Endpoint.CHAT, "24h", NOW, NOW + 3600)
+        asked = [world.service.create(replace(record, id=f"batch_{number}"), at_most_two) for number in range(8)]
+        made = await asyncio.gather(*asked, return_exceptions=True)
+        assert [isinstance(one, RequestError) for one in made] == [False] * 2 + [True] * 6
+        assert len(await world.service.all_of("")) == 2
+
+    try:
+        asyncio.run(work())
+    finally:
+        world.store.close()
 
 
 def test_an_input_that_somebody_took_away_fails_its_batch_and_no_other(tmp_path: Path) -> None:
