@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -77,12 +77,17 @@ class Store:
         """The content lies whole at `incoming`; from now on the file exists."""
         with self._use():
             os.replace(self.incoming(file.id), self.path(file))
-            sync_directory(self.folder / "files")
-            self._connection.execute(
-                "INSERT OR REPLACE INTO files VALUES "
-                "(?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(place), 0) + 1 FROM files))",
-                (file.id, file.tenant, file.filename, file.purpose, file.num_bytes, file.created_at, file.expires_at),
-            )
+            try:
+                sync_directory(self.folder / "files")
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO files VALUES "
+                    "(?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(place), 0) + 1 FROM files))",
+                    (file.id, file.tenant, file.filename, file.purpose, file.num_bytes, file.created_at, file.expires_at),
+                )
+            except BaseException:
+                # Whoever brought it clears it away, so that a full disk is not kept full by what nobody was told of.
+                os.replace(self.path(file), self.incoming(file.id))
+                raise
 
     def write_file(self, file: StoredFile, lines: Iterable[str]) -> StoredFile:
         """Make a file of lines; returns it with its size."""
@@ -130,10 +135,15 @@ class Store:
     def add_batch(self, record: BatchRecord) -> None:
         with self._use():
             self.batch_folder(record.id).mkdir(exist_ok=True)
-            self._connection.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, (SELECT coalesce(max(place), 0) + 1 FROM batches))",
-                (record.id, record.tenant, record.state.is_final, _bytes(record)),
-            )
+            try:
+                self._connection.execute(
+                    "INSERT INTO batches VALUES (?, ?, ?, ?, (SELECT coalesce(max(place), 0) + 1 FROM batches))",
+                    (record.id, record.tenant, record.state.is_final, _bytes(record)),
+                )
+            except BaseException:
+                with suppress(OSError):  # somebody else's content
+                    self.batch_folder(record.id).rmdir()
+                raise
 
     def update_batch(self, record: BatchRecord) -> None:
         with self._use():

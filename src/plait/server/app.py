@@ -22,14 +22,14 @@ from plait.server.batches import Batches
 from plait.server.files import Files
 from plait.server.generating import generate
 from plait.server.incoming import ClientGone
+from plait.server.keeping import keeping
 from plait.server.layers import Layers, layered
 from plait.server.models import is_alive, is_well, list_models, load, one_model
 from plait.server.replies import Json, as_request_error, error_reply
 from plait.server.responding import not_kept, respond
-from plait.server.serving import Serving
+from plait.server.serving import Serving, Work
 from plait.server.tokens import detokenize, tokenize, tokenizer_info
 
-Work = Callable[[Serving, Request], Awaitable[Response]]
 RouteOf = tuple[str, str, Work]
 """Method, path, work."""
 
@@ -38,7 +38,7 @@ _LOG = logging.getLogger("plait.server")
 
 def batch_routes(batches: BatchService, max_file_bytes: int) -> tuple[RouteOf, ...]:
     files, jobs = Files(batches, max_file_bytes), Batches(batches)
-    return (
+    table: tuple[RouteOf, ...] = (
         ("POST", "/v1/files", files.upload),
         ("GET", "/v1/files", files.list),
         ("GET", "/v1/files/{id}", files.get),
@@ -49,6 +49,7 @@ def batch_routes(batches: BatchService, max_file_bytes: int) -> tuple[RouteOf, .
         ("GET", "/v1/batches/{id}", jobs.get),
         ("POST", "/v1/batches/{id}/cancel", jobs.cancel),
     )
+    return tuple((method, path, keeping(work)) for method, path, work in table)
 
 
 def make_app(serving: Serving, layers: Layers, version: str, further: Sequence[RouteOf] = ()) -> ASGIApp:
