@@ -126,7 +126,8 @@ class BatchService:
                 check(sum(one.tenant == record.tenant for one in unfinished))
             if len(unfinished) >= MAX_WAITING:
                 raise RequestError(
-                    f"{len(unfinished)} batches are not finished and at most {MAX_WAITING} are taken on; try again later",
+                    f"{len(unfinished)} batches are not finished and at most {MAX_WAITING} are taken on; try again "
+                    "later",
                     status=429,
                     kind="rate_limit_error",
                     code="queue_full",

@@ -75,6 +75,7 @@ class Store:
 
     def add_file(self, file: StoredFile) -> None:
         """The content lies whole at `incoming`; from now on the file exists."""
+        row = (file.id, file.tenant, file.filename, file.purpose, file.num_bytes, file.created_at, file.expires_at)
         with self._use():
             os.replace(self.incoming(file.id), self.path(file))
             try:
@@ -82,7 +83,7 @@ class Store:
                 self._connection.execute(
                     "INSERT OR REPLACE INTO files VALUES "
                     "(?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(place), 0) + 1 FROM files))",
-                    (file.id, file.tenant, file.filename, file.purpose, file.num_bytes, file.created_at, file.expires_at),
+                    row,
                 )
             except BaseException:
                 # Whoever brought it clears it away, so that a full disk is not kept full by what nobody was told of.
@@ -92,13 +93,16 @@ class Store:
     def write_file(self, file: StoredFile, lines: Iterable[str]) -> StoredFile:
         """Make a file of lines; returns it with its size."""
         path, num_bytes = self.incoming(file.id), 0
-        with _trouble_in_words(self.folder), path.open("wb") as out:
-            for line in lines:
-                num_bytes += out.write(line.encode() + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
-        made = replace(file, num_bytes=num_bytes)
-        self.add_file(made)
+        try:
+            with _trouble_in_words(self.folder), path.open("wb") as out:
+                for line in lines:
+                    num_bytes += out.write(line.encode() + b"\n")
+                out.flush()
+                os.fsync(out.fileno())
+            made = replace(file, num_bytes=num_bytes)
+            self.add_file(made)
+        finally:
+            path.unlink(missing_ok=True)
         return made
 
     def file(self, file_id: str, tenant: str, now: int) -> StoredFile:
