@@ -54,14 +54,20 @@ def run_serve(sources: OptionSources) -> int:
         return 0
     # Before a model is fetched and loaded: what cannot work should fail at once.
     bound = listening.bound()
+    is_loading = False
     try:
         folder = options.batch_dir or _default_batch_dir(listening, bound)
         with logging_to_stderr(options.log_format), closing(Store.open(folder)) as store:
             _run(options, engine_options, listening, given, bound, store)
+    except StillLoading:
+        is_loading = True
     finally:
         bound.close()
         if options.uds is not None:
             options.uds.unlink(missing_ok=True)
+    if is_loading:
+        # A thread deep in a file or a library; at the interpreter's own end it would be met halfway.
+        os._exit(0)
     return 0
 
 
@@ -87,11 +93,6 @@ def _run(
 
     try:
         run(door, door.waiting_room(layers), load, listening, bound, say)
-    except StillLoading:
-        if options.uds is not None:
-            options.uds.unlink(missing_ok=True)
-        # A thread deep in a file or a library; at the interpreter's own end it would be met halfway.
-        os._exit(0)
     finally:
         if watching.tracing is not None:
             watching.tracing.close()
