@@ -22,7 +22,7 @@ from typing import TypeVar
 from plait.api.model_text import ModelText
 from plait.batch.beside import beside
 from plait.batch.config import BatchConfig
-from plait.batch.ledger import Counts, Job, JobTerms, Ledger, OtherJob
+from plait.batch.ledger import Counts, Job, JobTerms, Ledger, OtherFormat, OtherJob
 from plait.batch.lines import LineFault, read_lines
 from plait.batch.outcomes import never_run
 from plait.batch.output import OutputFiles
@@ -246,6 +246,13 @@ class BatchService:
             )
             _LOG.error("batch failed", extra={"fields": {"batch": batch_id, "reason": message}})
             await self._fail(running, BatchFault("model_changed", message))
+        except OtherFormat as error:
+            _LOG.error("batch failed", extra={"fields": {"batch": batch_id, "reason": str(error)}})
+            message = (
+                "the batch was begun by another version of the server, which kept its finished lines in a form that "
+                f"this one does not read (format {error.found}); create it anew"
+            )
+            await self._fail(running, BatchFault("version_changed", message))
         except (PlaitError, OSError) as error:
             if isinstance(error, EngineStopped) or may_pass(error):
                 self._rest(batch_id, error)

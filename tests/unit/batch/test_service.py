@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,6 +197,25 @@ def test_a_damaged_ledger_fails_its_batch_in_words_and_is_kept(tmp_path: Path) -
         assert str(tmp_path) not in failed.faults[0].message
         assert (folder / "output.jsonl.ledger").exists()
         assert not world.client.submitted
+
+    live(world, work)
+
+
+def test_a_ledger_of_another_version_fails_its_batch_with_what_its_client_can_do(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def work() -> None:
+        file = world.file(good_lines(2))
+        path = world.store.batch_folder("batch_1") / "output.jsonl.ledger"
+        path.parent.mkdir()
+        Ledger.open(path).close()
+        with closing(sqlite3.connect(path, isolation_level=None)) as older:
+            older.execute("PRAGMA user_version = 2")
+        await world.batch(file)
+        failed = await world.ended()
+        assert (failed.state, failed.faults[0].code) == (BatchState.FAILED, "version_changed")
+        assert "format 2); create it anew" in failed.faults[0].message
+        assert path.exists()
 
     live(world, work)
 
