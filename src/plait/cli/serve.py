@@ -11,6 +11,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +21,7 @@ from plait.cli.api_keys import ApiKey, api_keys
 from plait.cli.serve_logs import logging_to_stderr
 from plait.cli.serve_parts import listed, opened_server
 from plait.cli.serve_plan import plan_of
-from plait.cli.streams import say, show_json
+from plait.cli.streams import show_json
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.config.serve_options import DEFAULT_STATE_DIR, ServeOptions
@@ -57,16 +58,16 @@ def run_serve(sources: OptionSources) -> int:
     is_loading = False
     try:
         folder = options.batch_dir or _default_batch_dir(listening, bound)
-        with logging_to_stderr(options.log_format), closing(Store.open(folder)) as store:
-            _run(options, engine_options, listening, given, bound, store)
+        with logging_to_stderr(options.log_format) as lines, closing(Store.open(folder)) as store:
+            _run(options, engine_options, listening, given, bound, store, lines.say)
     except StillLoading:
         is_loading = True
     finally:
         bound.close()
         if options.uds is not None:
             options.uds.unlink(missing_ok=True)
-    if is_loading:
-        # A thread deep in a file or a library; at the interpreter's own end it would be met halfway.
+    if is_loading or lines.is_stuck:
+        # A thread deep in a file or a library; at the interpreter's own end it would be met halfway, or waited for.
         os._exit(0)
     return 0
 
@@ -78,6 +79,7 @@ def _run(
     given: tuple[ApiKey, ...],
     bound: socket.socket,
     store: Store,
+    say: Callable[[str], None],
 ) -> None:
     keys = Keys([one.key for one in given])
     layers = Layers(keys, listed(options.allowed_origins), _new_id, time.monotonic)
@@ -89,7 +91,7 @@ def _run(
     watching = _watching(options, given)
 
     def load(nobody_waits: threading.Event) -> Opened:
-        return opened_server(options, engine_options, door, layers, watching, store, where, nobody_waits)
+        return opened_server(options, engine_options, door, layers, watching, store, where, say, nobody_waits)
 
     try:
         run(door, door.waiting_room(layers), load, listening, bound, say)
