@@ -31,7 +31,7 @@ from plait.server.identity import Keys, tenant_of_key
 from plait.server.layers import Layers
 from plait.server.quotas import Account, Quotas
 from plait.server.running import Listening, Opened, StillLoading, run
-from plait.server.tracing import open_tracing
+from plait.server.tracing import Tracing, open_tracing
 from plait.server.watching import Watching
 
 
@@ -51,6 +51,8 @@ def run_serve(sources: OptionSources) -> int:
         options.shutdown_timeout,
     )
     if options.dry_run:
+        if (tracing := _tracing(options)) is not None:
+            tracing.close()
         show_json(plan_of(engine_options, options, has_keys=bool(keys)))
         return 0
     # Before a model is fetched and loaded: what cannot work should fail at once.
@@ -102,9 +104,7 @@ def _run(
 
 def _watching(options: ServeOptions, given: tuple[ApiKey, ...]) -> Watching:
     """Quotas by tenant, and traces where there is a collector for them."""
-    endpoint = options.otlp_traces_endpoint
-    tracing = None if endpoint is None else open_tracing(endpoint, version("plait"), time.monotonic)
-    watching = Watching(tracing=tracing)
+    watching = Watching(tracing=_tracing(options))
 
     def count(reason: str) -> None:
         watching.refused[reason] += 1
@@ -113,6 +113,12 @@ def _watching(options: ServeOptions, given: tuple[ApiKey, ...]) -> Watching:
     accounts = {tenant: Account(quota, time.monotonic, count) for tenant, quota in limited.items()}
     watching.quotas = Quotas(accounts)
     return watching
+
+
+def _tracing(options: ServeOptions) -> Tracing | None:
+    """`UsageError` for a collector that cannot be one, and where OpenTelemetry is not installed."""
+    endpoint = options.otlp_traces_endpoint
+    return None if endpoint is None else open_tracing(endpoint, version("plait"), time.monotonic)
 
 
 def _new_id() -> str:
