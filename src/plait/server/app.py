@@ -6,6 +6,7 @@ Invariant: no exception leaves a route but as an error reply.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -27,7 +28,7 @@ from plait.server.layers import Layers, layered
 from plait.server.models import is_alive, is_well, list_models, load, one_model
 from plait.server.replies import Json, as_request_error, error_reply
 from plait.server.responding import not_kept, respond
-from plait.server.serving import Serving, Work
+from plait.server.serving import Serving, Work, unavailable
 from plait.server.tokens import detokenize, tokenize, tokenizer_info
 
 RouteOf = tuple[str, str, Work]
@@ -105,6 +106,11 @@ def _endpoint(serving: Serving, works: Mapping[str, Work]) -> Callable[[Request]
             return error_reply(as_request_error(error))
         except ClientGone:
             return Response(status_code=499)
+        except asyncio.CancelledError:
+            # Nobody else cancels a request: the server ends and does not wait for the rest of a body.
+            if not serving.is_draining:
+                raise
+            return error_reply(unavailable("the server stopped before the request was whole; send it again", "stopped"))
         except Exception as fault:  # the outermost loop of a request: nobody else may notice
             _LOG.exception("request failed", extra={"fields": {"request_id": request.state.request_id}})
             return error_reply(as_request_error(fault))
