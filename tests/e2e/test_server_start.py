@@ -153,6 +153,10 @@ def test_a_dry_run_of_what_cannot_work_fails_as_a_start_does(tmp_path: Path) -> 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert "--max-model-len is 100000" in done.stderr
+    command = [*PLAIT, "serve", str(tiny), "--dry-run", "--otlp-traces-endpoint", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--otlp-traces-endpoint is 'nowhere'" in done.stderr
 
 
 def test_a_strict_server_refuses_fields_that_it_does_not_know(tmp_path: Path) -> None:
@@ -164,3 +168,37 @@ def test_a_strict_server_refuses_fields_that_it_does_not_know(tmp_path: Path) ->
         del asked["temprature"]
         assert client.post("/v1/completions", json=asked).status_code == 200
         assert client.post("/v1/responses", json={"input": "a", "max_output_tokens": 1, "x": 1}).status_code == 400
+
+
+def test_a_server_whose_lines_nobody_reads_serves_and_ends_all_the_same(tmp_path: Path) -> None:
+    tiny, path = write_tiny_model(tmp_path / "tiny.gguf"), tmp_path / "plait.sock"
+    unread, lines = os.pipe()
+    command = [*PLAIT, "serve", str(tiny), "--uds", str(path), "--kv-cache-memory", "8MiB"]
+    process = subprocess.Popen([*command, "--batch-dir", str(tmp_path / "batches")], stderr=lines)
+    os.close(lines)
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://plait") as client:
+            wait_until_ready(client, path, process)
+            name = {"x-request-id": "a" * 128}
+            # A pipe of 64 KiB is full after some 400 lines.
+            assert {client.get("/health", headers=name).status_code for _ in range(1000)} == {200}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert not path.exists()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(unread)
+
+
+def wait_until_ready(client: httpx.Client, path: Path, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        time.sleep(0.02)
+        if is_listened_at(path) and client.get("/ready").status_code == 200:
+            return
+    raise AssertionError("the server ended")
+
+
+def is_listened_at(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0

@@ -126,6 +126,17 @@ class OtherJob(UsageError):
         self.what = what
 
 
+class OtherFormat(PlaitError):
+    """The ledger was written by another version. `found`: its format."""
+
+    def __init__(self, path: Path, found: int) -> None:
+        super().__init__(
+            f"{path} is no ledger of this version (format {found}; this version writes format {_FORMAT}); "
+            "move it away to start anew, or choose another output"
+        )
+        self.found = found
+
+
 class Ledger:
     """An open ledger. The file is locked for this process until `close`, and by nothing once the process is gone."""
 
@@ -297,12 +308,13 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     application, found = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in _MARKS)
     is_empty = not found and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     connection.execute("COMMIT")
-    if not is_empty and (application, found) != (_APPLICATION, _FORMAT):
-        what = f"format {found}" if application == _APPLICATION else "another program's database, or older"
+    if not is_empty and application != _APPLICATION:
         raise PlaitError(
-            f"{path} is no ledger of this version ({what}; this version writes format {_FORMAT}); "
-            "move it away to start anew, or choose another output"
+            f"{path} is no ledger of this version (another program's database, or older; this version writes format "
+            f"{_FORMAT}); move it away to start anew, or choose another output"
         )
+    if not is_empty and found != _FORMAT:
+        raise OtherFormat(path, found)
     if not is_empty:
         _check_whole(connection, path)
     connection.execute("PRAGMA journal_mode = WAL")

@@ -22,7 +22,7 @@ from typing import TypeVar
 from plait.api.model_text import ModelText
 from plait.batch.beside import beside
 from plait.batch.config import BatchConfig
-from plait.batch.ledger import Counts, Job, JobTerms, Ledger, OtherJob
+from plait.batch.ledger import Counts, Job, JobTerms, Ledger, OtherFormat, OtherJob
 from plait.batch.lines import LineFault, read_lines
 from plait.batch.outcomes import never_run
 from plait.batch.output import OutputFiles
@@ -116,13 +116,18 @@ class BatchService:
         """What a method of the store gives, without holding up the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *given))
 
-    async def create(self, record: BatchRecord) -> BatchRecord:
-        """Take on a batch; it begins as soon as one of those before it has ended."""
+    async def create(self, record: BatchRecord, check: Callable[[int], None] | None = None) -> BatchRecord:
+        """Take on a batch; it begins as soon as one of those before it has ended. `check` raises where its tenant has
+        too many that are not finished: nobody else's comes in between.
+        """
         async with self._moving:
-            unfinished = await self.at_store(self._store.num_unfinished)
-            if unfinished >= MAX_WAITING:
+            unfinished = await self.at_store(self._store.unfinished_batches)
+            if check is not None:
+                check(sum(one.tenant == record.tenant for one in unfinished))
+            if len(unfinished) >= MAX_WAITING:
                 raise RequestError(
-                    f"{unfinished} batches are not finished and at most {MAX_WAITING} are taken on; try again later",
+                    f"{len(unfinished)} batches are not finished and at most {MAX_WAITING} are taken on; try again "
+                    "later",
                     status=429,
                     kind="rate_limit_error",
                     code="queue_full",
@@ -136,9 +141,6 @@ class BatchService:
     def under_way(self) -> list[BatchRecord]:
         """Everyone's that run now, as they stand."""
         return [running.record for running in tuple(self._running.values())]
-
-    async def num_unfinished(self, tenant: str) -> int:
-        return sum(record.tenant == tenant for record in await self.at_store(self._store.unfinished_batches))
 
     async def get(self, batch_id: str, tenant: str) -> BatchRecord:
         return self._as_it_stands(await self.at_store(self._store.batch, batch_id, tenant))
@@ -244,6 +246,13 @@ class BatchService:
             )
             _LOG.error("batch failed", extra={"fields": {"batch": batch_id, "reason": message}})
             await self._fail(running, BatchFault("model_changed", message))
+        except OtherFormat as error:
+            _LOG.error("batch failed", extra={"fields": {"batch": batch_id, "reason": str(error)}})
+            message = (
+                "the batch was begun by another version of the server, which kept its finished lines in a form that "
+                f"this one does not read (format {error.found}); create it anew"
+            )
+            await self._fail(running, BatchFault("version_changed", message))
         except (PlaitError, OSError) as error:
             if isinstance(error, EngineStopped) or may_pass(error):
                 self._rest(batch_id, error)

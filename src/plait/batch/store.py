@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -75,25 +75,34 @@ class Store:
 
     def add_file(self, file: StoredFile) -> None:
         """The content lies whole at `incoming`; from now on the file exists."""
+        row = (file.id, file.tenant, file.filename, file.purpose, file.num_bytes, file.created_at, file.expires_at)
         with self._use():
             os.replace(self.incoming(file.id), self.path(file))
-            sync_directory(self.folder / "files")
-            self._connection.execute(
-                "INSERT OR REPLACE INTO files VALUES "
-                "(?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(place), 0) + 1 FROM files))",
-                (file.id, file.tenant, file.filename, file.purpose, file.num_bytes, file.created_at, file.expires_at),
-            )
+            try:
+                sync_directory(self.folder / "files")
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO files VALUES "
+                    "(?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(place), 0) + 1 FROM files))",
+                    row,
+                )
+            except BaseException:
+                # Whoever brought it clears it away, so that a full disk is not kept full by what nobody was told of.
+                os.replace(self.path(file), self.incoming(file.id))
+                raise
 
     def write_file(self, file: StoredFile, lines: Iterable[str]) -> StoredFile:
         """Make a file of lines; returns it with its size."""
         path, num_bytes = self.incoming(file.id), 0
-        with _trouble_in_words(self.folder), path.open("wb") as out:
-            for line in lines:
-                num_bytes += out.write(line.encode() + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
-        made = replace(file, num_bytes=num_bytes)
-        self.add_file(made)
+        try:
+            with _trouble_in_words(self.folder), path.open("wb") as out:
+                for line in lines:
+                    num_bytes += out.write(line.encode() + b"\n")
+                out.flush()
+                os.fsync(out.fileno())
+            made = replace(file, num_bytes=num_bytes)
+            self.add_file(made)
+        finally:
+            path.unlink(missing_ok=True)
         return made
 
     def file(self, file_id: str, tenant: str, now: int) -> StoredFile:
@@ -130,10 +139,15 @@ class Store:
     def add_batch(self, record: BatchRecord) -> None:
         with self._use():
             self.batch_folder(record.id).mkdir(exist_ok=True)
-            self._connection.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, (SELECT coalesce(max(place), 0) + 1 FROM batches))",
-                (record.id, record.tenant, record.state.is_final, _bytes(record)),
-            )
+            try:
+                self._connection.execute(
+                    "INSERT INTO batches VALUES (?, ?, ?, ?, (SELECT coalesce(max(place), 0) + 1 FROM batches))",
+                    (record.id, record.tenant, record.state.is_final, _bytes(record)),
+                )
+            except BaseException:
+                with suppress(OSError):  # somebody else's content
+                    self.batch_folder(record.id).rmdir()
+                raise
 
     def update_batch(self, record: BatchRecord) -> None:
         with self._use():
@@ -154,11 +168,6 @@ class Store:
     def batches(self, tenant: str) -> list[BatchRecord]:
         """The newest first."""
         return self._records("WHERE tenant = ? ORDER BY place DESC LIMIT ?", (tenant, MAX_LISTED))
-
-    def num_unfinished(self) -> int:
-        """Of everyone."""
-        with self._use():
-            return int(self._connection.execute("SELECT count(*) FROM batches WHERE NOT is_final").fetchone()[0])
 
     def unfinished_batches(self) -> list[BatchRecord]:
         """Everyone's, the oldest first."""

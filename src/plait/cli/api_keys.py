@@ -46,7 +46,7 @@ def api_keys(options: ServeOptions) -> tuple[ApiKey, ...]:
 def _keys_of_file(path: Path) -> tuple[ApiKey, ...]:
     try:
         with path.open("rb") as file:
-            text = file.read(MAX_KEY_FILE_BYTES + 1).decode()
+            text = file.read(MAX_KEY_FILE_BYTES + 1).decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"--api-key-file {path}: {error.strerror}; give a readable file") from None
     except UnicodeDecodeError:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 
 from plait.build import LoadedModel, LocalEngine, start_engine
 from plait.cli.machine_rates import MachineRates
@@ -41,6 +40,8 @@ REPEATS = 3
 _WARM = (32, 8)
 _ALONE = (128, 64)
 _CROWD = (32, 32)
+_TICK_S = 1e-6
+"""Less than any step takes."""
 _CHECK_ALONE = (128, 128)
 _CHECK_PROMPT = 1024
 _CHECK_CROWD = (128, 64)
@@ -285,7 +286,7 @@ class _Probe:
             _Paces(
                 self._running.run(1, *self._alone)[0].tpot_s,
                 self._running.run(1, self._prompt_tokens, 1)[0].first_s,
-                statistics.median(gap for one in many for gap in one.late_gaps_s),
+                statistics.median(one.late_tpot_s for one in many),
             )
         )
 
@@ -343,11 +344,19 @@ class _Times:
 
     @property
     def tpot_s(self) -> float:
-        return (self.token_s[-1] - self.token_s[0]) / (len(self.token_s) - 1)
+        return _pace_s(self.token_s)
 
     @property
-    def late_gaps_s(self) -> list[float]:
-        return [late - early for early, late in pairwise(self.token_s[len(self.token_s) // 2 :])]
+    def late_tpot_s(self) -> float:
+        """Of the second half."""
+        return _pace_s(self.token_s[len(self.token_s) // 2 :])
+
+
+def _pace_s(token_s: Sequence[float]) -> float:
+    """Seconds a token, of all of them: several may come at once where steps are faster than who reads them. They are
+    never that many that no time passes, unless a step takes less than a clock's tick.
+    """
+    return max(_TICK_S, (token_s[-1] - token_s[0]) / (len(token_s) - 1))
 
 
 class _Running:

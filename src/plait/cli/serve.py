@@ -11,6 +11,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +21,7 @@ from plait.cli.api_keys import ApiKey, api_keys
 from plait.cli.serve_logs import logging_to_stderr
 from plait.cli.serve_parts import listed, opened_server
 from plait.cli.serve_plan import plan_of
-from plait.cli.streams import say, show_json
+from plait.cli.streams import show_json
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.config.serve_options import DEFAULT_STATE_DIR, ServeOptions
@@ -30,7 +31,7 @@ from plait.server.identity import Keys, tenant_of_key
 from plait.server.layers import Layers
 from plait.server.quotas import Account, Quotas
 from plait.server.running import Listening, Opened, StillLoading, run
-from plait.server.tracing import open_tracing
+from plait.server.tracing import Tracing, open_tracing
 from plait.server.watching import Watching
 
 
@@ -50,18 +51,26 @@ def run_serve(sources: OptionSources) -> int:
         options.shutdown_timeout,
     )
     if options.dry_run:
+        if (tracing := _tracing(options)) is not None:
+            tracing.close()
         show_json(plan_of(engine_options, options, has_keys=bool(keys)))
         return 0
     # Before a model is fetched and loaded: what cannot work should fail at once.
     bound = listening.bound()
+    is_loading = False
     try:
         folder = options.batch_dir or _default_batch_dir(listening, bound)
-        with logging_to_stderr(options.log_format), closing(Store.open(folder)) as store:
-            _run(options, engine_options, listening, given, bound, store)
+        with logging_to_stderr(options.log_format) as lines, closing(Store.open(folder)) as store:
+            _run(options, engine_options, listening, given, bound, store, lines.say)
+    except StillLoading:
+        is_loading = True
     finally:
         bound.close()
         if options.uds is not None:
             options.uds.unlink(missing_ok=True)
+    if is_loading or lines.is_stuck:
+        # A thread deep in a file or a library; at the interpreter's own end it would be met halfway, or waited for.
+        os._exit(0)
     return 0
 
 
@@ -72,6 +81,7 @@ def _run(
     given: tuple[ApiKey, ...],
     bound: socket.socket,
     store: Store,
+    say: Callable[[str], None],
 ) -> None:
     keys = Keys([one.key for one in given])
     layers = Layers(keys, listed(options.allowed_origins), _new_id, time.monotonic)
@@ -83,15 +93,10 @@ def _run(
     watching = _watching(options, given)
 
     def load(nobody_waits: threading.Event) -> Opened:
-        return opened_server(options, engine_options, door, layers, watching, store, where, nobody_waits)
+        return opened_server(options, engine_options, door, layers, watching, store, where, say, nobody_waits)
 
     try:
         run(door, door.waiting_room(layers), load, listening, bound, say)
-    except StillLoading:
-        if options.uds is not None:
-            options.uds.unlink(missing_ok=True)
-        # A thread deep in a file or a library; at the interpreter's own end it would be met halfway.
-        os._exit(0)
     finally:
         if watching.tracing is not None:
             watching.tracing.close()
@@ -99,9 +104,7 @@ def _run(
 
 def _watching(options: ServeOptions, given: tuple[ApiKey, ...]) -> Watching:
     """Quotas by tenant, and traces where there is a collector for them."""
-    endpoint = options.otlp_traces_endpoint
-    tracing = None if endpoint is None else open_tracing(endpoint, version("plait"), time.monotonic)
-    watching = Watching(tracing=tracing)
+    watching = Watching(tracing=_tracing(options))
 
     def count(reason: str) -> None:
         watching.refused[reason] += 1
@@ -110,6 +113,12 @@ def _watching(options: ServeOptions, given: tuple[ApiKey, ...]) -> Watching:
     accounts = {tenant: Account(quota, time.monotonic, count) for tenant, quota in limited.items()}
     watching.quotas = Quotas(accounts)
     return watching
+
+
+def _tracing(options: ServeOptions) -> Tracing | None:
+    """`UsageError` for a collector that cannot be one, and where OpenTelemetry is not installed."""
+    endpoint = options.otlp_traces_endpoint
+    return None if endpoint is None else open_tracing(endpoint, version("plait"), time.monotonic)
 
 
 def _new_id() -> str:

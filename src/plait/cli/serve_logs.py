@@ -15,9 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from plait.cli.streams import say
+
 MOST_WAITING = 10_000
 """Lines."""
 END_S = 2.0
+
+_SAID = "said"
+"""The name of what is no log line."""
 
 
 class _JsonLines(logging.Formatter):
@@ -51,7 +56,7 @@ def _plain_word(value: object) -> str:
     return text if text.isprintable() and not set(text) & set(' "=') else json.dumps(text)
 
 
-class _Handover(logging.Handler):
+class Handover(logging.Handler):
     """Gives lines to a thread that writes them: whoever logs must not wait until somebody reads standard error."""
 
     def __init__(self, lines: logging.Handler) -> None:
@@ -59,6 +64,8 @@ class _Handover(logging.Handler):
         self._lines = lines
         self._waiting: queue.SimpleQueue[logging.LogRecord | None] = queue.SimpleQueue()
         self._num_lost = 0
+        self.is_stuck = False
+        """At its end: nobody reads. The writer holds locks that the interpreter waits for at an ordinary exit."""
         self._writer = threading.Thread(target=self._write, name="plait-log", daemon=True)
         self._writer.start()
 
@@ -68,14 +75,22 @@ class _Handover(logging.Handler):
         else:
             self._num_lost += 1
 
+    def say(self, text: str) -> None:
+        """A line for a person, as it is, behind those before it."""
+        self.emit(logging.makeLogRecord({"name": _SAID, "msg": text}))
+
     def end(self) -> None:
         """Write what waits, unless nobody reads it."""
         self._waiting.put(None)
         self._writer.join(END_S)
+        self.is_stuck = self._writer.is_alive()
 
     def _write(self) -> None:
         while (record := self._waiting.get()) is not None:
-            self._lines.handle(record)
+            if record.name == _SAID:
+                say(record.getMessage())
+            else:
+                self._lines.handle(record)
             if self._num_lost:
                 lost, self._num_lost = self._num_lost, 0
                 fields = {"fields": {"lines": lost}}
@@ -85,11 +100,13 @@ class _Handover(logging.Handler):
 
 
 @contextmanager
-def logging_to_stderr(form: str) -> Iterator[None]:
-    """While this lasts, what the server and its libraries log is written, in the order in which it was logged."""
+def logging_to_stderr(form: str) -> Iterator[Handover]:
+    """While this lasts, what the server and its libraries log is written, in the order in which it was logged, and
+    lines for people (`say`) among it.
+    """
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(_JsonLines() if form == "json" else _TextLines())
-    handover = _Handover(lines)
+    handover = Handover(lines)
     loggers = [
         (logging.getLogger(name), level)
         for name, level in (("plait", logging.INFO), ("uvicorn", logging.WARNING), ("opentelemetry", logging.WARNING))
@@ -99,7 +116,7 @@ def logging_to_stderr(form: str) -> Iterator[None]:
         logger.addHandler(handover)
         logger.propagate = False
     try:
-        yield
+        yield handover
     finally:
         for logger, _ in loggers:
             logger.removeHandler(handover)

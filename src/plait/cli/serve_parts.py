@@ -17,7 +17,6 @@ from plait.api.bodies import JsonObject, JsonValue
 from plait.batch.service import BatchService, ServiceConfig
 from plait.batch.store import Store
 from plait.build import LocalEngine, load_model, start_engine
-from plait.cli.streams import say
 from plait.cli.terminal import download_progress, start_report
 from plait.config.class_times import ClassTimes
 from plait.config.engine_options import EngineOptions
@@ -47,6 +46,7 @@ def opened_server(
     watching: Watching,
     store: Store,
     where: str,
+    say: Callable[[str], None],
     nobody_waits: threading.Event,
 ) -> Opened:
     """Load the model and build the server around it. `where` clients find it, and how."""

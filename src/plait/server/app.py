@@ -6,6 +6,7 @@ Invariant: no exception leaves a route but as an error reply.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -22,14 +23,14 @@ from plait.server.batches import Batches
 from plait.server.files import Files
 from plait.server.generating import generate
 from plait.server.incoming import ClientGone
+from plait.server.keeping import keeping
 from plait.server.layers import Layers, layered
 from plait.server.models import is_alive, is_well, list_models, load, one_model
 from plait.server.replies import Json, as_request_error, error_reply
 from plait.server.responding import not_kept, respond
-from plait.server.serving import Serving
+from plait.server.serving import Serving, Work, unavailable
 from plait.server.tokens import detokenize, tokenize, tokenizer_info
 
-Work = Callable[[Serving, Request], Awaitable[Response]]
 RouteOf = tuple[str, str, Work]
 """Method, path, work."""
 
@@ -38,7 +39,7 @@ _LOG = logging.getLogger("plait.server")
 
 def batch_routes(batches: BatchService, max_file_bytes: int) -> tuple[RouteOf, ...]:
     files, jobs = Files(batches, max_file_bytes), Batches(batches)
-    return (
+    table: tuple[RouteOf, ...] = (
         ("POST", "/v1/files", files.upload),
         ("GET", "/v1/files", files.list),
         ("GET", "/v1/files/{id}", files.get),
@@ -49,6 +50,7 @@ def batch_routes(batches: BatchService, max_file_bytes: int) -> tuple[RouteOf, .
         ("GET", "/v1/batches/{id}", jobs.get),
         ("POST", "/v1/batches/{id}/cancel", jobs.cancel),
     )
+    return tuple((method, path, keeping(work)) for method, path, work in table)
 
 
 def make_app(serving: Serving, layers: Layers, version: str, further: Sequence[RouteOf] = ()) -> ASGIApp:
@@ -104,6 +106,11 @@ def _endpoint(serving: Serving, works: Mapping[str, Work]) -> Callable[[Request]
             return error_reply(as_request_error(error))
         except ClientGone:
             return Response(status_code=499)
+        except asyncio.CancelledError:
+            # Nobody else cancels a request: the server ends and does not wait for the rest of a body.
+            if not serving.is_draining:
+                raise
+            return error_reply(unavailable("the server stopped before the request was whole; send it again", "stopped"))
         except Exception as fault:  # the outermost loop of a request: nobody else may notice
             _LOG.exception("request failed", extra={"fields": {"request_id": request.state.request_id}})
             return error_reply(as_request_error(fault))

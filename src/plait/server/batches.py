@@ -5,6 +5,7 @@ Owns the body that creates a batch. What a batch is and does is the batch room's
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from pydantic import BaseModel
@@ -68,8 +69,6 @@ class Batches:
                 param="input_file_id",
             )
         _check_metadata(fields.metadata)
-        num_unfinished = await self._batches.num_unfinished(tenant)
-        serving.watching.quotas.check_batches(tenant, num_unfinished)
         expires = fields.output_expires_after
         record = BatchRecord(
             id=f"batch_{serving.new_id()}",
@@ -83,7 +82,8 @@ class Batches:
             metadata=fields.metadata,
             model=serving.names[0],
         )
-        return Json((await self._batches.create(record)).body())
+        check = partial(serving.watching.quotas.check_batches, tenant)
+        return Json((await self._batches.create(record, check)).body())
 
     async def list(self, serving: Serving, request: Request) -> Response:
         records = await self._batches.all_of(tenant_of(request))

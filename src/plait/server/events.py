@@ -45,9 +45,18 @@ def event(data: bytes, name: str | None = None) -> bytes:
     return b"data: %b\n\n" % data if name is None else b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
+class Told(Exception):
+    """Trouble that the source of a stream has told its client in a way of its own: nothing more is to be said."""
+
+    def __init__(self, trouble: RequestError | EngineStopped) -> None:
+        super().__init__(str(trouble))
+        self.trouble = trouble
+
+
 class EventStream(Response):
     """`events`: one or several at a time, as `event` makes them; what it raises is told the client. `room` is given
-    back when the stream ends, however it ends. With `has_named_events` the last of them is the end mark.
+    back when the stream ends, however it ends, and learns what went wrong. With `has_named_events` the last of them is
+    the end mark.
     """
 
     def __init__(self, events: AsyncGenerator[bytes, None], room: ExitStack, *, has_named_events: bool = False) -> None:
@@ -55,13 +64,23 @@ class EventStream(Response):
         self._has_named_events = has_named_events
         self._events = events
         self._room = room
+        self._trouble: BaseException | None = None
+        """What the client was told of."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._room:
-            try:
+        try:
+            with self._room:
                 await while_there(receive, self._tell(scope, receive, send))
-            except ClientGone:
-                return
+                if self._trouble is not None:
+                    raise self._trouble
+        except ClientGone:
+            return
+        except Exception as trouble:
+            if trouble is not self._trouble:
+                raise
+        finally:
+            # It knows this frame: kept, the two would be garbage that only a collection finds.
+            self._trouble = None
 
     async def _tell(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._events) as events:
@@ -69,6 +88,7 @@ class EventStream(Response):
             try:
                 await asyncio.wait((first,), timeout=FIRST_EVENT_S)
                 if first.done() and (trouble := first.exception()) is not None:
+                    self._trouble = trouble
                     await error_reply(_told(trouble, scope))(scope, receive, send)
                     return
                 await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *self._extra()]})
@@ -87,9 +107,13 @@ class EventStream(Response):
             async for said in rest:
                 await line.tell(said)
             await line.end(b"" if self._has_named_events else event(b"[DONE]"))
+        except Told as told:
+            self._trouble = told.trouble
+            await line.end(b"")
         except Exception as trouble:  # the outermost loop of a stream: its status was sent, so it is told here
-            told = one_line(error_body(_told(trouble, scope)))
-            await line.end(event(told, "error" if self._has_named_events else None))
+            self._trouble = trouble
+            said = one_line(error_body(_told(trouble, scope)))
+            await line.end(event(said, "error" if self._has_named_events else None))
         finally:
             pinging.cancel()
             await asyncio.gather(pinging, return_exceptions=True)

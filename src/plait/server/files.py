@@ -21,7 +21,7 @@ from starlette.responses import FileResponse, Response
 from plait.api.bodies import shown
 from plait.batch.records import StoredFile
 from plait.batch.service import BatchService
-from plait.core.errors import PlaitError, RequestError
+from plait.core.errors import RequestError
 from plait.server.identity import tenant_of
 from plait.server.incoming import body_pieces
 from plait.server.paging import page_of
@@ -67,16 +67,6 @@ class Files:
                 await asyncio.to_thread(_sync, out)
             stored = self._stored(file_id, tenant_of(request), form, serving.unix_now())
             await self._batches.at_store(self._store.add_file, stored)
-        except RequestError:
-            raise
-        except (OSError, PlaitError) as error:
-            _LOG.error("file not kept", extra={"fields": {"reason": str(error)}})
-            raise RequestError(
-                "the file could not be kept: the server's disk is full or failing; its log says more",
-                status=507,
-                kind="internal_error",
-                code="no_room",
-            ) from error
         finally:
             path.unlink(missing_ok=True)
         return Json(stored.body())

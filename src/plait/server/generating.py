@@ -45,8 +45,9 @@ async def generate(serving: Serving, endpoint: Endpoint, request: Request) -> Re
         with serving.preparing():
             call = await serving.beside_loop(_prepare, serving, endpoint, call_id, body)
         call = for_tenant(call, tenant_of(request))
-        watch.asked(call, serving.client.model.max_model_tokens)
+        watch.asked(call)
         room.enter_context(serving.place(call.num_choices))
+        watch.let_in(call, serving.client.model.max_model_tokens)
         if call.generation.stream:
             return EventStream(_chunks(serving, call, watch), room.pop_all())
         return await while_there(request.receive, _whole(serving, call, watch))

@@ -64,7 +64,8 @@ async def framework_error(request: Request, trouble: Exception) -> Response:
     less work than to ask a thread for it, which would also keep the request for a while.
     """
     assert isinstance(trouble, HTTPException)
-    path, status = request.url.path, trouble.status_code
+    # Not the path of the URL: one that begins with two slashes is taken for a host there.
+    path, status = str(request.scope["path"]), trouble.status_code
     if status == 404:
         message = f"there is nothing at {path}; /docs and /openapi.json list what there is"
         if path.startswith("/v1/v1/"):

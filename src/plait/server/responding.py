@@ -17,7 +17,7 @@ from plait.api.known import refuse_unknown
 from plait.api.response_events import ResponseEvents
 from plait.api.responses import parse_response
 from plait.core.errors import EngineStopped, RequestError
-from plait.server.events import EventStream, event
+from plait.server.events import EventStream, Told, event
 from plait.server.generating import check_end, deltas_of
 from plait.server.identity import tenant_of
 from plait.server.incoming import read_json, while_there
@@ -34,9 +34,10 @@ async def respond(serving: Serving, request: Request) -> Response:
         with serving.preparing():
             call = await serving.beside_loop(_prepare, serving, f"resp_{serving.new_id()}", body)
         call = for_tenant(call, tenant_of(request))
-        watch.asked(call, serving.client.model.max_model_tokens)
+        watch.asked(call)
         events = ResponseEvents(call, serving.text.tokenizer, serving.unix_now)
         room.enter_context(serving.place(1))
+        watch.let_in(call, serving.client.model.max_model_tokens)
         if call.generation.stream:
             return EventStream(_stream(serving, call, events, watch), room.pop_all(), has_named_events=True)
         return await while_there(request.receive, _whole(serving, call, events, watch))
@@ -81,6 +82,7 @@ async def _stream(serving: Serving, call: Call, events: ResponseEvents, watch: W
         if not begun:
             raise
         yield _named(events.failed(as_request_error(error)))
+        raise Told(error) from error
 
 
 def _named(events: Sequence[JsonObject]) -> bytes:

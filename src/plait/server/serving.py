@@ -8,12 +8,15 @@ Invariant: a place that was taken is given back, whatever becomes of the request
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from plait.api.model_text import ModelText
 from plait.core.client import EngineClient
@@ -107,6 +110,10 @@ class Serving:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+Work = Callable[[Serving, Request], Awaitable[Response]]
+"""A route."""
 
 
 def unavailable(message: str, code: str) -> RequestError:

@@ -51,6 +51,8 @@ class StatusFigures:
 
     async def __call__(self, serving: Serving, request: Request) -> Response:
         figures, health = self._figures, serving.client.health()
+        # What the last step left waiting: it may be gone since.
+        waiting_for = figures.waiting_for if health.num_waiting else None
         names: list[JsonValue] = list(serving.names)
         state = "draining" if serving.is_draining else "serving" if health.ok else "stopped"
         return Json(
@@ -63,7 +65,7 @@ class StatusFigures:
                 "requests": {
                     "running": health.num_running,
                     "waiting": health.num_waiting,
-                    "waiting_for": None if figures.waiting_for is None else str(figures.waiting_for),
+                    "waiting_for": None if waiting_for is None else str(waiting_for),
                     "open": serving.num_open,
                     "max_open": serving.limits.max_open,
                     "finished": {reason.value: count for reason, count in figures.finished.items()},

@@ -27,10 +27,15 @@ class Watch:
     taken: Taken | None
     trace: Trace | None
 
-    def asked(self, call: Call, max_model_tokens: int) -> None:
-        """What it asks for is known; `RequestError` 429 where that is too much for its key."""
+    def asked(self, call: Call) -> None:
+        """What it asks for is known."""
         if self.trace is not None:
             self.trace.asked(call)
+
+    def let_in(self, call: Call, max_model_tokens: int) -> None:
+        """There is room for it; `RequestError` 429 where it is too much for its key. Last of all that may refuse it:
+        who is turned away for another reason has used nothing of his minute.
+        """
         if self.taken is not None:
             self.taken.asked(call, max_model_tokens)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,6 +143,28 @@ def test_counts_of_a_batch_that_waits_for_room_never_go_back(tmp_path: Path, mon
     live(world, work)
 
 
+def test_who_may_have_so_many_batches_gets_no_more_by_asking_all_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    def at_most_two(num_unfinished: int) -> None:
+        if num_unfinished >= 2:
+            raise RequestError("too many", status=429)
+
+    async def work() -> None:
+        file, others = world.file(good_lines(1)), world.file(good_lines(1), "file-theirs", "theirs")
+        await world.batch(others, "batch_theirs")
+        record = BatchRecord("", file.tenant, file.id, Endpoint.CHAT, "24h", NOW, NOW + 3600)
+        asked = [world.service.create(replace(record, id=f"batch_{number}"), at_most_two) for number in range(8)]
+        made = await asyncio.gather(*asked, return_exceptions=True)
+        assert [isinstance(one, RequestError) for one in made] == [False] * 2 + [True] * 6
+        assert len(await world.service.all_of("")) == 2
+
+    try:
+        asyncio.run(work())
+    finally:
+        world.store.close()
+
+
 def test_an_input_that_somebody_took_away_fails_its_batch_and_no_other(tmp_path: Path) -> None:
     world = World(tmp_path)
 
@@ -173,6 +197,25 @@ def test_a_damaged_ledger_fails_its_batch_in_words_and_is_kept(tmp_path: Path) -
         assert str(tmp_path) not in failed.faults[0].message
         assert (folder / "output.jsonl.ledger").exists()
         assert not world.client.submitted
+
+    live(world, work)
+
+
+def test_a_ledger_of_another_version_fails_its_batch_with_what_its_client_can_do(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def work() -> None:
+        file = world.file(good_lines(2))
+        path = world.store.batch_folder("batch_1") / "output.jsonl.ledger"
+        path.parent.mkdir()
+        Ledger.open(path).close()
+        with closing(sqlite3.connect(path, isolation_level=None)) as older:
+            older.execute("PRAGMA user_version = 2")
+        await world.batch(file)
+        failed = await world.ended()
+        assert (failed.state, failed.faults[0].code) == (BatchState.FAILED, "version_changed")
+        assert "format 2); create it anew" in failed.faults[0].message
+        assert path.exists()
 
     live(world, work)
 

@@ -30,6 +30,10 @@ def test_a_key_stands_alone_or_in_front_of_its_limits(tmp_path: Path) -> None:
     )
 
 
+def test_what_some_editors_put_in_front_of_a_text_is_no_part_of_a_key(tmp_path: Path) -> None:
+    assert of_file(tmp_path, "\ufefffirst\nsecond\n") == (ApiKey("first"), ApiKey("second"))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

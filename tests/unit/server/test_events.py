@@ -11,7 +11,8 @@ import pytest
 from starlette.types import Message
 
 from plait.core.errors import EngineStopped
-from plait.server.events import EventStream, event
+from plait.server.events import EventStream, Told, event
+from plait.server.incoming import ClientGone
 
 
 async def events(trouble: Exception, num_before: int, name: str | None) -> AsyncGenerator[bytes, None]:
@@ -21,11 +22,11 @@ async def events(trouble: Exception, num_before: int, name: str | None) -> Async
 
 
 def streamed(trouble: Exception, num_before: int, *, has_named_events: bool = False) -> tuple[int, str, bool]:
-    """Status, text, and whether the room was given back."""
+    """Status, text, and whether the room was given back and learned what went wrong."""
     sent: list[Message] = []
-    given_back: list[bool] = []
+    learned: list[BaseException | None] = []
     room = ExitStack()
-    room.callback(given_back.append, True)
+    room.push(lambda kind, error, trace: learned.append(error))
 
     async def receive() -> Message:
         await asyncio.Event().wait()
@@ -39,7 +40,8 @@ def streamed(trouble: Exception, num_before: int, *, has_named_events: bool = Fa
     asyncio.run(stream({"type": "http"}, receive, send))
     text = b"".join(message.get("body", b"") for message in sent).decode()
     assert not sent[-1].get("more_body", False)
-    return sent[0]["status"], text, given_back == [True]
+    wanted = trouble.trouble if isinstance(trouble, Told) else trouble
+    return sent[0]["status"], text, learned == [wanted]
 
 
 @pytest.mark.parametrize(
@@ -67,3 +69,27 @@ def test_events_with_names_say_them() -> None:
     first, last = text.removesuffix("\n\n").split("\n\n")
     assert first == 'event: t\ndata: {"number":0}'
     assert last.startswith("event: error\ndata: {")
+
+
+def test_what_the_source_has_told_itself_is_told_once() -> None:
+    found, text, is_back = streamed(Told(EngineStopped("it stopped")), 1, has_named_events=True)
+    assert (found, text, is_back) == (200, 'event: t\ndata: {"number":0}\n\n', True)
+
+
+def test_a_client_that_leaves_is_no_trouble_of_the_stream_and_its_room_learns_it() -> None:
+    learned: list[type[BaseException] | None] = []
+    room = ExitStack()
+    room.push(lambda kind, error, trace: learned.append(kind))
+
+    async def source() -> AsyncGenerator[bytes, None]:
+        await asyncio.Event().wait()
+        yield b""
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        raise AssertionError
+
+    asyncio.run(EventStream(source(), room)({"type": "http"}, receive, send))
+    assert learned == [ClientGone]

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from plait.core.errors import RequestError
-from plait.server.incoming import ClientGone, next_piece, while_there
+from plait.server.incoming import ClientGone, next_piece, read_body, while_there
 
 
 def request_that_brings(*messages: Message) -> Request:
@@ -51,3 +51,17 @@ def test_a_client_that_leaves_ends_its_work() -> None:
 
     asyncio.run(leave())
     assert ended == ["work"]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "is_taken"), [(b"gzip", False), (b"br, identity", False), (b"identity", True), (b"", True)]
+)
+def test_a_packed_body_is_refused_as_that(encoding: bytes, is_taken: bool) -> None:
+    request = request_that_brings({"type": "http.request", "body": b"ab"})
+    request.scope["headers"] = [(b"content-encoding", encoding)]
+    if is_taken:
+        assert asyncio.run(read_body(request, 10)) == b"ab"
+        return
+    with pytest.raises(RequestError, match="content encoding is") as caught:
+        asyncio.run(read_body(request, 10))
+    assert caught.value.status == 415
