@@ -22,9 +22,10 @@ from plait.model.families import build_program
 from plait.model.ops import Activation
 from plait.model.rope import RopeSpec
 from plait.model.visibility import CAUSAL
-from plait.sim.arrivals import TraceRow, arrivals_of, read_trace
+from plait.sim.arrivals import TraceRow, arrivals_of
 from plait.sim.cluster import ClusterSpec, simulate_cluster
 from plait.sim.replica import ReplicaSpec
+from plait.sim.traces.forms import open_trace
 
 LAYERS, VOCAB, POSITIONS = 32, 128_256, 131_072
 LLAMA_8B = ModelConfig(
@@ -65,7 +66,10 @@ def main() -> None:
         max_model_tokens=16_384,
         check_plans=False,
     )
-    rows = itertools.islice(repeated(read_trace(Path(sys.argv[1]))), num_requests)
+    trace = [
+        TraceRow(one.at_s or 0.0, one.num_prompt, one.num_output) for one in open_trace(Path(sys.argv[1])).requests()
+    ]
+    rows = itertools.islice(repeated(trace), num_requests)
     begin_s = time.process_time()
     report = simulate_cluster(arrivals_of(rows, VOCAB), ClusterSpec(spec))
     took_s = time.process_time() - begin_s
