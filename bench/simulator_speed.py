@@ -1,16 +1,14 @@
 """How fast the simulator is: CPU seconds for a trace that is repeated until so many requests have come.
 
-    python bench/simulator_speed.py TRACE.csv[.gz] [REQUESTS] [STEP_TOKENS]
-
 Llama-3.1-8B on one A100 with a cache of 50 GB. Prints microseconds per request, tokens per CPU second, the largest
 memory and the plan hash; the machine should be quiet.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import resource
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,20 +53,23 @@ def repeated(rows: list[TraceRow]) -> Iterator[TraceRow]:
 
 
 def main() -> None:
-    num_requests = int(sys.argv[2]) if len(sys.argv) > 2 else 100_000
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("num_requests", type=int, nargs="?", default=100_000)
+    parser.add_argument("step_tokens", type=int, nargs="?", default=2048)
+    given = parser.parse_args()
+    num_requests = given.num_requests
     spec = ReplicaSpec(
         build_program(LLAMA_8B),
         Formats(default_weight_bytes=2.0, default_cache_bytes=2.0, activation_bytes=2.0),
         find_hardware("a100-80g"),
         cache_bytes=50 * 10**9,
-        max_step_tokens=int(sys.argv[3]) if len(sys.argv) > 3 else 2048,
+        max_step_tokens=given.step_tokens,
         max_rows=256,
         max_model_tokens=16_384,
         check_plans=False,
     )
-    trace = [
-        TraceRow(one.at_s or 0.0, one.num_prompt, one.num_output) for one in open_trace(Path(sys.argv[1])).requests()
-    ]
+    trace = [TraceRow(one.at_s or 0.0, one.num_prompt, one.num_output) for one in open_trace(given.trace).requests()]
     rows = itertools.islice(repeated(trace), num_requests)
     begin_s = time.process_time()
     report = simulate_cluster(arrivals_of(rows, VOCAB), ClusterSpec(spec))
