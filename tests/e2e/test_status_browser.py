@@ -136,6 +136,9 @@ def test_figures_move_and_nothing_is_asked_of_anybody_else(browser: Any, tiny: P
                 seen.page.set_viewport_size({"width": width, "height": 900})
                 seen.shoot(f"{scheme}-{width}")
                 assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (scheme, width)
+                assert "[object" not in seen.page.inner_text("body")
+                is_cut = "[...document.querySelectorAll('section')].some((one) => one.scrollWidth > one.clientWidth)"
+                assert width < 1200 or not seen.page.evaluate(is_cut), "a table does not fit a desktop"
         assert server_is_idle(server)
         seen.page.wait_for_timeout(5000)
         assert (seen.number("running"), seen.number("waiting")) == (0, 0)
