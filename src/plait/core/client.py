@@ -91,8 +91,8 @@ class EngineClient(Protocol):
         """The served model."""
 
     def submit(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Answers as they come, those of a choice that came before anybody took them joined; raises `RequestError` at
-        the first step if the request can never be served. Closing the iterator aborts.
+        """Answers as they come; a client for readers who may be slow joins those of a choice that nobody took yet.
+        Raises `RequestError` at the first step if the request can never be served. Closing the iterator aborts.
         """
 
     async def abort(self, request: RequestId) -> None:

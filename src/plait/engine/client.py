@@ -55,7 +55,9 @@ class AsyncClient:
     """One per engine and event loop; the loop is the one that runs at the first `submit`."""
 
     def __init__(self, model: ModelInfo, inbox: Inbox, max_unread: int | None = None) -> None:
-        """`max_unread`: answers that one request may leave unread; at more it is aborted. None: as many as come."""
+        """`max_unread`: answers that one request may leave unread; at more it is aborted, and what waits of a choice is
+        read as one. None: as many as come, each read as it was made, whatever the reader's pace.
+        """
         self._model = model
         self._max_unread = max_unread
         self._inbox = inbox
@@ -79,7 +81,8 @@ class AsyncClient:
         try:
             self._inbox.put(Arrive(request))
             while True:
-                for told in _joined(await opened.take()):
+                unread = await opened.take()
+                for told in unread if self._max_unread is None else _joined(unread):
                     if not isinstance(told, Delta):
                         raise told
                     left -= told.finish_reason is not None

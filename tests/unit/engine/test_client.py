@@ -354,7 +354,7 @@ def test_a_tick_wakes_the_loop_once_however_many_deltas_it_made(monkeypatch: pyt
 
 def test_a_reader_who_falls_behind_finds_one_delta_a_choice() -> None:
     async def fall_behind() -> list[Delta]:
-        client = AsyncClient(MODEL, Inbox())
+        client = AsyncClient(MODEL, Inbox(), max_unread=100)
         answers = client.submit(ask("r", max_tokens=40, n=2))
         first = asyncio.create_task(anext(answers))
         await asyncio.sleep(0)
@@ -375,6 +375,21 @@ def test_a_reader_who_falls_behind_finds_one_delta_a_choice() -> None:
         [1, 3, 5],
     )
     assert (zero.finish_reason, zero.stop_reason, one.finish_reason) == (FinishReason.STOP, 9, FinishReason.STOP)
+
+
+def test_without_a_limit_every_delta_is_read_as_it_was_made() -> None:
+    async def fall_behind() -> list[str]:
+        client = AsyncClient(MODEL, Inbox())
+        answers = client.submit(ask("r", max_tokens=40))
+        first = asyncio.create_task(anext(answers))
+        await asyncio.sleep(0)
+        for number in range(3):
+            client.put(RequestId("r"), Delta(0, str(number), (number,)))
+        client.put(RequestId("r"), Delta(0, "", (9,), finish_reason=FinishReason.STOP, stop_reason=9))
+        client.flush()
+        return [(await first).text, *[delta.text async for delta in answers]]
+
+    assert within_patience(fall_behind()) == ["0", "1", "2", ""]
 
 
 def test_a_request_whose_answer_nobody_reads_is_aborted_and_what_waits_is_bounded() -> None:
