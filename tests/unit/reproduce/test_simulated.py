@@ -6,47 +6,21 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from tests.unit.sim import kit
 
 from plait.core.errors import InvariantError
-from plait.cost.hardware import HardwareSpec
-from plait.model.config import ModelConfig
-from plait.model.cost import Formats
-from plait.model.families import build_program
-from plait.model.ops import Activation
-from plait.model.rope import RopeSpec
-from plait.model.visibility import CAUSAL
 from plait.reproduce.cases import bullet_chunk_size
 from plait.reproduce.figure import Sampled
 from plait.reproduce.simulated import at_once, compare, mean_of, poisson, run, sample_trace
 from plait.sim.arrivals import TraceRow
-from plait.sim.replica import ReplicaSpec
 
-TINY = build_program(
-    ModelConfig(
-        family="llama",
-        num_layers=2,
-        hidden=64,
-        ffn_hidden=128,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=16,
-        vocab_size=1000,
-        max_positions=4096,
-        norm_eps=1e-5,
-        rope=RopeSpec(10000.0, 16, 4096),
-        activation=Activation.SILU,
-        layer_visibility=(CAUSAL,) * 2,
-        tied_embeddings=True,
-    )
-)
-DEVICE = HardwareSpec("toy", 1e9, 1e9, 10**9, 4, 2.0, 1e-3, 0.0)
-SPEC = ReplicaSpec(TINY, Formats(), DEVICE, cache_bytes=2**22, max_step_tokens=64, max_rows=8)
+SPEC = replace(kit.SPEC, cache_bytes=2**22)
 LENGTHS = [TraceRow(0.0, 40 + 7 * place, 4) for place in range(12)]
 
 
 def test_the_slower_of_two_settings_is_slower_by_its_factor_when_nobody_waits() -> None:
-    settings = {"one": SPEC, "slow": replace(SPEC, hardware=replace(DEVICE, step_overhead_s=0.0), alpha=2.0)}
-    fast = replace(SPEC, hardware=replace(DEVICE, step_overhead_s=0.0))
+    settings = {"one": SPEC, "slow": replace(SPEC, hardware=replace(kit.DEVICE, step_overhead_s=0.0), alpha=2.0)}
+    fast = replace(SPEC, hardware=replace(kit.DEVICE, step_overhead_s=0.0))
     found = compare(
         {**settings, "one": fast},
         [poisson(LENGTHS, 0.1, seed) for seed in (0, 1, 2)],
