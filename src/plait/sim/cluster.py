@@ -39,7 +39,9 @@ class ClusterSpec:
     form: Form = field(default_factory=Form)
     routing: Routing = Routing.LEAST_TOKENS
     macro_steps: bool = True
-    """Plan equal steps at once: the same plans, times and answers; memory is sampled at other moments (docs/adr/0013)."""
+    """Plan equal steps at once: the same plans, times and answers; memory is sampled at other moments
+    (docs/adr/0013).
+    """
     link_bytes_per_s: float | None = None
     """What one hand-over of keys and values gets; None: the device's link to others."""
     link_latency_s: float = 0.21e-3
