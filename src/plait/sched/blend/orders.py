@@ -72,7 +72,7 @@ def _leaf_densities(dense: DensityTree) -> Iterator[tuple[int, float]]:
     tree, loads = dense.tree, dense.loads
     for node, end in enumerate(tree.ends):
         for request in tree.own(node):
-            compute_s = (end + loads.outputs[request]) * loads.token_s
+            compute_s = end * loads.prompt_token_s + loads.outputs[request] * loads.output_token_s
             yield request, compute_s / loads.memory_s[request] if loads.memory_s[request] else float("inf")
 
 

@@ -28,11 +28,12 @@ Item = int
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What each request needs: seconds of computing for one token of any request, output tokens of each, and seconds of
-    memory traffic of each over its whole life.
+    """What each request needs: seconds of computing for a prompt token and for an output token of any request, output
+    tokens of each, and seconds of memory traffic of each over its whole life.
     """
 
-    token_s: float
+    prompt_token_s: float
+    output_token_s: float
     outputs: Sequence[float]
     memory_s: Sequence[float]
 
@@ -110,8 +111,8 @@ class DensityTree:
 
     def compute_s(self, item: Item) -> float:
         if item < 0:
-            return self.loads.outputs[~item] * self.loads.token_s
-        return (self._distinct[item] + self._outputs[item]) * self.loads.token_s
+            return self.loads.outputs[~item] * self.loads.output_token_s
+        return self._distinct[item] * self.loads.prompt_token_s + self._outputs[item] * self.loads.output_token_s
 
     def memory_s(self, item: Item) -> float:
         return self.loads.memory_s[~item] if item < 0 else self._memory_s[item]
@@ -141,7 +142,7 @@ class DensityTree:
 
     def unit(self, node: int, items: Sequence[Item], prefix: int) -> Unit:
         free = self.tree.common_end()
-        compute_s = sum(map(self.compute_s, items)) + max(0, prefix - free) * self.loads.token_s
+        compute_s = sum(map(self.compute_s, items)) + max(0, prefix - free) * self.loads.prompt_token_s
         return Unit(
             node,
             tuple(items),

@@ -50,4 +50,4 @@ def tree_of(prompts: Sequence[Sequence[int]]) -> PrefixTree:
 
 def dense_of(prompts: Sequence[Sequence[int]], outputs: Sequence[int]) -> DensityTree:
     memory = [memory_s(len(prompt), output) for prompt, output in zip(prompts, outputs, strict=True)]
-    return DensityTree(tree_of(prompts), Loads(TOKEN_S, [float(one) for one in outputs], memory))
+    return DensityTree(tree_of(prompts), Loads(TOKEN_S, TOKEN_S, [float(one) for one in outputs], memory))
