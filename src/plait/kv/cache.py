@@ -43,7 +43,7 @@ from plait.kv.planned import PlannedBlocks
 from plait.kv.promises import Promises
 from plait.kv.report import CacheReport, IndexReport, Usage, group_report, usage_of
 from plait.kv.room import Room
-from plait.kv.rules import MemoryRules
+from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
@@ -79,7 +79,7 @@ class KVCache:
         enable_prefix: bool = True,
         keeps: Mapping[GroupId, Keeps] | None = None,
         node_tokens: int = STATE_TOKENS,
-        rules: MemoryRules = MemoryRules(),
+        rules: MemoryRules = ALL_RULES,
     ) -> None:
         refuse_unsupported(layout, groups)
         self._layout = layout
