@@ -75,6 +75,8 @@ class BlockPool:
         """Blocks by state; free ones on lent pages only."""
         self.num_unpinned_pages = 0
         """Lent pages without a pinned (private, shared or quarantined) block: eviction can give them back."""
+        self.num_evicted = 0
+        """Cached blocks that were freed, since the start."""
         self._pages = pages
         self._by_owner = by_owner
         self._watcher: Callable[[PageId], None] | None = None
@@ -221,6 +223,8 @@ class BlockPool:
         page = PageId(block // self.blocks_per_page)
         if before != BlockState.EVICTABLE:
             self._unpin(page)
+        else:
+            self.num_evicted += 1
         key = self._owner[page]
         pages = self._open.setdefault(key, {})
         free = pages.setdefault(page, [])

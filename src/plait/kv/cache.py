@@ -41,7 +41,7 @@ from plait.kv.nodes import Node
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.promises import Promises
-from plait.kv.report import CacheReport, IndexReport, Usage, group_report, usage_of
+from plait.kv.report import CacheReport, HitTotals, Usage, group_report, index_report, usage_of
 from plait.kv.room import Room
 from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
@@ -90,7 +90,8 @@ class KVCache:
         self._rules = rules
         self._pages = PagePool(layout.num_pages, layout.own_pages)
         self._pools = tuple(BlockPool(g, layout.page_bytes, self._pages, rules.by_owner) for g in layout.groups)
-        sizes = [pool.layout.block_bytes // self.tokens_per_block for pool in self._pools]
+        content = [pool.layout.block_bytes - pool.layout.padding_bytes for pool in self._pools]
+        sizes = [num_bytes // self.tokens_per_block for num_bytes in content]
         self.slot_bytes = [0 if keeps.is_state else size for keeps, size in zip(self._keeps, sizes, strict=True)]
         self._index = PrefixIndex(self._pools, self._keeps, rules, self._pages.is_shared)
         self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
@@ -109,10 +110,7 @@ class KVCache:
         self.capacity_tokens = self._room.num_tokens_empty()
         """Tokens of one sequence alone in empty memory."""
         self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block)
-        self._num_duplicates = 0
-        self._asked_tokens = 0
-        self._hit_tokens = 0
-        self._lost_tokens = [0] * len(self._pools)
+        self._totals = HitTotals(len(self._pools))
 
     @property
     def keeps_all(self) -> bool:
@@ -184,10 +182,7 @@ class KVCache:
             copy_granted=copy is None and not (hit.num_tokens and self._states),
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
         )
-        self._asked_tokens += hit.num_asked
-        self._hit_tokens += hit.num_reused
-        for g, lost in enumerate(hit.losses):
-            self._lost_tokens[g] += lost
+        self._totals.add(hit)
 
     def reserve(self, seq: SeqId, num_tokens: int, now_s: float, up_to: int | None = None) -> Grants | None:
         """Let the table hold `num_tokens` tokens in all, evicting cached blocks if there is no other way. `up_to`: how
@@ -414,22 +409,13 @@ class KVCache:
         return sum(self._idle_bytes())
 
     def _idle_bytes(self) -> list[int]:
-        kept = sum(table.kept_slots - table.planned_end for table in self._tables.values())
-        followed = sum(table.num_slots - table.planned_end for table in self._tables.values())
+        tables = list(self._tables.values())  # at once: those who look on are on another thread
+        kept = sum(table.kept_slots - table.planned_end for table in tables)
+        followed = sum(table.num_slots - table.planned_end for table in tables)
         return [(kept if k.keeps_all else followed) * n for k, n in zip(self._keeps, self.slot_bytes, strict=True)]
 
     def explain(self) -> CacheReport:
-        usage = self.usage()
-        index = IndexReport(
-            is_enabled=self._enable_prefix,
-            num_roots=self._index.num_roots,
-            num_nodes=self._index.num_nodes,
-            num_evictable=self._index.num_evictable,
-            num_evictions=self._index.num_evictions,
-            num_duplicates=self._num_duplicates,
-            asked_tokens=self._asked_tokens,
-            hit_tokens=self._hit_tokens,
-        )
+        usage, idle = self.usage(), self._idle_bytes()
         return CacheReport(
             page_bytes=self._layout.page_bytes,
             num_pages=self._layout.num_pages,
@@ -439,8 +425,8 @@ class KVCache:
             available_tokens=self.available_tokens,
             capacity_tokens=self.capacity_tokens,
             usage=usage,
-            groups=tuple(map(group_report, self._pools, usage.groups, self._lost_tokens, self._idle_bytes())),
-            index=index,
+            groups=tuple(group_report(p, usage.groups[g], self._totals, idle[g]) for g, p in enumerate(self._pools)),
+            index=index_report(self._index, self._totals, self._enable_prefix),
         )
 
     def check(self) -> None:
@@ -549,7 +535,7 @@ class KVCache:
             node = self._index.insert(table.node, key, self._whole_blocks(table, place), at_s)
         else:
             self._index.extend(node)
-            self._num_duplicates += 1
+            self._totals.num_duplicates += 1
         table.node = node
         if self._parts:
             self._attach(table, node, place, at_s)

@@ -63,6 +63,10 @@ class Hit:
     """The last full block's node in the index; None: no full block."""
     losses: tuple[int, ...] = ()
     """Per group, the tokens of full blocks that it alone kept from being hit."""
+    allowed: tuple[int, ...] = ()
+    """Per group, the tokens of full blocks that could be hit if there were no other group that gives some up; nothing
+    where none does.
+    """
 
     @property
     def num_reused(self) -> int:
