@@ -157,8 +157,7 @@ def start_engine(
         check_trace(options.profile)
     clock = RealClock()
     ready = load_executor(options, model, clock)
-    executor, sizes = ready.executor, ready.sizes
-    info = executor.info
+    executor, sizes, info = ready.executor, ready.sizes, ready.executor.info
     profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
     vocab_size = model.program.vocab_size
     inbox = Inbox()

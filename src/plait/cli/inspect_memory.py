@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
+from plait.cli.inspect_server import SERVERS, Told, ask_server, live_lines
 from plait.cli.streams import show, show_json
 from plait.cli.units import bytes_text, count_text, percent, short_count
 from plait.config.inspect_options import InspectMemoryOptions
@@ -46,8 +47,17 @@ WORDS = {
 
 
 def run_inspect_memory(sources: OptionSources) -> int:
-    report = answer(_question(sources.read(InspectMemoryOptions)))
-    if sources.read(InspectMemoryOptions).json:
+    options = sources.read(InspectMemoryOptions)
+    if options.model is not None and options.model.startswith(SERVERS):
+        told = ask_server(options.model, options.api_key)
+        if options.json:
+            show_json(told)
+        else:
+            for line in live_lines(Told(told, options.model)):
+                show(line)
+        return 0
+    report = answer(_question(options))
+    if options.json:
         show_json(report.json_object())
     else:
         for line in memory_lines(report):
