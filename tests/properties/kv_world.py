@@ -16,6 +16,7 @@ from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Move, Snapshot, StepPlan
 from plait.kv.cache import Grants, Hit, KVCache, Root
 from plait.kv.hit import NO_BLOCK
+from plait.kv.index import OUTLIVED_S
 
 Kind = str
 """Of a group: "full", "window 5", "chunked 4" or "state"."""
@@ -46,6 +47,7 @@ class Piece:
     block: BlockId
     born: int
     last_access_s: float
+    was_hit: bool = False
 
 
 @dataclass
@@ -88,6 +90,8 @@ class Talker:
     """By length: blocks by group, and whether a committed step has written them."""
     slots: int = 0
     """Granted in every group."""
+    matched: int = 0
+    """Tokens with which a published prefix began too."""
     released_s: float | None = None
 
     @property
@@ -402,6 +406,7 @@ class World:
             published=hit.num_tokens,
             slots=hit.num_tokens,
         )
+        self.note_hit(talker, hit, len(tokens))
         if hit.num_tokens:
             talker.states = {g: (root, tuple(tokens[: hit.num_tokens])) for g in self.states}
         if hit.tail is not None:
@@ -417,6 +422,21 @@ class World:
         if not is_held:
             self.release(talker)
         return True
+
+    def note_hit(self, talker: Talker, hit: Hit, num_prompt: int) -> None:
+        """What others may hit again, because this one did, or because its prompt parts from another's there."""
+        used = [self.prefix_of(hit)] if hit.tail is not None else []
+        for end in range(self.size, hit.num_tokens + 1, self.size):
+            used.append((talker.root, tuple(talker.tokens[:end])))
+        for prefix in used:
+            for g in self.windows:
+                place = len(prefix[1]) // self.size - 1
+                if len(prefix[1]) > hit.num_tokens or not self.is_dead(g, place, hit.num_tokens):
+                    self.pieces[prefix, g].was_hit = True
+        if talker.publish and self.enable_prefix:
+            cap = num_prompt - 1
+            talker.matched = self.expected_chain(talker.tokens, talker.root, cap)
+            assert hit.num_matched == talker.matched
 
     def prefix_of(self, hit: Hit) -> Prefix:
         """The prefix whose last block is the hit's tail."""
@@ -681,7 +701,12 @@ class World:
                 piece = self.pieces.get((prefix, g))
                 is_dead = self.is_dead(g, place, talker.committed)
                 if is_dead and piece is not None and piece.block == talker.tables[g][place]:
-                    self.stamp_piece(prefix, g, self.now_s)
+                    parts = len(prefix[1]) <= talker.matched and not self.is_dead(g, place, talker.matched)
+                    if piece.was_hit or parts:
+                        self.stamp_piece(prefix, g, self.now_s)
+                    else:
+                        piece.last_access_s = self.now_s - OUTLIVED_S
+                        self.count("outlived")
             for place, block in enumerate(talker.tables[g]):
                 if block != NO_BLOCK and self.is_dead(g, place, talker.committed):
                     talker.tables[g][place] = NO_BLOCK

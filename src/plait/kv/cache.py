@@ -164,6 +164,7 @@ class KVCache:
             pieces = [*pieces, *copy.source.pieces.values()]
         for piece in pieces:
             self._index.take(piece)
+            piece.was_hit = True
         self._tables[seq] = SeqTable(
             seq=seq,
             node=node,
@@ -178,6 +179,7 @@ class KVCache:
             num_granted=[0] * len(self._pools),
             num_dead=[blocks.count(NO_BLOCK) if self._parts else 0 for blocks in hit.blocks],
             dead_end=[keeps.dead(hit.num_tokens).stop if self._parts else 0 for keeps in self._keeps],
+            num_matched=hit.num_matched,
             copy=copy,
             copy_granted=copy is None and not (hit.num_tokens and self._states),
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
@@ -513,7 +515,18 @@ class KVCache:
         for g in self._windows:
             dead = self._keeps[g].dead(table.num_committed)
             if dead.stop > table.dead_end[g]:
-                self._let_go(g, table.dropped(g, dead), at_s)
+                self._outlive(table, g, table.dropped(g, dead), at_s)
+
+    def _outlive(self, table: SeqTable, group: int, blocks: Sequence[BlockId], at_s: float) -> None:
+        """What left the window goes before all that can still be hit, unless others part from this prompt there."""
+        pool, parting = self._pools[group], range(0)
+        pool.free_own(blocks)
+        if table.num_matched:
+            size = self.tokens_per_block
+            parting = range(self._keeps[group].dead(table.num_matched).stop * size + 1, table.num_matched + 1)
+        for block in blocks:
+            if (piece := self._index.piece(group, block)) is not None:
+                self._index.give(piece, at_s, self._rules.balanced and piece.node.length not in parting)
 
     def _publish(self, table: SeqTable, at_s: float) -> None:
         """Turn the full blocks behind `table.node` into nodes.

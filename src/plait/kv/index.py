@@ -23,6 +23,10 @@ from plait.kv.rules import ALL_RULES, MemoryRules, any_priority
 from plait.kv.victims import Victims
 
 
+OUTLIVED_S = 1e9
+"""Older than anything that is not outlived, on any clock; small enough for microseconds to count beside it."""
+
+
 class PrefixIndex:
     """A tree of nodes per root. O(log n) per node or piece referenced, inserted or evicted."""
 
@@ -118,10 +122,15 @@ class PrefixIndex:
             self._pools[piece.group].reference(piece.block)
         piece.num_refs += 1
 
-    def give(self, piece: Piece, at_s: float) -> None:
-        """Take a reference back from a piece and stamp it."""
+    def give(self, piece: Piece, at_s: float, is_outlived: bool = False) -> None:
+        """Take a reference back from a piece and stamp it. `is_outlived`: the sequence goes on and will not look at it
+        again; unless it was hit before, it is older than all that is not outlived.
+        """
         piece.num_refs -= 1
-        piece.last_access_s = max(piece.last_access_s, at_s)
+        if is_outlived and not piece.was_hit:
+            piece.last_access_s = at_s - OUTLIVED_S
+        else:
+            piece.last_access_s = max(piece.last_access_s, at_s)
         if piece.num_refs == 0:
             self.num_evictable += 1
             self._pools[piece.group].unreference(piece.block)

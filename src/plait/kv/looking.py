@@ -56,6 +56,7 @@ class Looking:
                 break
             node = child
             chain.append(node)
+        num_matched = node.length
         losses: tuple[int, ...] = ()
         allowed: tuple[int, ...] = ()
         if self._parts:
@@ -73,6 +74,7 @@ class Looking:
             pending=pending,
             num_asked=len(tokens),
             node=node.id if chain else None,
+            num_matched=num_matched,
             losses=losses,
             allowed=allowed,
         )

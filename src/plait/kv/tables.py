@@ -95,6 +95,8 @@ class SeqTable:
     """Entries without a block, per group."""
     dead_end: list[int]
     """Where the dead entries end, per group."""
+    num_matched: int = 0
+    """Tokens that somebody else's published prompt begins with too: there others may go on again."""
     is_new: bool = True
     """Nothing was handed out yet."""
     tail: list[int] = field(default_factory=list)
