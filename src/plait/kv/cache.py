@@ -37,7 +37,8 @@ from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
 from plait.kv.index import PrefixIndex
 from plait.kv.keeps import Keeps, keeps_of, refuse_unsupported
 from plait.kv.looking import Looking
-from plait.kv.nodes import Node
+from plait.kv.nodes import Node, Piece
+from plait.kv.outliving import outlive
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.promises import Promises
@@ -211,6 +212,7 @@ class KVCache:
         table.kept_slots = max(table.kept_slots, -(-num_tokens // size) * size)
         table.num_slots = max(table.num_slots, -(-reach // size) * size)
         table.target = max(table.target, num_tokens)
+        table.num_prompt = num_tokens if table.is_new else table.num_prompt
         table.is_new = False
         return Grants(tuple(self._new_grants(table)), table.take_moves(self._of_tokens, self._states))
 
@@ -501,12 +503,15 @@ class KVCache:
             self._index.give(piece, at_s)
         self._index.leave(table.node, at_s)
 
-    def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> None:
+    def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> list[Piece]:
         """A table does not need them any more: private ones hold nothing, pieces have one user less."""
         self._pools[group].free_own(blocks)
+        pieces = []
         for block in blocks if group in self._parts else ():
             if (piece := self._index.piece(group, block)) is not None:
                 self._index.give(piece, at_s)
+                pieces.append(piece)
+        return pieces
 
     def _drop_dead(self, table: SeqTable, at_s: float) -> None:
         """Behind what is accepted now, some rows of the past are looked at by nobody any more (H3)."""
@@ -515,18 +520,9 @@ class KVCache:
         for g in self._windows:
             dead = self._keeps[g].dead(table.num_committed)
             if dead.stop > table.dead_end[g]:
-                self._outlive(table, g, table.dropped(g, dead), at_s)
-
-    def _outlive(self, table: SeqTable, group: int, blocks: Sequence[BlockId], at_s: float) -> None:
-        """What left the window goes before all that can still be hit, unless others part from this prompt there."""
-        pool, parting = self._pools[group], range(0)
-        pool.free_own(blocks)
-        if table.num_matched:
-            size = self.tokens_per_block
-            parting = range(self._keeps[group].dead(table.num_matched).stop * size + 1, table.num_matched + 1)
-        for block in blocks:
-            if (piece := self._index.piece(group, block)) is not None:
-                self._index.give(piece, at_s, self._rules.balanced and piece.node.length not in parting)
+                pieces = self._let_go(g, table.dropped(g, dead), at_s)
+                if pieces and self._rules.balanced:
+                    outlive(self._index, self._keeps[g], table, g, pieces, self._rules.kept_behind, at_s)
 
     def _publish(self, table: SeqTable, at_s: float) -> None:
         """Turn the full blocks behind `table.node` into nodes.

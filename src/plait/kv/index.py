@@ -22,7 +22,6 @@ from plait.kv.nodes import Node, Piece, Tokens
 from plait.kv.rules import ALL_RULES, MemoryRules, any_priority
 from plait.kv.victims import Victims
 
-
 OUTLIVED_S = 1e9
 """Older than anything that is not outlived, on any clock; small enough for microseconds to count beside it."""
 
@@ -122,19 +121,20 @@ class PrefixIndex:
             self._pools[piece.group].reference(piece.block)
         piece.num_refs += 1
 
-    def give(self, piece: Piece, at_s: float, is_outlived: bool = False) -> None:
-        """Take a reference back from a piece and stamp it. `is_outlived`: the sequence goes on and will not look at it
-        again; unless it was hit before, it is older than all that is not outlived.
-        """
+    def give(self, piece: Piece, at_s: float) -> None:
+        """Take a reference back from a piece and stamp it."""
         piece.num_refs -= 1
-        if is_outlived and not piece.was_hit:
-            piece.last_access_s = at_s - OUTLIVED_S
-        else:
-            piece.last_access_s = max(piece.last_access_s, at_s)
+        piece.last_access_s = max(piece.last_access_s, at_s)
         if piece.num_refs == 0:
             self.num_evictable += 1
             self._pools[piece.group].unreference(piece.block)
             self._victims.add_piece(piece)
+
+    def outlive(self, piece: Piece, at_s: float) -> None:
+        """Whoever computed it went on. If nobody uses it, and nobody ever hit it, it is older than all else now."""
+        if piece.num_refs == 0 and not piece.was_hit and self.piece(piece.group, piece.block) is piece:
+            piece.last_access_s = at_s - OUTLIVED_S
+            self._victims.renewed(piece)
 
     def leave(self, node: Node, at_s: float) -> None:
         """A user of `node` and all above it ends. Without balance, that makes all their pieces as young as its last."""

@@ -290,7 +290,11 @@ def test_jenga_wastes_less_than_a_thousandth_on_that_trace(capsys: Capture, tmp_
         # 12 layers of 2 KV heads of 256, 36 of 32 heads of 128 x 128 and 3 columns of 8,192: all in bf16.
         (
             "Qwen/Qwen3-Next-80B-A3B-Instruct",
-            {"full": 12 * 16 * 2048, "gated delta conv": 36 * 3 * 8192 * 2, "gated delta recurrent": 36 * 32 * 128 * 128 * 2},
+            {
+                "full": 12 * 16 * 2048,
+                "gated delta conv": 36 * 3 * 8192 * 2,
+                "gated delta recurrent": 36 * 32 * 128 * 128 * 2,
+            },
             2**22 * 27,
         ),
         # 4 layers of 8 KV heads of 128, 24 of 128 heads of 64 x 128 and 3 columns of 10,240.

@@ -127,8 +127,7 @@ def test_what_left_the_window_goes_first_then_the_older_tail_and_the_shared_head
         for victim in victims:
             node = victim if isinstance(victim, Node) else victim.node
             gone.append(("full" if node is victim else "window", node.length, chr(node.tokens[0])))
-    # The newer one went on behind "i", and others may again, so that goes last of these.
-    out_of_window = [("window", 12, "a"), ("window", 12, "c"), ("window", 4, "h"), ("window", 8, "i")]
+    out_of_window = [("window", 12, "a"), ("window", 12, "c"), ("window", 8, "i"), ("window", 4, "h")]
     # What is still in a window goes with its node: the same token in both kinds at once.
     tails = [("full", 16, "b"), ("full", 12, "a"), ("full", 16, "d"), ("full", 12, "c")]
     assert gone == [*out_of_window, *tails, ("full", 8, "i"), ("full", 4, "h")]
