@@ -95,6 +95,12 @@ class SeqTable:
     """Entries without a block, per group."""
     dead_end: list[int]
     """Where the dead entries end, per group."""
+    num_matched: int = 0
+    """Tokens that somebody else's published prompt begins with too: there others may go on again."""
+    num_prompt: int = 0
+    """Tokens that were reserved at first: where they end, others may go on too."""
+    left: dict[int, list[Piece]] = field(default_factory=dict)
+    """By group, pieces that left the window not long ago."""
     is_new: bool = True
     """Nothing was handed out yet."""
     tail: list[int] = field(default_factory=list)
