@@ -114,7 +114,7 @@ HF_NAMES: Final[Mapping[str, NameMap]] = {
     "granite": _PLAIN,
     "smollm3": _PLAIN,
     "starcoder2": _PLAIN | _STARCODER2,
-    "mixtral": (_PLAIN | {"block_sparse_moe.gate.weight": ("router",), "mlp.gate.weight": ("router",)}).with_experts(
+    "mixtral": (_PLAIN | {"mlp.gate.weight": ("router",), "block_sparse_moe.gate.weight": ("router",)}).with_experts(
         {**_EXPERTS, **_MIXTRAL_EXPERTS}
     ),
     "qwen3_moe": (_PLAIN | {**_HEAD_NORMS, "mlp.gate.weight": ("router",)}).with_experts(_EXPERTS),
