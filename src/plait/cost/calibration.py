@@ -102,6 +102,8 @@ class Calibration:
     """Of the whole engine: what lies between the steps of a device that always has one."""
     seq_overhead_s: float
     """Further for each sequence of a step."""
+    prompt_overhead_s: float = 0.0
+    """Further for each of them that is a prompt or a part of one."""
     counted: CountedAs | None = None
     """None: as whoever asks for a price counts."""
     spread: float = 1.0
@@ -122,6 +124,7 @@ class Calibration:
             "num_steps": self.num_steps,
             "step_overhead_s": self.step_overhead_s,
             "seq_overhead_s": self.seq_overhead_s,
+            "prompt_overhead_s": self.prompt_overhead_s,
             "spread": self.spread,
             "alpha": self.alpha.json_object(),
         }
@@ -130,6 +133,11 @@ class Calibration:
             found["counted"] = asdict(self.counted)
         found |= {name: part.json_object() for name, part in parts.items() if part is not None}
         return found if self.held_out is None else {**found, "held_out": asdict(self.held_out)}
+
+
+def without_overhead(found: Calibration) -> Calibration:
+    """Of the device alone."""
+    return replace(found, step_overhead_s=0.0, seq_overhead_s=0.0, prompt_overhead_s=0.0)
 
 
 def read_calibration(fields: Fields) -> Calibration:
@@ -142,6 +150,7 @@ def read_calibration(fields: Fields) -> Calibration:
         alpha=read_alpha(fields.part("alpha")),
         step_overhead_s=fields.number("step_overhead_s"),
         seq_overhead_s=fields.number("seq_overhead_s"),
+        prompt_overhead_s=fields.number("prompt_overhead_s") if fields.has("prompt_overhead_s") else 0.0,
         counted=_read_counted(fields.part("counted")) if fields.has("counted") else None,
         spread=fields.number("spread", least=1.0, most=100.0) if fields.has("spread") else 1.0,
         mixed=read_grid(fields.part("mixed"), ("share", "tokens", "rows")) if fields.has("mixed") else None,
