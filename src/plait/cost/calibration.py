@@ -15,6 +15,8 @@ from plait.cost.guard import GuardTable, read_guard
 from plait.cost.solo import SoloModel, read_solo
 from plait.model.cost import Formats
 
+_SAME_BYTES = 0.1
+"""How far two means of bytes may lie apart for the same format: what else is kept beside the products differs."""
 EVIDENCE = ("real-cpu", "benchmark", "published", "simulated")
 """Measured here; moments of a benchmark that a user ran; figures of a paper; a device that is not there."""
 
@@ -86,6 +88,24 @@ class CountedAs:
             compute={},
             default_compute=self.compute,
         )
+
+    def differs(self, asked: Formats, num_parameters: int, model: str) -> str | None:
+        """What is not as it was when `model` was measured, and what prices are then; None: nothing is."""
+        if num_parameters != self.num_parameters:
+            return (
+                f"calibrated with {model} ({self.num_parameters:,} numbers), and this model has {num_parameters:,}: "
+                "its steps are priced as steps of equal size of the other; calibrate with this model"
+            )
+        for what, now, then in (
+            ("weights", asked.default_weight_bytes, self.weight_bytes),
+            ("keys and values", asked.default_cache_bytes, self.cache_bytes),
+        ):
+            if abs(now - then) > _SAME_BYTES * then:
+                return (
+                    f"calibrated with {model}, {what} in {8 * then:.3g} bits, and here they have {8 * now:.3g}: prices "
+                    f"are those of {8 * then:.3g} bits; calibrate with the format that is meant"
+                )
+        return None
 
 
 @dataclass(frozen=True, slots=True)
