@@ -106,6 +106,11 @@ def _held_out_lines(found: HeldOut) -> list[str]:
         f"({found.alpha_p90:.1%} of nine tenths at most), solo runs only {found.solo_mean:.1%}, "
         f"linear {found.linear_mean:.1%}"
     ]
+    if found.num_beside:
+        told.append(
+            f"decode beside a prompt takes {found.slowdown:.2f} of what it takes alone: error with neighbours "
+            f"{found.beside_alpha:.1%}, without them {found.beside_blind:.1%}, linear {found.beside_linear:.1%}"
+        )
     if found.num_bounded:
         told.append(
             f"bound of decode beside a prompt: {found.violations:.1%} of {found.num_bounded} steps took longer; "

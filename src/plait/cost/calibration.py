@@ -39,6 +39,18 @@ class HeldOut:
     """Part of them that took longer than it."""
     tightness: float
     """Median of bound over measured time."""
+    num_beside: int = 0
+    """Decode steps beside anything, on which what follows rests."""
+    beside_alpha: float = 0.0
+    """Mean error of the roofline with alpha on them; `_blind` of the same without neighbours, `_linear` as above."""
+    beside_blind: float = 0.0
+    beside_linear: float = 0.0
+    slowdown: float = 0.0
+    """Median of what they took by their price alone: 1 is a machine on which neighbours cost nothing."""
+
+
+_LATER = ("num_beside", "beside_alpha", "beside_blind", "beside_linear", "slowdown")
+"""Files of the same version may lack them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +208,9 @@ def _read_counted(fields: Fields) -> CountedAs:
 
 def _read_held_out(fields: Fields) -> HeldOut:
     fields.only(*HeldOut.__slots__)
-    counts = {name: fields.whole(name, least=0) for name in ("num_steps", "num_bounded")}
-    values = {name: fields.number(name) for name in HeldOut.__slots__ if name not in counts}
+    known = [name for name in HeldOut.__slots__ if fields.has(name) or name not in _LATER]
+    counts = {name: fields.whole(name, least=0) for name in known if name.startswith("num_")}
+    values = {name: fields.number(name) for name in known if name not in counts}
     return HeldOut(
         num_steps=counts["num_steps"],
         alpha_mean=values["alpha_mean"],
@@ -207,4 +220,6 @@ def _read_held_out(fields: Fields) -> HeldOut:
         num_bounded=counts["num_bounded"],
         violations=values["violations"],
         tightness=values["tightness"],
+        num_beside=counts.get("num_beside", 0),
+        **{name: value for name, value in values.items() if name in _LATER},
     )
