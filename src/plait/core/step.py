@@ -98,6 +98,13 @@ class Chunk(NamedTuple):
     snapshots: tuple[Snapshot, ...] = ()
     positions: tuple[int, ...] | None = None
 
+    @classmethod
+    def of_unknown(cls, seq: SeqId, start: int, num_tokens: int = 1) -> Chunk:
+        """One that computes the token that was sampled last and samples the next, as nearly all do; in a run,
+        `num_tokens` times. Made without the constructor, whose reading of arguments costs more than the rest.
+        """
+        return tuple.__new__(cls, (seq, start, num_tokens, FROM_DEVICE, None, SAMPLES_ONE, (), None))
+
     @property
     def end(self) -> int:
         return self.start + self.num_tokens

@@ -47,7 +47,7 @@ from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
 
-__all__ = ["CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
+__all__ = ["NO_GRANTS", "CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class Grants:
 
 
 NO_GRANTS = Grants((), ())
+"""Returned itself where there is nothing new."""
 
 
 STATE_TOKENS = 32
@@ -368,6 +369,11 @@ class KVCache:
         self._quarantined[table] = None
         for g, blocks in self._own_blocks(table):
             self._pools[g].quarantine_own(blocks)
+
+    def num_slots(self, seq: SeqId) -> int:
+        """Tokens up to which `reserve` and `extent` have nothing to do. It never decreases until `release`."""
+        table = self._table(seq)
+        return min(table.num_slots, table.kept_slots)
 
     def table(self, seq: SeqId, group: GroupId) -> tuple[BlockId, ...]:
         return tuple(self._table(seq).blocks[group])

@@ -19,7 +19,7 @@ from plait.core.executor import Foresight
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
-from plait.kv.cache import Hit, KVCache, Root
+from plait.kv.cache import NO_GRANTS, Grants, Hit, KVCache, Root
 from plait.sched.admission import refuse_impossible
 from plait.sched.deadlines import Deadlines
 from plait.sched.open_step import OpenStep
@@ -158,6 +158,7 @@ class Lives:
             seq.scheduled_s = now
             self._events(Scheduled(now, seq.id, hit.num_reused))
         seq.state, seq.lane, seq.row = SeqState.RUNNING, step.lane, self._rows.take(step.lane)
+        seq.num_slots = self._kv.num_slots(seq.id)
         # What is copied from a partly matched block is in flight like what is computed.
         seq.num_computed, seq.num_scheduled = num_imported or hit.num_tokens, hit.num_reused - hit.num_tokens
         bisect.insort(self.running, seq, key=order_key)
@@ -172,10 +173,13 @@ class Lives:
         """
         start = seq.num_computed + seq.num_scheduled
         end = start + min(num_plannable, step.budget)
-        end = self._kv.extent(seq.id, end, end)
-        grants = self._kv.reserve(seq.id, end, now) if end > start else None
-        if grants is None:
-            return False
+        grants: Grants | None = NO_GRANTS
+        if end > seq.num_slots:
+            end = self._kv.extent(seq.id, end, end)
+            grants = self._kv.reserve(seq.id, end, now) if end > start else None
+            if grants is None:
+                return False
+            seq.num_slots = self._kv.num_slots(seq.id)
         step.add(seq, end - start, grants)
         return True
 
@@ -340,7 +344,7 @@ class Lives:
         self._rows.leave(seq.id, seq.row, seq.lane)
         self._kv.release(seq.id, now)
         self._holds.forget(seq)
-        seq.row = seq.lane = None
+        seq.row, seq.lane, seq.num_slots = None, None, 0
 
     def _num_imported(self, seq: Sequence) -> int:
         """Tokens that a waiting sequence brings along. What it lost to a preemption does not come again."""
