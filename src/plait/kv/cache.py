@@ -276,10 +276,11 @@ class KVCache:
 
         A block has at most one writing sequence, which is on one lane; published blocks are never written (H6, H7).
         """
+        size = self.tokens_per_block
         for table in self._flights.submit(plan).writers:
             if table.copy is not None:
                 self._drop_copy(table, self._now_s)
-            if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
+            if table.publishes and (table.planned is not None or table.planned_end - table.node.length >= size):
                 self._plan_next(table)
 
     def commit(self, step: StepId, seq: SeqId, tokens: Sequence[int], now_s: float) -> None:
@@ -334,9 +335,10 @@ class KVCache:
             table.planned_end = table.num_committed
         if table.publishes:
             table.tail += tokens
-        for checkpoint in table.checkpoints if writing.snapshots else ():
-            if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
-                checkpoint.is_written = True
+        if writing.snapshots:
+            for checkpoint in table.checkpoints:
+                if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
+                    checkpoint.is_written = True
         return table
 
     def collected(self, step: StepId) -> None:
