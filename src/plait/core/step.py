@@ -201,6 +201,11 @@ class ChunkShape(NamedTuple):
     num_snapshots: int = 0
     """Places inside the chunk at which running states are kept."""
 
+    @classmethod
+    def of_one(cls, start: int) -> ChunkShape:
+        """Of a chunk that computes one token and samples the next; made as `Chunk.of_unknown` is."""
+        return tuple.__new__(cls, (start, 1, 1, 0))
+
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
@@ -251,12 +256,14 @@ class StepPlan:
     def shape(self, place: int = 0) -> StepShape:
         """Of the step, or of the one at `place` in a run."""
         if self.num_steps > 1:
-            return StepShape(tuple(ChunkShape(c.start + place, 1, c.num_outputs) for c in self.chunks))
-        chunks = (
-            ChunkShape(c.start, c.num_tokens, c.num_outputs, len({snapshot.offset for snapshot in c.snapshots}))
+            return StepShape(tuple([ChunkShape.of_one(c.start + place) for c in self.chunks]))
+        chunks = [
+            ChunkShape.of_one(c.start)
+            if c.num_tokens == 1 and c.outputs is SAMPLES_ONE and not c.snapshots
+            else ChunkShape(c.start, c.num_tokens, c.num_outputs, len({snapshot.offset for snapshot in c.snapshots}))
             for c in self.chunks
-        )
-        return StepShape(tuple(chunks), tuple(encode.num_rows for encode in self.encodes))
+        ]
+        return StepShape(tuple(chunks), tuple([encode.num_rows for encode in self.encodes]))
 
 
 class StepStatus(StrEnum):

@@ -97,7 +97,7 @@ class OpenStep:
 
     def shape(self) -> StepShape:
         """Of a step of single tokens."""
-        return StepShape(tuple(ChunkShape(chunk.start, 1, 1) for chunk in self.chunks.values()))
+        return StepShape(tuple([ChunkShape.of_one(chunk.start) for chunk in self.chunks.values()]))
 
     def prolong(self, num_steps: int, sequences: Iterable[Sequence], grants: Iterable[Grants]) -> None:
         """Make a step of single unknown tokens the first of a run. `grants`: those of the further steps, in order."""
