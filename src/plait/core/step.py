@@ -304,6 +304,11 @@ class SeqResult(NamedTuple):
     """The mean of all rows that were pooled since the sequence joined, if some were in this chunk."""
     error: str | None = None
 
+    @classmethod
+    def of_tokens(cls, seq: SeqId, num_computed: int, tokens: tuple[int, ...]) -> SeqResult:
+        """Of a chunk that is OK and gave tokens alone, as nearly all do; made as `Chunk.of_unknown` is."""
+        return tuple.__new__(cls, (seq, SeqStatus.OK, num_computed, tokens, (), (), 0, None, None))
+
 
 @dataclass(frozen=True, slots=True)
 class StepResult:

@@ -35,6 +35,8 @@ def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...])
         if num_output >= seq.max_output_tokens:
             reason = FinishReason.LENGTH
             break
+    else:
+        return SeqUpdate.of_tokens(seq.id, given.tokens, given.logprobs)
     return SeqUpdate(seq.id, given.tokens[:num_taken], given.logprobs[:num_taken], reason, stop_token)
 
 
