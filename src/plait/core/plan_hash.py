@@ -15,8 +15,7 @@ import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 
-from plait.core.ids import SeqId
-from plait.core.step import FROM_DEVICE, SAMPLES_ONE, Chunk, StepPlan
+from plait.core.step import FROM_DEVICE, SAMPLES_ONE, StepPlan
 
 
 class PlanDigest:
@@ -74,7 +73,7 @@ def _follows(plan: StepPlan, first: StepPlan, num_steps: int) -> bool:
         and chunk.num_tokens == size
         and before.num_tokens == first.num_steps
         and before.outputs == SAMPLES_ONE
-        and _is_plain(chunk)
+        and chunk.is_unknown
         for chunk, before in zip(plan.chunks, first.chunks, strict=True)
     )
 
@@ -83,7 +82,7 @@ def _parts(plan: StepPlan) -> Iterable[bytes]:
     """Everything but the number of steps and the grants."""
     rest = (plan.roster, plan.moves, plan.encodes, plan.sampling)
     yield f"{plan.step} {plan.lane} {plan.program} {rest if any(rest) else ''}\n".encode()
-    plain = [_is_plain(chunk) for chunk in plan.chunks]
+    plain = [chunk.is_unknown for chunk in plan.chunks]
     yield bytes(plain)
     numbers: list[int] = []
     for chunk, is_plain in zip(plan.chunks, plain, strict=True):
@@ -95,14 +94,6 @@ def _parts(plan: StepPlan) -> Iterable[bytes]:
         yield f"{chunk.seq} {chunk.start} {size} {chunk.outputs} {extra} {device}\n".encode()
         yield b"" if chunk.tokens is FROM_DEVICE else _packed("i", chunk.tokens)
     yield _packed("q", numbers)
-
-
-_PLAIN = Chunk.of_unknown(SeqId(0), 0)[3:]
-
-
-def _is_plain(chunk: Chunk) -> bool:
-    """Computes the token that was sampled last and samples the next; most chunks are such. Of a run, in each step."""
-    return chunk[3:] == _PLAIN
 
 
 def _packed(code: str, numbers: Sequence[int]) -> bytes:

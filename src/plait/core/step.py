@@ -106,6 +106,11 @@ class Chunk(NamedTuple):
         return tuple.__new__(cls, (seq, start, num_tokens, FROM_DEVICE, None, SAMPLES_ONE, (), None))
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether it is like one that `of_unknown` makes."""
+        return self[3:] == _UNKNOWN
+
+    @property
     def end(self) -> int:
         return self.start + self.num_tokens
 
@@ -113,6 +118,10 @@ class Chunk(NamedTuple):
     def num_outputs(self) -> int:
         outputs = self.outputs
         return outputs[0].num_rows if len(outputs) == 1 else sum(out.num_rows for out in outputs)
+
+
+_UNKNOWN = (FROM_DEVICE, None, SAMPLES_ONE, (), None)
+"""What follows `num_tokens` in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +348,8 @@ def plan_fault(plan: StepPlan) -> str | None:
     if plan.num_steps != 1:
         return _run_fault(plan)
     for chunk in plan.chunks:
+        if chunk.is_unknown and chunk.num_tokens == 1 and chunk.start >= 0:
+            continue
         fault = _chunk_fault(chunk)
         if fault:
             return f"chunk of sequence {chunk.seq} in step {plan.step}: {fault}"
