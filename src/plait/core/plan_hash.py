@@ -97,5 +97,5 @@ def _parts(plan: StepPlan) -> Iterable[bytes]:
 
 
 def _packed(code: str, numbers: Sequence[int]) -> bytes:
-    """As the machine has them: `array` takes twice as long for it."""
-    return struct.pack(f"{len(numbers)}{code}", *numbers)
+    """As the machine has them; `array` takes four times as long for it."""
+    return struct.Struct(f"{len(numbers)}{code}").pack(*numbers)

@@ -457,16 +457,13 @@ class Roster:
         for encode in plan.encodes:
             for block in encode.blocks:
                 self._note_write(plan, (encode.group, block), self.seat(encode.seq))
-        writes = self._writes[plan.step]
         # Copies in flight may name any block.
         may_stay = not any(self._moved.values()) and not any(self._sources.values())
         for chunk, seat in zip(plan.chunks, seats, strict=True):
             tail = seat.tail
-            if may_stay and tail is not None and chunk.end <= tail.end and not chunk.snapshots:
-                for key in tail.keys:
-                    self._writers.setdefault(key, []).append(seat.seq)
-                writes += tail.keys
-            else:
+            # Who stays in blocks of its own is their only holder, which it is as long as it is in flight: another that
+            # wants to write there is found as that, so it need not be noted who writes.
+            if not may_stay or tail is None or chunk.start + chunk.num_tokens > tail.end or chunk.snapshots:
                 self._note_chunk(plan, chunk, seat)
 
     def _note_chunk(self, plan: StepPlan, chunk: Chunk, seat: Seat) -> None:

@@ -599,6 +599,8 @@ class KVCache:
 
     def _make_room(self, demand: Sequence[int]) -> bool:
         """Evict until every group can be granted its part; False, with nothing evicted, if that cannot help."""
+        if self._room.is_free(demand):
+            return True
         if not self._room.is_obtainable(demand):
             return False
         while not self._room.is_free(demand):

@@ -54,9 +54,11 @@ class Room:
     def num_pages_for(self, demand: Counts, have: Counts) -> int:
         """Further pages needed so that each group has `demand[g]` blocks, of which it has `have[g]`."""
         return sum(
-            -(-(count - blocks) // pool.blocks_per_page)
-            for pool, count, blocks in zip(self._pools, demand, have, strict=True)
-            if count > blocks
+            [
+                -(-(count - blocks) // pool.blocks_per_page)
+                for pool, count, blocks in zip(self._pools, demand, have, strict=True)
+                if count > blocks
+            ]
         )
 
     def is_free(self, demand: Counts) -> bool:
@@ -69,7 +71,7 @@ class Room:
 
     def is_frugal(self, demand: Counts) -> bool:
         """Whether the free pages do not suffice for all groups, so that each had better look elsewhere first."""
-        wanted = sum(-(-count // pool.blocks_per_page) for pool, count in zip(self._pools, demand, strict=True))
+        wanted = sum([-(-count // pool.blocks_per_page) for pool, count in zip(self._pools, demand, strict=True)])
         return wanted > self._pages.num_free
 
     def num_tokens(self) -> int:

@@ -45,7 +45,7 @@ class TurnClock:
         return self._time.now()
 
     def wait(self, *sources: WaitSource, until: float | None = None) -> None:
-        if any(source.ready() for source in sources):
+        if any([source.ready() for source in sources]):
             self.wake_s = self.now()
             return
         moments = [moment for source in sources if (moment := source.next_s()) is not None]
