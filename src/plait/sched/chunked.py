@@ -27,6 +27,7 @@ from plait.core.ids import LaneId, SeqId
 from plait.core.request import SeqState, Sequence
 from plait.core.step import StepResult
 from plait.kv.cache import KVCache
+from plait.sched.filling import go_on, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.open_step import OpenStep
 
@@ -74,23 +75,7 @@ class ChunkedScheduler:
             if step.budget <= 0:
                 return
             if seq is not resting and seq.state is SeqState.RUNNING:
-                resting = self._go_on(step, seq, num_tokens, now) or resting
-
-    def _go_on(self, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> Sequence | None:
-        """The next chunk of a running sequence, at the cost of the youngest while memory is short.
-
-        What a step in flight names cannot leave: the youngest, returned then, rests in this step, so that it can when
-        the step before is collected. Until then, or while memory is coming anyway, `seq` gets nothing. It may also have
-        become a victim itself.
-        """
-        while seq.state is SeqState.RUNNING and not self._lives.go_on(step, seq, num_tokens, now):
-            if self._lives.is_memory_coming or self._lives.is_in_its_own_way(seq):
-                return None
-            youngest = self._lives.running[-1]
-            if youngest.num_scheduled:
-                return youngest
-            self._lives.preempt(youngest, now)
-        return None
+                resting = go_on(self._lives, step, seq, num_tokens, now) or resting
 
     def _plan_waiting(self, step: OpenStep, now: float) -> None:
         self._blocked, self._is_news_near = None, False
@@ -98,29 +83,12 @@ class ChunkedScheduler:
         # step more than it could gain.
         num_looked_at = self._lives.num_free_rows(step.lane) + self._config.lives.max_rows
         for seq in self._lives.waiting.first(num_looked_at):
-            blocked = self._start(step, seq, now)
-            if blocked is not None:
-                self._blocked = blocked
-            if blocked not in (None, Blocked.BY_PREFIX):
+            taken = start(self._lives, step, seq, now, can_foresee=self._config.foresight is not None)
+            self._is_news_near = self._is_news_near or taken.may_pass
+            if taken.blocked is not None:
+                self._blocked = taken.blocked
+            if taken.blocked not in (None, Blocked.BY_PREFIX):
                 return
-
-    def _start(self, step: OpenStep, seq: Sequence, now: float) -> Blocked | None:
-        """Let a waiting sequence join the step, or say what is short."""
-        if step.budget <= 0:
-            return Blocked.BY_BUDGET
-        if not self._lives.num_free_rows(step.lane):
-            return Blocked.BY_ROWS
-        hit = self._lives.lookup(seq)
-        if self._lives.is_held(seq, hit):
-            self._is_news_near = True
-            return Blocked.BY_PREFIX
-        fitting = self._lives.fitting(seq, hit)
-        if fitting is None:
-            if self._config.foresight is not None:
-                self._is_news_near = self._is_news_near or self._lives.may_grow(hit)
-            return Blocked.BY_MEMORY
-        self._lives.join(step, seq, fitting, now)
-        return None
 
     @property
     def num_waiting(self) -> int:

@@ -179,6 +179,21 @@ class Lives:
         step.add(seq, end - start, grants)
         return True
 
+    def move(self, seq: Sequence, lane: LaneId) -> None:
+        """A running sequence that no step names goes on on another lane: its row and its blocks stay what they are, so
+        a hand-over costs nothing (CONTRACTS H7).
+        """
+        if seq.num_scheduled or seq.state is not SeqState.RUNNING:
+            raise InvariantError(f"sequence {seq.id} changes its lane while it is {seq.state} or a step names it")
+        seq.lane = lane
+
+    def gather_leaves(self, lane: LaneId) -> None:
+        """The next step of `lane` also tells who left on lanes that have nothing in flight."""
+        busy = {plan.lane for plan in self._in_flight.values()}
+        for other in self._rows.lanes_left():
+            if other != lane and other not in busy:
+                self._rows.gather(other, lane)
+
     def is_in_its_own_way(self, seq: Sequence) -> bool:
         """Whether committing what `seq` has in flight will give it back memory: tokens that leave its windows."""
         return not self._kv.keeps_all and seq.num_scheduled > self._kv.tokens_per_block
