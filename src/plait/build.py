@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
-from plait.assembly import assemble
+from plait.assembly import Policy, assemble
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import (
     available_memory_bytes,
@@ -30,6 +30,7 @@ from plait.config.resolve import (
     resolve_sizes,
     resolve_workers,
 )
+from plait.config.schedulers import ablations_in
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
@@ -38,6 +39,8 @@ from plait.core.executor import ExecutorInfo
 from plait.core.profiling import WorkLog
 from plait.core.request import ServiceClass, Slo
 from plait.core.step import STEP_PROGRAM
+from plait.cost.calibrated import cost_model
+from plait.cost.hardware import read_hardware
 from plait.engine.client import AsyncClient
 from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Inbox
@@ -56,9 +59,11 @@ from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
 from plait.model.cache_layout import CacheLayout, plan_layout, token_bytes
 from plait.model.cache_type import CacheType
+from plait.model.cost import Formats
 from plait.model.notes import model_notes
 from plait.model.pooling import has_pool, with_pool
 from plait.model.program import Program
+from plait.sched.multiplex.presets import CHUNKED, preset_of
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
 
@@ -177,6 +182,7 @@ def start_engine(
         _ports(inbox, client, events, model, profile),
         eos_token_ids=model.tokenizer.eos_ids,
         enable_prefix=options.enable_prefix_caching,
+        policy=policy_of(options, model, info),
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
@@ -195,6 +201,29 @@ def start_engine(
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
     )
+
+
+def policy_of(options: EngineOptions, model: LoadedModel, info: ExecutorInfo) -> Policy:
+    """How prompts and decode share this machine. Steps are not run side by side here yet: every one is fused."""
+    choice, ablations = options.scheduler, ablations_in(options.ablate)
+    preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
+    if preset == CHUNKED:
+        return Policy()
+    path = options.cache_dir / "hardware" / "this-machine.json"
+    if not path.is_file():
+        raise UsageError(
+            f"--scheduler {choice} prices steps, but {path} is not there: run plait calibrate on this machine, or take "
+            "--scheduler chunked"
+        )
+    hardware = read_hardware(path, str(path))
+    if hardware.share_units < info.share_units:
+        raise UsageError(
+            f"{path} was measured on {hardware.share_units} cores, but {info.share_units} compute here; measure again "
+            "with plait calibrate, or lower --threads"
+        )
+    weights = {name: model.weights[name].num_bytes / spec.num_elements for name, spec in model.program.weights.items()}
+    cost = cost_model(model.program, Formats(weight_bytes=weights), hardware)
+    return Policy(preset, cost, num_spans=len(model.program.spans), has_lanes=False)
 
 
 def load_executor(

@@ -10,6 +10,14 @@ from pathlib import Path
 
 from plait.config.option import option
 from plait.config.places import cache_dir
+from plait.config.schedulers import (
+    ABLATIONS,
+    DEFAULT_SCHEDULER,
+    SCHEDULERS,
+    SchedulerChoice,
+    parse_ablations,
+    parse_scheduler,
+)
 from plait.config.values import (
     count_between,
     count_from,
@@ -113,6 +121,21 @@ class EngineOptions:
         "how the cache is cut; paged: every kind of layer keeps what it needs; uniform: every layer every token; "
         "max-page: as paged, all blocks padded to the largest",
         choices=("paged", "uniform", "max-page"),
+        rare=True,
+    )
+    scheduler: SchedulerChoice = option(
+        DEFAULT_SCHEDULER,
+        parse_scheduler,
+        f"which tokens a step has: {', '.join(SCHEDULERS)}, chunked:TIME; all but chunked need what plait calibrate "
+        "measured here",
+        metavar="NAME",
+        rare=True,
+    )
+    ablate: str = option(
+        "none",
+        parse_ablations,
+        "mechanisms of the scheduler to do without, to see what they are worth: " + ", ".join(ABLATIONS),
+        metavar="NAMES",
         rare=True,
     )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)

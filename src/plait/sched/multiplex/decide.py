@@ -53,7 +53,7 @@ def decide(now: Situation, setting: Setting) -> Choice:
 
 
 def _least_decode(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
-    """MuxWise: the smallest partition whose worst-case step holds the target. Bullet: the fewest units that keep P90."""
+    """MuxWise: the smallest partition whose worst-case step holds the target. Bullet: the fewest units for its P90."""
     preset, prices = setting.preset, setting.prices
     units = next((one for one in setting.shares if _keeps(now, prefill, one, setting)), None)
     chosen = setting.shares[-1] if units is None else units

@@ -11,12 +11,11 @@ from enum import StrEnum
 
 
 class Mechanism(StrEnum):
-    PARTITION = "partition"
     SHARES = "shares"
     QUEUE_ORDER = "queue-order"
     DECODE_DELAY = "decode-delay"
     HAND_OVER = "hand-over"
-    BALANCE = "balance"
+    BALANCE = "balanced-split"
     OVERLAP = "overlap"
     GUARD = "guard"
     LAYERS = "layers"
@@ -30,7 +29,6 @@ class Mechanism(StrEnum):
 
 
 WITHOUT: Mapping[Mechanism, str] = {
-    Mechanism.PARTITION: "prompts and decode run on all units at once, each slowed down by the other",
     Mechanism.SHARES: "decode keeps half of the units whatever happens",
     Mechanism.QUEUE_ORDER: "prompts are taken first come first",
     Mechanism.DECODE_DELAY: "decode steps are never put off",

@@ -193,6 +193,19 @@ _LEAVING_OUT: Mapping[str, Mapping[Mechanism, Change]] = {
 }
 
 
+def preset_of(name: str, ablations: Sequence[str], *, chunk_s: float | None = None, units: int | None = None) -> Preset:
+    """The preset that a user names, without the mechanisms that it is to do without. `chunk_s`: of chunks cut by time;
+    `units`: of decode in a static split.
+    """
+    if units is not None:
+        preset = static_split(units)
+    elif chunk_s is not None:
+        preset = timed_chunks(chunk_s)
+    else:
+        preset = PRESETS[name]
+    return preset.without([Mechanism(one) for one in ablations])
+
+
 def mechanisms_of(name: str) -> tuple[Mechanism, ...]:
     """What can be left out of a preset."""
     return tuple(_LEAVING_OUT.get(name, {}))
@@ -211,7 +224,7 @@ def shares_of(preset: Preset, units: int, granule: int = 1) -> tuple[int, ...]:
 
 
 def restricted(preset: Preset, *, has_lanes: bool) -> Preset:
-    """What is left of it on an executor: without lanes every step is fused, and its time bound keeps decode's targets."""
+    """What an executor leaves of it: without lanes every step is fused, and as long as decode's targets allow."""
     if has_lanes or preset.is_fused:
         return preset
     return replace(preset, forms=TOGETHER, overtakes=False, delays=False)
