@@ -8,6 +8,7 @@ off on purpose.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
@@ -55,7 +56,7 @@ def decide(now: Situation, setting: Setting) -> Choice:
 def _least_decode(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
     """MuxWise: the smallest partition whose worst-case step holds the target. Bullet: the fewest units for its P90."""
     preset, prices = setting.preset, setting.prices
-    units = next((one for one in setting.shares if _keeps(now, prefill, one, setting)), None)
+    units = _fewest_units(now, prefill, setting)
     chosen = setting.shares[-1] if units is None else units
     decode_s = prices.decode(now.decode, chosen, prefill.shape).expected_s
     prefill_s = prices.prefill_s(prefill.shape, prices.units - chosen, now.decode)
@@ -69,6 +70,14 @@ def _least_decode(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
         reason = Reason.MOST_DECODE
     spans = prices.spans_beside(decode_s, prefill_s)
     return _handing_over(now, prefill, Choice(Form.LANES, chosen, reason, num_spans=spans), prefill_s, setting)
+
+
+def _fewest_units(now: Situation, prefill: Prefill, setting: Setting) -> int | None:
+    """The smallest share of decode that keeps its targets; None: none does. More units never make a step longer, so
+    halving finds it.
+    """
+    place = bisect_left(setting.shares, True, key=lambda units: _keeps(now, prefill, units, setting))
+    return setting.shares[place] if place < len(setting.shares) else None
 
 
 def _handing_over(now: Situation, prefill: Prefill, choice: Choice, prefill_s: float, setting: Setting) -> Choice:
@@ -252,7 +261,7 @@ def _options(now: Situation, prefill: Prefill, due: float, setting: Setting, *, 
             seconds = prices.fused(now.decode, cut((*prefill.prompts, *now.waiting), chunk)).expected_s
             yield _Option(Choice(Form.FUSED, prices.units, Reason.FEASIBLE, chunk_tokens=chunk), chunk / seconds)
     if Form.LANES in forms:
-        for units in _shares_tried(now, setting) if due < NEVER else setting.shares[len(setting.shares) // 2 :][:1]:
+        for units in _shares_tried(now, prefill, setting) if due < NEVER else setting.shares[len(setting.shares) // 2 :][:1]:
             if _keeps(now, prefill, units, setting):
                 seconds = prices.prefill_s(prefill.shape, prices.units - units, now.decode)
                 decode_s = prices.decode(now.decode, units, prefill.shape).expected_s
@@ -273,13 +282,10 @@ def _options(now: Situation, prefill: Prefill, due: float, setting: Setting, *, 
             yield _Option(choice, part * num_tokens / seconds)
 
 
-def _shares_tried(now: Situation, setting: Setting) -> Sequence[int]:
+def _shares_tried(now: Situation, prefill: Prefill, setting: Setting) -> Sequence[int]:
     """Fewer units of decode make prompts faster, so those above the first that hold need not be priced, but for the
     present one, which the dead band may keep.
     """
     kept = [units for units in setting.shares if units == now.units]
-    for units in setting.shares:
-        assert now.prefill is not None
-        if _keeps(now, now.prefill, units, setting):
-            return sorted({units, *kept})
-    return ()
+    fewest = _fewest_units(now, prefill, setting)
+    return () if fewest is None else sorted({fewest, *kept})
