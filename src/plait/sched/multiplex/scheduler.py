@@ -106,13 +106,17 @@ class MultiplexScheduler:
 
     def plan(self, now: float) -> list[Decision]:
         decisions: list[Decision] = [*self._lives.take_cancels()]
+        if self._later is not None and now >= self._later[0]:
+            self._assign(self._later[1], now)
         if self._is_due(now):
             self._review(now)
-        elif self._later is not None and now >= self._later[0]:
-            self._assign(self._later[1], now)
+        submit = self._submit(now)
+        while submit is None and self._is_due(now):
+            # Somebody lost his memory, so that there was nothing left to submit.
+            self._review(now)
+            submit = self._submit(now)
         decisions += self._controls
         self._controls = []
-        submit = self._submit(now)
         return decisions if submit is None else [*decisions, submit]
 
     # What is to be done.
@@ -415,7 +419,9 @@ class MultiplexScheduler:
             return
         if seq.lane != step.lane:
             self._lives.move(seq, step.lane)
+        num_running = len(self._lives.running)
         go_on_beside(self._lives, step, seq, num_tokens, now)
+        self._has_news = self._has_news or len(self._lives.running) < num_running
 
     def _sent(self, step: OpenStep, prompts: tuple[Prompt, ...], now: float) -> Submit | None:
         if not step.chunks:
