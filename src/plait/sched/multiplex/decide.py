@@ -261,7 +261,9 @@ def _options(now: Situation, prefill: Prefill, due: float, setting: Setting, *, 
             seconds = prices.fused(now.decode, cut((*prefill.prompts, *now.waiting), chunk)).expected_s
             yield _Option(Choice(Form.FUSED, prices.units, Reason.FEASIBLE, chunk_tokens=chunk), chunk / seconds)
     if Form.LANES in forms:
-        for units in _shares_tried(now, prefill, setting) if due < NEVER else setting.shares[len(setting.shares) // 2 :][:1]:
+        for units in (
+            _shares_tried(now, prefill, setting) if due < NEVER else setting.shares[len(setting.shares) // 2 :][:1]
+        ):
             if _keeps(now, prefill, units, setting):
                 seconds = prices.prefill_s(prefill.shape, prices.units - units, now.decode)
                 decode_s = prices.decode(now.decode, units, prefill.shape).expected_s

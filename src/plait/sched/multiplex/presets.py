@@ -88,7 +88,7 @@ class Preset:
         for one in mechanisms:
             if one not in _LEAVING_OUT.get(self.name, {}):
                 known = ", ".join(_LEAVING_OUT.get(self.name, {})) or "none"
-                raise UsageError(f"scheduler {self.name} has no mechanism {one!r} to leave out; it has: {known}")
+                raise UsageError(f"scheduler {self.name} has no mechanism '{one}' to leave out; it has: {known}")
             preset = _LEAVING_OUT[self.name][one](preset)
         return preset
 

@@ -115,6 +115,8 @@ class MultiplexScheduler:
             # Somebody lost his memory, so that there was nothing left to submit.
             self._review(now)
             submit = self._submit(now)
+        # Overtaking is a question of the moment; whatever else an arrival may change is looked at when something ends.
+        self._has_arrived = False
         decisions += self._controls
         self._controls = []
         return decisions if submit is None else [*decisions, submit]
@@ -343,7 +345,7 @@ class MultiplexScheduler:
         if not self._preset.polls and self._waits_for_prefill(decode_shape(ready), now):
             return None
         self._lives.gather_leaves(self._decode_lane)
-        ready = ready[: self._config.max_step_tokens]
+        ready = self._in_turn(ready, self._config.max_step_tokens)
         step = OpenStep(self._decode_lane, len(ready))
         for seq in ready:
             self._take(step, seq, 1, now)
@@ -374,11 +376,8 @@ class MultiplexScheduler:
         self._lives.gather_leaves(lane)
         step, ready = OpenStep(lane, 0), self._ready()
         reserve = self._preset.reserve
-        first, rest = ready[:size], ready[:0]
-        if reserve is not None:
-            # Who has waited longest for a slot goes first.
-            ready.sort(key=lambda seq: (0.0 if (said := self._speech.of(seq.id)) is None else said.last_s, seq.id))
-            first, rest = ready[: int(size * reserve)], ready[int(size * reserve) :]
+        first = self._in_turn(ready, size if reserve is None else int(size * reserve))
+        rest = [seq for seq in ready if seq not in first] if reserve is not None else []
         step.budget = len(first)
         for seq in first:
             self._take(step, seq, 1, now)
@@ -387,10 +386,19 @@ class MultiplexScheduler:
         self._take_prompts(step, self._batch, now)
         if rest:
             step.budget = size - sum(chunk.num_tokens for chunk in step.chunks.values())
-            for seq in rest[: step.budget]:
+            for seq in self._in_turn(rest, step.budget):
                 self._take(step, seq, 1, now)
         self._batch = ()
         return self._sent(step, (), now)
+
+    def _in_turn(self, ready: list[Sequence], count: int) -> list[Sequence]:
+        """So many of them at most: those who have waited longest for a token."""
+        if len(ready) <= count:
+            return ready
+        waited = sorted(
+            ready, key=lambda seq: (0.0 if (said := self._speech.of(seq.id)) is None else said.last_s, seq.id)
+        )
+        return waited[:count]
 
     def _take_prompts(self, step: OpenStep, prompts: tuple[Prompt, ...], now: float) -> tuple[Prompt, ...]:
         """As many of them as fit, in order; those that wait for somebody's prefix are passed over."""
