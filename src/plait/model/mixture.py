@@ -40,7 +40,11 @@ def mixture_from_hf(facts: Facts, experts_key: str, ffn_key: str) -> MixtureConf
 
 def mixture_from_gguf(model: GgufModel, ffn_hidden: int) -> MixtureConfig:
     """`ffn_hidden`: of an expert, where the file does not say it apart."""
-    for name, harmless in (("expert_shared_count", (0,)), ("expert_weights_scale", (0.0, 1.0)), ("expert_group_count", (0, 1))):
+    for name, harmless in (
+        ("expert_shared_count", (0,)),
+        ("expert_weights_scale", (0.0, 1.0)),
+        ("expert_group_count", (0, 1)),
+    ):
         model.facts.refuse(model.key(name), harmless, "this kind of a mixture of experts is not supported")
     return MixtureConfig(
         experts=model.integer("expert_count", 1, MAX_EXPERTS),

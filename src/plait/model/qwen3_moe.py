@@ -33,7 +33,9 @@ def from_hf(facts: Facts) -> ModelConfig:
     bias = facts.flag("attention_bias", False)
     size = hf_reading.window_size(facts) if facts.flag("use_sliding_window", False) else None
     mixture = replace(
-        mixture_from_hf(facts, "num_local_experts" if facts.has("num_local_experts") else "num_experts", "moe_intermediate_size"),
+        mixture_from_hf(
+            facts, "num_local_experts" if facts.has("num_local_experts") else "num_experts", "moe_intermediate_size"
+        ),
         normalize=facts.flag("norm_topk_prob", False),
         dense_layers=_dense_layers(facts, plain.num_layers),
     )

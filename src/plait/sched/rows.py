@@ -51,6 +51,18 @@ class Rows:
         self._left[row] = _Left(lane)
         self._leaves.setdefault(lane, []).append(Leave(seq))
 
+    def lanes_left(self) -> tuple[LaneId, ...]:
+        """Lanes whose next step has a leave to tell."""
+        return tuple(self._leaves)
+
+    def gather(self, source: LaneId, lane: LaneId) -> None:
+        """`lane` tells the leaves of `source`, which has no step in flight and perhaps none to come."""
+        for left in self._left.values():
+            if left.lane == source and left.step is None:
+                left.lane = lane
+        if source in self._leaves:
+            self._leaves.setdefault(lane, []).extend(self._leaves.pop(source))
+
     def submitted(self, step: StepId, lane: LaneId) -> tuple[Leave, ...]:
         """The leaves that this step has to tell."""
         for left in self._left.values():
