@@ -19,7 +19,7 @@ from plait.core.executor import Foresight
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
-from plait.kv.cache import NO_GRANTS, Grants, Hit, KVCache, Root
+from plait.kv.cache import NO_GRANTS, Hit, KVCache, Root
 from plait.sched.admission import refuse_impossible
 from plait.sched.deadlines import Deadlines
 from plait.sched.open_step import OpenStep
