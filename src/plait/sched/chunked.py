@@ -89,6 +89,8 @@ class ChunkedScheduler:
 
     def _plan_waiting(self, step: OpenStep, now: float) -> None:
         self._blocked, self._is_news_near = None, False
+        if not self._lives.waiting:
+            return
         # Those that wait for a prefix are passed over, but only so many: looking through a long line would cost every
         # step more than it could gain.
         num_looked_at = self._lives.num_free_rows(step.lane) + self._config.lives.max_rows

@@ -82,7 +82,7 @@ class Lives:
         return self._deadlines.earliest()
 
     def num_in_flight_on(self, lane: LaneId) -> int:
-        return sum(plan.lane == lane for plan in self._in_flight.values())
+        return sum([plan.lane == lane for plan in self._in_flight.values()])
 
     @property
     def is_memory_coming(self) -> bool:
