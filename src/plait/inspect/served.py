@@ -14,7 +14,7 @@ from plait.inspect.facts import ModelFacts, Parameters
 from plait.model.config import ModelConfig, config_from_gguf, config_from_hf
 from plait.model.families import build_program
 from plait.model.gguf_reading import FACTORS, LONG_FACTORS, SHORT_FACTORS
-from plait.model.ops import Experts
+from plait.model.ops import Experts, op_weights
 from plait.model.program import Program, WeightRole
 
 if TYPE_CHECKING:
@@ -62,6 +62,6 @@ def _parameters(program: Program) -> Parameters:
     idle = 0
     for op in program.ops:
         if isinstance(op, Experts):
-            of_all = sum(program.weights[name].num_elements for name in (*op.gate, *op.up, *op.down))
+            of_all = sum(program.weights[name].num_elements for name in op_weights(op))
             idle += of_all * (op.experts - op.top_k) // op.experts
     return Parameters(total, total - idle - (0 if tied else sum(spec.num_elements for spec in looked_up)))

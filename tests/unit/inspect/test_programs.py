@@ -11,6 +11,8 @@ import pytest
 from plait.core.errors import ModelError
 from plait.inspect.known import KnownModel, known_models
 from plait.inspect.programs import find_model
+from plait.inspect.served import served_from_hf
+from plait.inspect.sources import find_facts
 from plait.model.config import config_from_hf
 from plait.model.families import build_program
 from plait.model.program import Program
@@ -43,6 +45,13 @@ def test_every_known_model_that_can_be_built_has_its_published_number_of_paramet
     }
     assert len(found) > 25
     assert {name: numbers for name, numbers in found.items() if numbers[0] != numbers[1]} == {}
+
+
+def test_of_a_mixtures_experts_those_count_that_a_token_goes_through() -> None:
+    for name in ("openai/gpt-oss-20b", "Qwen/Qwen3-30B-A3B", "mistralai/Mixtral-8x7B-v0.1"):
+        model = known_models()[name.lower()]
+        facts = find_facts(name)
+        assert served_from_hf(facts, model.config).parameters == model.parameters, name
 
 
 def test_a_known_name_is_priced_in_sixteen_bits() -> None:
