@@ -13,6 +13,7 @@ from plait.core.clock import Clock
 from plait.core.executor import Executor, Foresight
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.kv.cache import KVCache
+from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import CacheLayout
 from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 from plait.sched.lives import LivesConfig
@@ -37,9 +38,10 @@ def assemble(
     eos_token_ids: tuple[int, ...] = (),
     enable_prefix: bool = True,
     foresight: Foresight | None = None,
+    rules: MemoryRules = ALL_RULES,
 ) -> EngineParts:
     """An engine on an executor that has its programs, weights and memory. Starts nothing. `foresight` is for devices
-    whose `info.runs`.
+    whose `info.runs`; `rules` switches off habits of the memory.
     """
     info = executor.info
     lives = LivesConfig(
@@ -51,7 +53,7 @@ def assemble(
         can_embed=info.pools,
         can_import=info.imports,
     )
-    kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix)
+    kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix, rules=rules)
     limits = ChunkedConfig(lives, info.max_step_tokens, queue_depth=info.queue_depth, foresight=foresight)
     scheduler = ChunkedScheduler(limits, kv, ports.events)
     return EngineParts(Engine(config, clock, scheduler, executor, ports), scheduler, kv)

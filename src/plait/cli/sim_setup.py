@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from plait.cli.streams import say
 from plait.config.sim_options import SimOptions
 from plait.core.errors import UsageError
 from plait.core.own_file import check_replaceable, check_writable
@@ -86,6 +87,10 @@ def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup
     lines = (*_model_words(model, hardware, form, replica), *more, *words, _pace_words(workload))
     calibration = hardware.calibration
     measured = None if calibration is None else f"{calibration.calibrated_on} with {calibration.model}"
+    if calibration is not None and calibration.counted is not None:
+        differs = calibration.counted.differs(replica.formats, model.program.num_parameters, calibration.model)
+        if differs is not None:
+            say(f"warning: {differs}")
     return Setup(cluster, workload, slo, _inputs(options, model, cluster, workload, named), lines, measured)
 
 

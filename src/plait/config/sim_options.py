@@ -19,6 +19,7 @@ from plait.config.values import (
     parse_bytes,
     parse_flag,
     parse_path,
+    parse_report,
     parse_seconds,
     parse_seed,
     parse_text,
@@ -110,7 +111,7 @@ class SimOptions:
     )
     block_size: int = option(32, count_between(1, KEY_TILE), "tokens of a cache block", metavar="TOKENS", rare=True)
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)
-    json: Path | None = option(None, parse_path, "write the report as JSON; - is standard output", metavar="FILE")
+    json: Path | None = option(None, parse_report, "write the report as JSON; - is standard output", metavar="FILE")
     html: Path | None = option(None, parse_path, "write a page with plots that needs nothing else", metavar="FILE")
     quiet: bool = option(False, parse_flag, "no bar, no word about progress")
 

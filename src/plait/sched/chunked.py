@@ -17,7 +17,6 @@ leaves and is computed again later; while a step in flight names it, it is left 
 
 from __future__ import annotations
 
-from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 
 from plait.core.decision import Blocked, Decision, SeqUpdate
@@ -69,27 +68,38 @@ class ChunkedScheduler:
         return decisions
 
     def _plan_running(self, step: OpenStep, now: float) -> None:
-        resting: Sequence | None = None
-        for seq, num_tokens in _decode_first(self._lives.running):
+        """One token each comes first, so that a long prompt in the step cannot take their place in the budget."""
+        go_on, resting = self._lives.go_on, None
+        with_many: list[tuple[Sequence, int]] = []
+        for seq in self._lives.running.copy():  # who is preempted leaves it
+            num_tokens = seq.num_plannable
+            if num_tokens > 1:
+                with_many.append((seq, num_tokens))
+            elif num_tokens and seq is not resting and seq.state is SeqState.RUNNING:
+                if step.budget <= 0:
+                    return
+                if not go_on(step, seq, num_tokens, now):
+                    resting = self._go_on_later(step, seq, num_tokens, now) or resting
+        for seq, num_tokens in with_many:
             if step.budget <= 0:
                 return
-            if seq is not resting and seq.state is SeqState.RUNNING:
-                resting = self._go_on(step, seq, num_tokens, now) or resting
+            if seq is not resting and seq.state is SeqState.RUNNING and not go_on(step, seq, num_tokens, now):
+                resting = self._go_on_later(step, seq, num_tokens, now) or resting
 
-    def _go_on(self, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> Sequence | None:
-        """The next chunk of a running sequence, at the cost of the youngest while memory is short.
+    def _go_on_later(self, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> Sequence | None:
+        """The next chunk of a running sequence for which there was no memory, at the cost of the youngest.
 
         What a step in flight names cannot leave: the youngest, returned then, rests in this step, so that it can when
         the step before is collected. Until then, or while memory is coming anyway, `seq` gets nothing. It may also have
         become a victim itself.
         """
-        while seq.state is SeqState.RUNNING and not self._lives.go_on(step, seq, num_tokens, now):
-            if self._lives.is_memory_coming or self._lives.is_in_its_own_way(seq):
-                return None
+        while not (self._lives.is_memory_coming or self._lives.is_in_its_own_way(seq)):
             youngest = self._lives.running[-1]
             if youngest.num_scheduled:
                 return youngest
             self._lives.preempt(youngest, now)
+            if seq.state is not SeqState.RUNNING or self._lives.go_on(step, seq, num_tokens, now):
+                break
         return None
 
     def _plan_waiting(self, step: OpenStep, now: float) -> None:
@@ -160,11 +170,3 @@ class ChunkedScheduler:
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         self._lives.check()
-
-
-def _decode_first(running: AnySequence[Sequence]) -> list[tuple[Sequence, int]]:
-    """Who could go on, and by how many tokens. One token each comes first, so that a long prompt in the step cannot
-    take their place in the budget.
-    """
-    plannable = [(seq, seq.num_plannable) for seq in running]
-    return [one for one in plannable if one[1] == 1] + [one for one in plannable if one[1] > 1]

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from plait.core.clock import Clock, SimClock, WaitSource
 from plait.core.errors import InvariantError, UsageError
-from plait.core.events import Event, EventSink, Finished, Refused
+from plait.core.events import Emitted, Event, EventSink, Finished, Refused
 from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.engine.engine import Engine, Ports
@@ -45,7 +45,7 @@ class TurnClock:
         return self._time.now()
 
     def wait(self, *sources: WaitSource, until: float | None = None) -> None:
-        if any(source.ready() for source in sources):
+        if any([source.ready() for source in sources]):
             self.wake_s = self.now()
             return
         moments = [moment for source in sources if (moment := source.next_s()) is not None]
@@ -120,7 +120,7 @@ class Driver:
         def tell(event: Event) -> None:
             for sink in sinks:
                 sink(station, event)
-            if isinstance(event, Finished | Refused):
+            if not isinstance(event, Emitted) and isinstance(event, Finished | Refused):  # most events are tokens
                 self._note(station, event)
 
         place = self.stations[station]

@@ -24,7 +24,7 @@ def _seq_result(chunk: Chunk, report: _native.ChunkReport) -> SeqResult:
     status, failed_row, tokens, logprobs, scored, pooled = report
     if status == OK:
         if not logprobs and not scored and pooled is None:
-            return SeqResult(chunk.seq, SeqStatus.OK, chunk.num_tokens, tokens)
+            return SeqResult.of_tokens(chunk.seq, chunk.num_tokens, tokens)
         return SeqResult(
             chunk.seq,
             SeqStatus.OK,
