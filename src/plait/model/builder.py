@@ -328,13 +328,16 @@ class ProgramBuilder:
         score: RouteScore = RouteScore.SOFTMAX,
         normalize: bool = True,
         bias: str | None = None,
+        groups: int = 1,
+        top_groups: int = 1,
     ) -> ValueId:
         """`logits`: a column for each expert."""
         experts = self.width(logits)
         if bias is not None:
             self.weight(bias, (experts,), WeightRole.ROUTER)
         y = self._like(logits, "routing", 2 * top_k)
-        self._ops.append(ops.Route((logits,), y, experts, top_k, score, normalize, bias=bias))
+        route = ops.Route((logits,), y, experts, top_k, score, normalize, 1.0, bias, groups, top_groups)
+        self._ops.append(route)
         return y
 
     def experts(

@@ -29,6 +29,8 @@ ROPE = {
     "truncate": False,
     "original_max_position_embeddings": 4096,
 }
+EXPERTS = 128
+"""Where a file does not say."""
 EVERY = 2
 """The last of so many layers sees everything."""
 
@@ -44,7 +46,7 @@ def from_hf(facts: Facts) -> ModelConfig:
         facts.number("swiglu_alpha", MIN_SCALING, MAX_SCALING, GATE.alpha),
         facts.number("swiglu_limit", MIN_SCALING, MAX_SCALING, GATE.limit),
     )
-    mixture = mixture_from_hf(facts, "num_local_experts", "intermediate_size")
+    mixture = mixture_from_hf(facts, "intermediate_size", EXPERTS)
     size = hf_reading.window_size(facts)
     return replace(
         plain,
@@ -98,7 +100,6 @@ DEFAULTS = {
     "rope_theta": 150_000.0,
     "tie_word_embeddings": False,
     "sliding_window": 128,
-    "num_local_experts": 128,
     "num_experts_per_tok": 4,
 }
 

@@ -18,6 +18,10 @@ from plait.model.ops import ValueId
 from plait.model.program import Program
 
 
+EXPERTS = 8
+"""Where a file does not say."""
+
+
 def mixtral_program(config: ModelConfig) -> Program:
     return decoder(config, mixtral_layer)
 
@@ -30,9 +34,7 @@ def mixtral_layer(layer: Layer, x: ValueId) -> ValueId:
 def from_hf(facts: Facts) -> ModelConfig:
     plain = hf_reading.plain_config("mixtral", facts, has_experts=True)
     seen = hf_reading.visibilities(plain, hf_reading.window_size(facts), lambda _: True)
-    return replace(
-        plain, layer_visibility=seen, mixture=mixture_from_hf(facts, "num_local_experts", "intermediate_size")
-    )
+    return replace(plain, layer_visibility=seen, mixture=mixture_from_hf(facts, "intermediate_size", EXPERTS))
 
 
 def from_gguf(model: GgufModel) -> ModelConfig:
@@ -54,7 +56,6 @@ DEFAULTS = {
     "rope_theta": 1_000_000.0,
     "tie_word_embeddings": False,
     "sliding_window": None,
-    "num_local_experts": 8,
     "num_experts_per_tok": 2,
 }
 

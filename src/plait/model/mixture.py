@@ -30,9 +30,11 @@ def mixture_or_mlp(layer: Layer, x: ValueId) -> ValueId:
     )
 
 
-def mixture_from_hf(facts: Facts, experts_key: str, ffn_key: str) -> MixtureConfig:
+def mixture_from_hf(facts: Facts, ffn_key: str, default_experts: int) -> MixtureConfig:
+    """How many experts there are has had two names."""
+    older, newer = "num_experts", "num_local_experts"
     return MixtureConfig(
-        experts=facts.integer(experts_key, 1, MAX_EXPERTS),
+        experts=facts.integer(newer if facts.has(newer) else older, 1, MAX_EXPERTS, default_experts),
         per_token=facts.integer("num_experts_per_tok", 1, MAX_EXPERTS),
         ffn_hidden=facts.integer(ffn_key, 1, MAX_WIDTH),
     )
@@ -40,12 +42,9 @@ def mixture_from_hf(facts: Facts, experts_key: str, ffn_key: str) -> MixtureConf
 
 def mixture_from_gguf(model: GgufModel, ffn_hidden: int) -> MixtureConfig:
     """`ffn_hidden`: of an expert, where the file does not say it apart."""
-    for name, harmless in (
-        ("expert_shared_count", (0,)),
-        ("expert_weights_scale", (0.0, 1.0)),
-        ("expert_group_count", (0, 1)),
-    ):
-        model.facts.refuse(model.key(name), harmless, "this kind of a mixture of experts is not supported")
+    harmless = {"expert_shared_count": (0,), "expert_weights_scale": (0.0, 1.0), "expert_group_count": (0, 1)}
+    for name, values in harmless.items():
+        model.facts.refuse(model.key(name), values, "this kind of a mixture of experts is not supported")
     return MixtureConfig(
         experts=model.integer("expert_count", 1, MAX_EXPERTS),
         per_token=model.integer("expert_used_count", 1, MAX_EXPERTS),

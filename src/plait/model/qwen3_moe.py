@@ -19,6 +19,10 @@ from plait.model.ops import ValueId
 from plait.model.program import Program
 
 
+EXPERTS = 128
+"""Where a file does not say."""
+
+
 def qwen3_moe_program(config: ModelConfig) -> Program:
     return decoder(config, _layer)
 
@@ -33,9 +37,7 @@ def from_hf(facts: Facts) -> ModelConfig:
     bias = facts.flag("attention_bias", False)
     size = hf_reading.window_size(facts) if facts.flag("use_sliding_window", False) else None
     mixture = replace(
-        mixture_from_hf(
-            facts, "num_local_experts" if facts.has("num_local_experts") else "num_experts", "moe_intermediate_size"
-        ),
+        mixture_from_hf(facts, "moe_intermediate_size", EXPERTS),
         normalize=facts.flag("norm_topk_prob", False),
         dense_layers=_dense_layers(facts, plain.num_layers),
     )
@@ -78,7 +80,6 @@ DEFAULTS = {
     "sliding_window": 4096,
     "moe_intermediate_size": 768,
     "num_experts_per_tok": 8,
-    "num_experts": 128,
     "norm_topk_prob": False,
 }
 
