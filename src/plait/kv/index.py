@@ -119,6 +119,11 @@ class PrefixIndex:
             self._pools[piece.group].unreference(piece.block)
             self._victims.add_piece(piece)
 
+    def stamp(self, piece: Piece, at_s: float) -> None:
+        """Somebody leaves who went on from a piece, or left it behind."""
+        self.take(piece)
+        self.give(piece, at_s)
+
     def insert(self, parent: Node, tokens: Tokens, blocks: tuple[BlockId, ...], at_s: float) -> Node:
         """Publish private blocks behind `parent`, whom their holder references; the new node starts with the holder's
         reference.
@@ -159,6 +164,10 @@ class PrefixIndex:
         what it was; nothing if there is nothing.
         """
         return self._victims.evict(range(len(self._pools)) if short is None else short)
+
+    def oldest_piece(self, group: int) -> Piece | None:
+        """What would go first of a group that does not keep everything; None if all of it is used."""
+        return self._victims.oldest_piece(group)
 
     def remove(self, node: Node) -> None:
         """Evict an unused node of groups that keep all, with its pieces and everything behind it: none of it could be

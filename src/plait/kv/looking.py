@@ -49,6 +49,7 @@ class Looking:
             node = child
             chain.append(node)
         losses: tuple[int, ...] = ()
+        num_matched = node.length
         if self._parts:
             losses = self._cut_to_possible(chain)
             end = chain[-1] if chain else start
@@ -65,6 +66,7 @@ class Looking:
             num_asked=len(tokens),
             node=node.id if chain else None,
             losses=losses,
+            num_matched=num_matched,
         )
 
     def _cut_to_possible(self, chain: list[Node]) -> tuple[int, ...]:

@@ -91,6 +91,10 @@ class Victims:
             self._index.drop(victim)
         return [] if victim is None else [victim]
 
+    def oldest_piece(self, group: int) -> Piece | None:
+        """What would go first of a group's own."""
+        return self._first_piece(group)
+
     def check(self) -> None:
         """Raise `InvariantError` unless everything that may be evicted is in its heap, under its key."""
         nodes, pages = set(self._nodes), set(self._pages)
