@@ -43,8 +43,9 @@ from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.promises import Promises
 from plait.kv.publishing import Publishing
-from plait.kv.report import CacheReport, IndexReport, Usage, counts_of, group_report
+from plait.kv.report import CacheReport, IndexReport, Usage, group_report, usage_of
 from plait.kv.room import Room
+from plait.kv.rules import MemoryRules
 from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
@@ -71,6 +72,7 @@ class KVCache:
     """See the module. `enable_prefix=False`: nothing is looked up or published. `keeps`: rules for groups whose kind
     says too little, by group. `node_tokens`: between checkpoints at least, where no group has blocks of tokens.
     `checkpoint_fraction`: part of the memory that checkpoints of states may take.
+    `rules`: habits that may be switched off.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class KVCache:
         keeps: Mapping[GroupId, Keeps] | None = None,
         node_tokens: int = STATE_TOKENS,
         checkpoint_fraction: float = 1.0,
+        rules: MemoryRules = MemoryRules(),
     ) -> None:
         refuse_unsupported(layout, groups)
         self._layout = layout
@@ -88,11 +91,12 @@ class KVCache:
         self.tokens_per_block = max(one.tokens_per_block for one in layout.groups) or node_tokens
         """The same in every group of tokens."""
         self._keeps = tuple((keeps or {}).get(one.group.id) or keeps_of(one) for one in layout.groups)
-        self._pages = PagePool(layout.num_pages)
-        self._pools = tuple(BlockPool(group, layout.page_bytes, self._pages) for group in layout.groups)
+        self._rules = rules
+        self._pages = PagePool(layout.num_pages, layout.own_pages)
+        self._pools = tuple(BlockPool(g, layout.page_bytes, self._pages, rules.by_owner) for g in layout.groups)
         sizes = [pool.layout.block_bytes // self.tokens_per_block for pool in self._pools]
         self.slot_bytes = [0 if keeps.is_state else size for keeps, size in zip(self._keeps, sizes, strict=True)]
-        self._index = PrefixIndex(self._pools, self._keeps)
+        self._index = PrefixIndex(self._pools, self._keeps, rules, self._pages.is_shared)
         self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
         self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state]
         self._windows = [g for g in self._of_tokens if not self._keeps[g].keeps_all]
@@ -102,7 +106,7 @@ class KVCache:
         self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
         self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
         self._planned = PlannedBlocks()
-        self._looking = Looking(self._index, self._planned, self._keeps, self.tokens_per_block)
+        self._looking = Looking(self._index, self._planned, self._keeps, self.tokens_per_block, rules.tails)
         self._tables: dict[SeqId, SeqTable] = {}
         self._flights = Flights(self._pools, self._index, self._tables, self.tokens_per_block)
         self._quarantined: dict[SeqTable, None] = {}
@@ -140,7 +144,9 @@ class KVCache:
         behind it, if that is more than its tail. A step that copies it must be submitted before the source changes.
         """
         table = self._tables.get(source)
-        if table is None or not table.publishes or table.node.length != hit.num_tokens or self._states:
+        if table is None or not table.publishes or table.node.length != hit.num_tokens:
+            return hit
+        if self._states or not self._rules.tails:
             return hit
         num_tokens = min(limit, table.num_committed) - hit.num_tokens
         if num_tokens <= hit.num_reused - hit.num_tokens:
@@ -418,12 +424,7 @@ class KVCache:
         return self._room.num_tokens_behind(hit)
 
     def usage(self) -> Usage:
-        counts = tuple(counts_of(pool) for pool in self._pools)
-        sizes = [pool.layout.block_bytes for pool in self._pools]
-        used = sum((c.used + c.quarantined) * size for c, size in zip(counts, sizes, strict=True))
-        evictable = sum(c.evictable * size for c, size in zip(counts, sizes, strict=True))
-        total = self._layout.pool_bytes
-        return Usage(total, used, evictable, total - used - evictable, self._pages.num_free, counts)
+        return usage_of(self._pools, self._layout.pool_bytes, self._pages.num_free)
 
     def idle_bytes(self) -> int:
         """Bytes of granted slots that no step so far fills, those in flight included. Looks at every table."""
@@ -537,7 +538,7 @@ class KVCache:
             for g, piece in table.states.items():
                 if self._index.piece(g, piece.block) is piece:
                     self._index.stamp(piece, at_s)
-        self._index.release(table.node, at_s)
+        self._index.leave(table.node, at_s)
 
     def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> None:
         """A table does not need them any more: private ones hold nothing, pieces have one user less."""
