@@ -17,7 +17,7 @@ from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.kv.cache import KVCache
 from plait.kv.checkpoints import ByUse, CheckpointPolicy
 from plait.kv.keeps import Keeps
-from plait.kv.rules import MemoryRules
+from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import CacheLayout
 from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 from plait.sched.lives import LivesConfig
@@ -42,7 +42,7 @@ def assemble(
     eos_token_ids: tuple[int, ...] = (),
     enable_prefix: bool = True,
     foresight: Foresight | None = None,
-    rules: MemoryRules = MemoryRules(),
+    rules: MemoryRules = ALL_RULES,
     checkpoints: CheckpointPolicy = ByUse(),
     keeps: Mapping[GroupId, Keeps] | None = None,
 ) -> EngineParts:

@@ -45,7 +45,7 @@ from plait.kv.promises import Promises
 from plait.kv.publishing import Publishing
 from plait.kv.report import CacheReport, IndexReport, Usage, group_report, usage_of
 from plait.kv.room import Room
-from plait.kv.rules import MemoryRules
+from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
@@ -83,7 +83,7 @@ class KVCache:
         keeps: Mapping[GroupId, Keeps] | None = None,
         node_tokens: int = STATE_TOKENS,
         checkpoint_fraction: float = 1.0,
-        rules: MemoryRules = MemoryRules(),
+        rules: MemoryRules = ALL_RULES,
     ) -> None:
         refuse_unsupported(layout, groups)
         self._layout = layout

@@ -19,7 +19,7 @@ from plait.kv.blocks import BlockPool
 from plait.kv.hit import Root
 from plait.kv.keeps import Keeps
 from plait.kv.nodes import Node, Piece, Tokens
-from plait.kv.rules import MemoryRules, any_priority
+from plait.kv.rules import ALL_RULES, MemoryRules, any_priority
 from plait.kv.victims import Victims
 
 
@@ -30,7 +30,7 @@ class PrefixIndex:
         self,
         pools: Sequence[BlockPool],
         keeps: Sequence[Keeps],
-        rules: MemoryRules = MemoryRules(),
+        rules: MemoryRules = ALL_RULES,
         shares_pages: bool = True,
     ) -> None:
         self.num_evictions = 0
@@ -163,7 +163,9 @@ class PrefixIndex:
         if group in node.pieces:
             raise InvariantError(f"index: node {node.id} is given a second block of group {group}")
         number = next(self._ids)
-        priority = self._keeps[group].priority(node.length) if self._rules.aligned else any_priority(number, node.length)
+        priority = (
+            self._keeps[group].priority(node.length) if self._rules.aligned else any_priority(number, node.length)
+        )
         piece = Piece(number, node, group, block, priority, at_s, num_refs=1)
         self._pools[group].publish(block)
         node.pieces[group] = self._pieces[group, block] = piece

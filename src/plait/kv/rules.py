@@ -30,6 +30,9 @@ class MemoryRules:
     """A hit may end inside a block, which is copied; off: hits are whole blocks."""
 
 
+ALL_RULES: Final = MemoryRules()
+
+
 def any_priority(number: int, length: int) -> int:
     """Instead of a prefix length: up to twice as much, so that as many go as otherwise, but others. The same for the
     same number.

@@ -42,7 +42,9 @@ class Index(Protocol):
 class Victims:
     """Heaps of what may be evicted; entries that no longer fit are skipped."""
 
-    def __init__(self, pools: Sequence[BlockPool], whole: Sequence[int], index: Index, shares_pages: bool = True) -> None:
+    def __init__(
+        self, pools: Sequence[BlockPool], whole: Sequence[int], index: Index, shares_pages: bool = True
+    ) -> None:
         """`whole`: groups whose blocks are nodes', not pieces'. `shares_pages=False`: no group has use for a page of
         another.
         """

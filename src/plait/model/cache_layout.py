@@ -125,8 +125,8 @@ def plan_layout(
 
     The page is the least common multiple of the groups' block bytes, times the smallest factor that lets it hold at
     least `blocks_per_page_min` blocks of the group with the smallest block. `equal_blocks` pads all blocks to the
-    largest instead. `shares`: parts of the memory that belong to each group for good. `UsageError` if there is not one page for each group, or if blocks would straddle the key tiles of
-    attention.
+    largest instead. `shares`: parts of the memory that belong to each group for good. `UsageError` if there is not one
+    page for each group, or if blocks would straddle the key tiles of attention.
     """
     if tokens_per_block < 1 or KEY_TILE % tokens_per_block:
         raise UsageError(f"{tokens_per_block} tokens per block do not divide {KEY_TILE}; use a power of two up to that")

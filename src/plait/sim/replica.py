@@ -21,7 +21,7 @@ from plait.exec.roster import slots_of
 from plait.exec.simulated import SimulatedExecutor
 from plait.kv.checkpoints import ByUse, CheckpointPolicy
 from plait.kv.keeps import Keeps
-from plait.kv.rules import MemoryRules
+from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import CacheLayout, plan_layout
 from plait.model.cache_type import CacheType
 from plait.model.cost import Formats, Parallel
@@ -39,7 +39,7 @@ class SimulatedMemory:
     """The memory of a replica where it is not just what its program says."""
 
     layout: CacheLayout
-    rules: MemoryRules = MemoryRules()  # noqa: RUF009 - a value without state
+    rules: MemoryRules = ALL_RULES
     keeps: Mapping[GroupId, Keeps] = field(default_factory=dict)
     """Of groups whose kind says too little."""
 

@@ -50,7 +50,9 @@ def pages_of_one_long_answer(rules: MemoryRules) -> int:
 
 
 def test_owners_keep_what_dies_together_on_pages_of_its_own() -> None:
-    """Eight blocks, four on a page: two pages and no waste, instead of a page for every block, three quarters wasted."""
+    """Eight blocks, four on a page: two pages and no waste, instead of a page for every block and three quarters of
+    it wasted.
+    """
     assert pages_of_one_long_answer(MemoryRules()) == 2
     assert pages_of_one_long_answer(rules_without(["request-awareness"])) == 8
 
@@ -141,5 +143,6 @@ def test_nothing_is_lost_or_counted_twice_without_them(ablations: list[str]) -> 
 def test_chance_is_the_same_for_the_same_piece_and_spreads_around_the_prefix() -> None:
     drawn = [any_priority(number, 1000) for number in range(1, 400)]
     assert drawn == [any_priority(number, 1000) for number in range(1, 400)]
-    assert 0 <= min(drawn) < 100 and 1900 < max(drawn) < 2000
+    assert 0 <= min(drawn) < 100
+    assert 1900 < max(drawn) < 2000
     assert 950 < sum(drawn) / len(drawn) < 1050
