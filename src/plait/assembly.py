@@ -15,7 +15,7 @@ from plait.core.executor import Executor, Foresight
 from plait.core.ids import GroupId
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.kv.cache import KVCache
-from plait.kv.checkpoints import ByUse, CheckpointPolicy
+from plait.kv.checkpoints import BY_USE, CheckpointPolicy
 from plait.kv.keeps import Keeps
 from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import CacheLayout
@@ -43,7 +43,7 @@ def assemble(
     enable_prefix: bool = True,
     foresight: Foresight | None = None,
     rules: MemoryRules = ALL_RULES,
-    checkpoints: CheckpointPolicy = ByUse(),
+    checkpoints: CheckpointPolicy = BY_USE,
     keeps: Mapping[GroupId, Keeps] | None = None,
 ) -> EngineParts:
     """An engine on an executor that has its programs, weights and memory. Starts nothing. `foresight` is for devices

@@ -17,26 +17,27 @@ The life of a sequence:
                     -> collected(step)              then collected, always
     release(seq)                                    free or cached, but in quarantine until its steps are collected
 
-Groups that do not keep everything (windows, stretches, states: `plait.kv.keeps`) give up in `commit` what no row will
-look at any more, and are granted no further ahead than `reserve` is told (`up_to`). All groups of tokens have equally
-many tokens per block.
+Groups that do not keep everything (`plait.kv.keeps`) give up in `commit` what no row will look at any more, and are
+granted no further ahead than `reserve` is told (`up_to`). All groups of tokens have equally many tokens per block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, GroupId, SeqId, StepId
-from plait.core.step import BlockGrant, Move, StepPlan
+from plait.core.step import BlockGrant, Encode, StepPlan
 from plait.kv.audit import audit
 from plait.kv.blocks import BlockPool, checkpoints_of, tail_of
 from plait.kv.checkpoints import CheckpointRoom
 from plait.kv.flights import Flights
-from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
+from plait.kv.grants import NO_GRANTS, Grants
+from plait.kv.hit import NO_BLOCK, Hit, ImageSpan, Root, Tail
+from plait.kv.images import Images
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps, keeps_of, refuse_unsupported
+from plait.kv.keeps import Keeps, KeepsRows, keeps_of, refuse_unsupported, windows_of
 from plait.kv.looking import Looking
 from plait.kv.nodes import Node
 from plait.kv.pages import PagePool
@@ -46,22 +47,12 @@ from plait.kv.publishing import Publishing
 from plait.kv.report import CacheReport, IndexReport, Usage, group_report, usage_of
 from plait.kv.room import Room
 from plait.kv.rules import ALL_RULES, MemoryRules
+from plait.kv.sights import Sights
 from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
 
 __all__ = ["CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
-
-
-@dataclass(frozen=True, slots=True)
-class Grants:
-    """New table entries for the executor, and copies to make before they are used. Every entry is granted once."""
-
-    blocks: tuple[BlockGrant, ...]
-    moves: tuple[Move, ...]
-
-
-NO_GRANTS = Grants((), ())
 
 
 STATE_TOKENS = 32
@@ -95,12 +86,15 @@ class KVCache:
         self._pages = PagePool(layout.num_pages, layout.own_pages)
         self._pools = tuple(BlockPool(g, layout.page_bytes, self._pages, rules.by_owner) for g in layout.groups)
         sizes = [pool.layout.block_bytes // self.tokens_per_block for pool in self._pools]
-        self.slot_bytes = [0 if keeps.is_state else size for keeps, size in zip(self._keeps, sizes, strict=True)]
-        self._index = PrefixIndex(self._pools, self._keeps, rules, self._pages.is_shared)
+        self.slot_bytes = [
+            0 if keeps.is_state or isinstance(keeps, KeepsRows) else size
+            for keeps, size in zip(self._keeps, sizes, strict=True)
+        ]
+        self._images = Images(self._pools, self._keeps, self.tokens_per_block)
+        self._index = PrefixIndex(self._pools, self._keeps, self._images, rules, self._pages.is_shared)
         self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
-        self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state]
-        self._windows = [g for g in self._of_tokens if not self._keeps[g].keeps_all]
-        """Groups of tokens that give some up."""
+        self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state and g not in self._images.groups]
+        self._windows = windows_of(self._keeps)
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
         self._parts = sorted(self._windows + self._states)
         self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
@@ -114,6 +108,7 @@ class KVCache:
         self._now_s = float("-inf")
         self.capacity_tokens = self._room.num_tokens_empty()
         """Tokens of one sequence alone in empty memory."""
+        self._sights = Sights(self._images, self._pools)
         self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block)
         self._asked_tokens = 0
         self._hit_tokens = 0
@@ -146,7 +141,7 @@ class KVCache:
         table = self._tables.get(source)
         if table is None or not table.publishes or table.node.length != hit.num_tokens:
             return hit
-        if self._states or not self._rules.tails:
+        if self._states or self._images.groups or not self._rules.tails:
             return hit
         num_tokens = min(limit, table.num_committed) - hit.num_tokens
         if num_tokens <= hit.num_reused - hit.num_tokens:
@@ -157,6 +152,18 @@ class KVCache:
     def no_hit(self) -> Hit:
         """The hit of a sequence that does not look."""
         return self._looking.no_hit()
+
+    @property
+    def has_images(self) -> bool:
+        return bool(self._images.groups)
+
+    def with_images(self, hit: Hit, root: Root, images: Sequence[ImageSpan]) -> Hit:
+        """`hit` with the cached rows of a prompt's images, each found by its content; the others will be encoded."""
+        return self._sights.with_images(hit, root, images)
+
+    def can_hold(self, num_tokens: int, images: Sequence[ImageSpan]) -> bool:
+        """Whether empty memory has room for a sequence alone, with its images."""
+        return self._room.holds(num_tokens, self._sights.blocks_for(images))
 
     def open(self, seq: SeqId, root: Root, hit: Hit, now_s: float, publish: bool = True) -> None:
         """Begin a table with the hit's blocks; its tail is kept until a step copies it. `publish=False`: what this
@@ -180,7 +187,7 @@ class KVCache:
             seq=seq,
             node=node,
             publishes=publish and self._enable_prefix,
-            blocks=tuple([] if g in self._states else [*blocks] for g, blocks in enumerate(hit.blocks)),
+            blocks=tuple([*blocks] if g in self._of_tokens else [] for g, blocks in enumerate(hit.blocks)),
             num_hit_blocks=hit.num_tokens // self.tokens_per_block,
             num_slots=hit.num_tokens,
             kept_slots=hit.num_tokens,
@@ -195,6 +202,7 @@ class KVCache:
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
             keeps_states=bool(hit.num_tokens and self._states),
         )
+        self._sights.open(self._tables[seq], root, hit)
         self._asked_tokens += hit.num_asked
         self._hit_tokens += hit.num_reused
         for g, lost in enumerate(hit.losses):
@@ -214,19 +222,24 @@ class KVCache:
         if num_tokens <= table.kept_slots and reach <= table.num_slots and not table.is_new:
             return NO_GRANTS
         wanted = self._promises.wanted(table, num_tokens, reach)
-        if any(wanted):
-            if not self._make_room(wanted):
+        encodes: tuple[Encode, ...] = ()
+        is_seeing = bool(table.images) and table.is_new
+        if any(wanted) or is_seeing:
+            demand = [a + b for a, b in zip(wanted, table.missing, strict=True)] if is_seeing else wanted
+            if not self._make_room(demand):
                 return None
-            frugal = self._room.is_frugal(wanted)
+            frugal = self._room.is_frugal(demand)
             for pool, blocks, count in zip(self._pools, table.blocks, wanted, strict=True):
                 if count:
                     blocks += pool.grant(tail_of(seq), count, frugal)
+            if is_seeing:
+                encodes = self._sights.make(table, now_s, frugal)
         size = self.tokens_per_block
         table.kept_slots = max(table.kept_slots, -(-num_tokens // size) * size)
         table.num_slots = max(table.num_slots, -(-reach // size) * size)
         table.target = max(table.target, num_tokens)
         table.is_new = False
-        return Grants(tuple(self._new_grants(table)), table.take_moves(self._of_tokens, self._states))
+        return Grants(tuple(self._new_grants(table)), table.take_moves(self._of_tokens, self._states), encodes)
 
     def _new_grants(self, table: SeqTable) -> Iterator[BlockGrant]:
         for g, (pool, blocks) in enumerate(zip(self._pools, table.blocks, strict=True)):
@@ -320,6 +333,8 @@ class KVCache:
                 self._plan_next(table)
         if self._windows:
             self._drop_dead(table, now_s)
+        if table.pictures:
+            self._sights.committed(table, now_s)
 
     def commit_run(self, step: StepId, written: Mapping[SeqId, Sequence[int]], now_s: float) -> None:
         """`commit` for the sequences of a run. Blocks are published in the order in which its steps filled them, so
@@ -338,6 +353,7 @@ class KVCache:
         for seq in written:
             self._plan_next(self._table(seq))
             self._drop_dead(self._table(seq), now_s)
+            self._sights.committed(self._table(seq), now_s)
 
     def _commit(self, step: StepId, seq: SeqId, tokens: Sequence[int]) -> SeqTable:
         table = self._table(seq)
@@ -442,7 +458,7 @@ class KVCache:
             num_roots=self._index.num_roots,
             num_nodes=self._index.num_nodes,
             num_evictable=self._index.num_evictable,
-            num_evictions=self._index.num_evictions,
+            num_evictions=self._num_evictions,
             num_duplicates=self._publishing.num_duplicates,
             asked_tokens=self._asked_tokens,
             hit_tokens=self._hit_tokens,
@@ -464,14 +480,18 @@ class KVCache:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         flights = self._flights.by_step()
         parts = (self._pages, self._pools, self._index, self._planned)
-        audit(*parts, self._tables, self._quarantined, flights, self._keeps, self.tokens_per_block)
+        audit(*parts, self._images, self._tables, self._quarantined, flights, self._keeps, self.tokens_per_block)
 
     def reset_prefix_index(self) -> int:
-        """Evict every cached block that nobody uses; returns how many nodes went."""
-        before = self._index.num_evictions
+        """Evict every cached block that nobody uses; returns how many nodes, pieces and images went."""
+        before = self._num_evictions
         while self._index.evict():
             pass
-        return self._index.num_evictions - before
+        return self._num_evictions - before
+
+    @property
+    def _num_evictions(self) -> int:
+        return self._index.num_evictions + self._images.num_evictions
 
     def _table(self, seq: SeqId) -> SeqTable:
         table = self._tables.get(seq)
@@ -538,6 +558,7 @@ class KVCache:
             for g, piece in table.states.items():
                 if self._index.piece(g, piece.block) is piece:
                     self._index.stamp(piece, at_s)
+        self._sights.left(table, at_s)
         self._index.leave(table.node, at_s)
 
     def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> None:

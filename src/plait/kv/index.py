@@ -17,10 +17,11 @@ from plait.core.errors import InvariantError
 from plait.core.ids import BlockId
 from plait.kv.blocks import BlockPool
 from plait.kv.hit import Root
+from plait.kv.images import Images
 from plait.kv.keeps import Keeps
 from plait.kv.nodes import Node, Piece, Tokens
 from plait.kv.rules import ALL_RULES, MemoryRules, any_priority
-from plait.kv.victims import Victims
+from plait.kv.victims import Victim, Victims
 
 
 class PrefixIndex:
@@ -30,6 +31,7 @@ class PrefixIndex:
         self,
         pools: Sequence[BlockPool],
         keeps: Sequence[Keeps],
+        images: Images,
         rules: MemoryRules = ALL_RULES,
         shares_pages: bool = True,
     ) -> None:
@@ -46,7 +48,7 @@ class PrefixIndex:
         self._roots: dict[Root, Node] = {}
         self._nodes: dict[int, Node] = {}
         self._ids = count(1)
-        self._victims = Victims(pools, [g for g, _ in self._whole], self, shares_pages)
+        self._victims = Victims(pools, [g for g, _ in self._whole], self, images, shares_pages)
 
     @property
     def num_nodes(self) -> int:
@@ -181,7 +183,7 @@ class PrefixIndex:
                 best = node.children[near], shared
         return best
 
-    def evict(self, short: Sequence[int] | None = None) -> list[Node | Piece]:
+    def evict(self, short: Sequence[int] | None = None) -> list[Victim]:
         """Free what goes first of all that helps the groups that are `short` of blocks, or of all there is, and say
         what it was; nothing if there is nothing.
         """

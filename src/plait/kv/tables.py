@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import Move
-from plait.kv.hit import NO_BLOCK
+from plait.kv.hit import NO_BLOCK, ImageSpan, Root
+from plait.kv.images import Picture
 from plait.kv.nodes import Node, Piece
 from plait.kv.planned import PlannedBlock
 
@@ -118,6 +119,12 @@ class SeqTable:
     """`states` are the hit's, referenced until a step in flight copies them."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """Still to be published, ascending."""
+    images: tuple[ImageSpan, ...] = ()
+    root: Root | None = None
+    missing: tuple[int, ...] = ()
+    """Per group, blocks for images that were not cached when it opened."""
+    pictures: dict[int, list[Picture | None]] = field(default_factory=dict)
+    """By group, one for each image; None: still to be made, or consumed."""
     released_s: float | None = None
 
     @property

@@ -92,7 +92,7 @@ def program_of(shape: Shape) -> Program:
 
 
 def _groups(b: ProgramBuilder, shape: Shape) -> Mapping[Mixer, GroupId]:
-    groups = {}
+    groups: dict[Mixer, GroupId] = {}
     for mixer in dict.fromkeys(shape.layers):
         count = shape.layers.count(mixer)
         if mixer is Mixer.MAMBA and shape.state is not None:

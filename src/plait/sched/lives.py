@@ -20,8 +20,9 @@ from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
 from plait.kv.cache import Grants, Hit, KVCache, Root
-from plait.kv.checkpoints import ByUse, CheckpointPolicy
-from plait.sched.admission import refuse_impossible
+from plait.kv.checkpoints import BY_USE, CheckpointPolicy
+from plait.kv.hit import ImageSpan
+from plait.sched.admission import refuse_impossible, refuse_too_many_images
 from plait.sched.deadlines import Deadlines
 from plait.sched.open_step import OpenStep
 from plait.sched.outcome import take_tokens
@@ -47,7 +48,7 @@ class LivesConfig:
     """Whether requests may ask for embeddings."""
     can_import: bool = False
     """Whether requests may bring keys and values of their prompt."""
-    checkpoints: CheckpointPolicy = ByUse()  # noqa: RUF009 - a value without state
+    checkpoints: CheckpointPolicy = BY_USE
     """Where the states of models that have some are kept for other prompts."""
 
 
@@ -100,10 +101,11 @@ class Lives:
     def lookup(self, seq: Sequence) -> Hit:
         """What a waiting sequence would find in the prefix index. Good until the next verb."""
         if not self._uses_prefix(seq) or seq.needs_every_row or self._num_imported(seq):
-            return self._kv.no_hit()
+            return self._no_hit(seq)
         hit = self._kv.lookup(seq.tokens, self._root(seq))
         leader = self._leader(seq)
-        return hit if leader is None else self._kv.beside(hit, leader.id, _num_shared(seq))
+        hit = hit if leader is None else self._kv.beside(hit, leader.id, _num_shared(seq))
+        return self._kv.with_images(hit, self._root(seq), _spans(seq)) if seq.request.images else hit
 
     def is_held(self, seq: Sequence, hit: Hit) -> bool:
         """Whether somebody who runs is computing what `seq` would have to compute first."""
@@ -127,16 +129,24 @@ class Lives:
         if self.running or self._in_flight:
             return None
         # Alone, only the hit can be in the way: its blocks may lie on more pages than they need.
-        if not self._kv.fits(self._kv.no_hit(), len(seq.tokens), 0):
+        if not self._kv.fits(self._no_hit(seq), len(seq.tokens), 0):
             raise InvariantError(f"sequence {seq.id} does not fit into empty memory: {self._kv.explain()}")
-        return self._kv.no_hit()
+        return self._no_hit(seq)
 
     # What a policy does.
 
     def admit(self, seq: Sequence) -> None:
         """A new sequence waits. `RequestError` if it could never be served; then nothing has changed."""
         limits = (self._config.max_model_tokens, self._kv.capacity_tokens)
-        refuse_impossible(seq, *limits, can_embed=self._config.can_embed, can_import=self._config.can_import)
+        refuse_impossible(
+            seq,
+            *limits,
+            can_embed=self._config.can_embed,
+            can_import=self._config.can_import,
+            can_see=self._kv.has_images,
+        )
+        if seq.request.images:
+            refuse_too_many_images(seq, self._kv.can_hold(seq.num_prompt + seq.max_output_tokens, _spans(seq)))
         self._by_id[seq.id] = seq
         if seq.request.n > 1:
             self._siblings.setdefault(seq.request.id, []).append(seq)
@@ -388,8 +398,19 @@ class Lives:
         images = tuple(image.content_hash for image in request.images)
         return Root(self._config.fingerprint, request.tenant, request.adapter, images)
 
+    def _no_hit(self, seq: Sequence) -> Hit:
+        hit = self._kv.no_hit()
+        return self._kv.with_images(hit, self._root(seq), _spans(seq)) if seq.request.images else hit
+
     def _uses_prefix(self, seq: Sequence) -> bool:
         return self._config.enable_prefix and seq.request.cache_prefix
+
+
+def _spans(seq: Sequence) -> tuple[ImageSpan, ...]:
+    return tuple(
+        ImageSpan(one.content_hash, one.num_rows or one.num_tokens, one.start + one.num_tokens)
+        for one in seq.request.images
+    )
 
 
 def _num_shared(seq: Sequence) -> int:

@@ -17,6 +17,7 @@ from plait.core.step import (
     BlockGrant,
     Chunk,
     ChunkShape,
+    Encode,
     Join,
     Leave,
     Move,
@@ -72,6 +73,7 @@ class OpenStep:
     joins: list[Join] = field(default_factory=list)
     grants: list[BlockGrant] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    encodes: list[Encode] = field(default_factory=list)
     masks: list[RowMask] = field(default_factory=list)
     num_steps: int = 1
 
@@ -85,6 +87,7 @@ class OpenStep:
             self.masks.append(RowMask(seq.id, num_tokens - 1, mask))
         self.grants += grants.blocks
         self.moves += grants.moves
+        self.encodes += grants.encodes
         self.budget -= num_tokens
         seq.num_scheduled += num_tokens
 
@@ -111,6 +114,7 @@ class OpenStep:
             blocks=tuple(self.grants),
             moves=tuple(self.moves),
             chunks=tuple(self.chunks.values()),
+            encodes=tuple(self.encodes),
             sampling=tuple(self.masks),
             num_steps=self.num_steps,
         )

@@ -19,7 +19,7 @@ from plait.cost.roofline import RooflineModel
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
 from plait.exec.simulated import SimulatedExecutor
-from plait.kv.checkpoints import ByUse, CheckpointPolicy
+from plait.kv.checkpoints import BY_USE, CheckpointPolicy
 from plait.kv.keeps import Keeps
 from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import CacheLayout, plan_layout
@@ -65,7 +65,7 @@ class ReplicaSpec:
     """Let the simulated executor look for faults in every plan, as others do; costs about a third of the time."""
     memory: SimulatedMemory | None = None
     """Instead of `cache_bytes` cut into pages for the program's groups."""
-    checkpoints: CheckpointPolicy = ByUse()  # noqa: RUF009 - a value without state
+    checkpoints: CheckpointPolicy = BY_USE
     """Where the states of a program that has some are kept."""
     end_tokens: tuple[int, ...] = ()
     """Tokens of prompts that end a message."""
