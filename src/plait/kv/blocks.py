@@ -163,7 +163,7 @@ class BlockPool:
           1. free blocks of the owner's own pages: they will be freed together;
           2. a fresh page, cut up for this owner;
           3. pages whose owner has ended: such a page is adopted whole;
-          4. free blocks on pages of other owners.
+          4. free blocks on pages of other owners, those of trunks last.
         `frugal`: other groups need the fresh pages too, so step 2 comes last.
         """
         if self.blocks_per_page == 1:
@@ -259,6 +259,17 @@ class BlockPool:
         else:
             self._tell(page)
 
+    def claim(self, page: PageId, owner: Owner) -> None:
+        """A page whose owner has ended gets another one; what is free on it is that one's."""
+        if self.blocks_per_page == 1 or not self._by_owner or self._owner[page] is not None:
+            return
+        self._own(page, owner)
+        pages = self._open.get(None, {})
+        if page in pages:
+            self._open.setdefault(owner, {})[page] = pages.pop(page)
+            if not pages:
+                del self._open[None]
+
     def disown(self, owner: Owner) -> None:
         """The owner has ended: what is left of its pages may be adopted."""
         for page in self._owned.pop(owner, ()):
@@ -328,7 +339,9 @@ class BlockPool:
             if None in self._open:
                 return None
             if self._open:
-                return next(iter(self._open))
+                # On a trunk's page it would keep the page from ever coming back whole: only if there is no other.
+                others = (one for one in self._open if one is None or one.lifetime is not Lifetime.TRUNK)
+                return next(others, next(iter(self._open)))
         self._borrow(owner)
         return owner
 

@@ -121,7 +121,6 @@ class KVCache:
 
     @property
     def has_states(self) -> bool:
-        """Whether prefixes can be taken up only where there is a checkpoint."""
         return bool(self._states)
 
     def lookup(self, tokens: Sequence[int], root: Root, limit: int | None = None) -> Hit:
@@ -158,7 +157,7 @@ class KVCache:
         return bool(self._images.groups)
 
     def with_images(self, hit: Hit, root: Root, images: Sequence[ImageSpan]) -> Hit:
-        """`hit` with the cached rows of a prompt's images, each found by its content; the others will be encoded."""
+        """`hit` with the cached rows of a prompt's images, found by content; the others will be encoded."""
         return self._sights.with_images(hit, root, images)
 
     def can_hold(self, num_tokens: int, images: Sequence[ImageSpan]) -> bool:
@@ -178,6 +177,7 @@ class KVCache:
             raise InvariantError(f"sequence {seq} opens a stale hit of {hit.num_tokens} tokens; look up again")
         copy = self._copy(seq, hit.tail, node) if hit.tail is not None else None
         self._index.acquire(node)
+        self._index.hit(node)
         if isinstance(copy, Copy):
             self._index.acquire(copy.source)
             pieces = [*pieces, *copy.source.pieces.values()]
