@@ -317,8 +317,12 @@ class Lives:
         if everyone != self._by_id or len(everyone) != len(self.running) + len(self.waiting):
             raise InvariantError(f"sequences {sorted(self._by_id)} are known but {sorted(everyone)} run or wait")
         for seq in self.waiting:
-            if seq.row is not None or seq.num_computed or seq.num_scheduled:
-                raise InvariantError(f"sequence {seq.id} waits but has row {seq.row} or something computed")
+            if seq.row is not None or seq.num_computed or seq.num_scheduled or seq.num_slots:
+                raise InvariantError(f"sequence {seq.id} waits but has row {seq.row}, memory or something computed")
+        for seq in self.running:
+            if seq.num_slots > self._kv.num_slots(seq.id):
+                held = self._kv.num_slots(seq.id)
+                raise InvariantError(f"sequence {seq.id} takes itself to have {seq.num_slots} slots and has {held}")
         self._holds.check([seq.id for seq in self.running], everyone)
 
     def _commit_run(self, plan: StepPlan, by_seq: Mapping[SeqId, SeqResult], now: float) -> None:
