@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from plait.exec.native.executor import NativeConfig
 
 KIB, MIB = 1024, 1024 * 1024
+AHEAD_BYTES = 32 * MIB
+"""As kBytesAhead in csrc/bindings/runtime_bindings.cc."""
 NO_SLOS: Mapping[ServiceClass, Slo] = {}
 NO_NATIVE = (
     "{reason}; reinstall Plait where a C++ compiler is (GCC 11 or Clang 14 and newer), or take --executor reference"
@@ -395,8 +397,8 @@ def memory_texts(now: int | None, weights: int, arena: int, layout: CacheLayout)
     rest = "" if now is None else f", {(now - weights) / MIB:,.0f} MiB of Python and what it holds"
     return [
         f"resident memory: {whole}{weights / MIB:,.0f} MiB of packed weights{rest}",
-        f"later besides: up to {arena / MIB:,.0f} MiB of activations as steps grow, and {per_block}, up to "
-        f"{layout.pool_bytes / MIB:,.0f} MiB",
+        f"later besides: up to {arena / MIB:,.0f} MiB of activations as steps grow, and {per_block}, taken "
+        f"{min(AHEAD_BYTES, layout.pool_bytes) / MIB:,.0f} MiB ahead, up to {layout.pool_bytes / MIB:,.0f} MiB",
     ]
 
 
