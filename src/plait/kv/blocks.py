@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NewType
+from typing import NewType, cast
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, PageId, SeqId
@@ -201,17 +201,18 @@ class BlockPool:
 
     def free_own(self, blocks: Sequence[BlockId]) -> None:
         """Those of `blocks` that are private or quarantined, and not published."""
-        own = [block for block in blocks if self._states[block] in _OWN]
+        states, counts, holders, num_pinned = self._states, self.counts, self._holders, self._num_pinned
+        own = [block for block in blocks if states[block] in _OWN]
         if self.blocks_per_page > 1:
             for block in own:
                 self.free(block)
             return
         for block in own:
-            before, self._states[block] = self._states[block], _FREE
-            self.counts[before] -= 1
-            self._holders[block] = None
-            self._num_pinned[block] = 0
-        self._pages.give_back_many([PageId(block) for block in own], self.group)
+            counts[states[block]] -= 1
+            states[block] = _FREE
+            holders[block] = None
+            num_pinned[block] = 0
+        self._pages.give_back_many(cast("list[PageId]", own), self.group)
 
     def free(self, block: BlockId) -> None:
         """A private, quarantined or evictable block holds nothing any more; its page goes back with its last block."""
@@ -291,14 +292,15 @@ class BlockPool:
 
     def _grant_pages(self, owner: Owner, count: int) -> list[BlockId]:
         """Blocks that are pages: there is nothing to choose, and nobody to share a page with."""
-        blocks = [BlockId(page) for page in self._pages.lend_many(self.group, count)]
+        blocks = cast("list[BlockId]", self._pages.lend_many(self.group, count))
+        states, holders, num_pinned = self._states, self._holders, self._num_pinned
         holder = _sequence_of(owner)
         for block in blocks:
-            if self._states[block] != _FREE:
+            if states[block] != _FREE:
                 raise InvariantError(f"block {block} of group {self.group} is {self.state(block).name} on a free page")
-            self._states[block] = _PRIVATE
-            self._holders[block] = holder
-            self._num_pinned[block] = 1
+            states[block] = _PRIVATE
+            holders[block] = holder
+            num_pinned[block] = 1
         self.counts[BlockState.PRIVATE] += count
         return blocks
 

@@ -49,7 +49,7 @@ from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
 
-__all__ = ["CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
+__all__ = ["NO_GRANTS", "CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ class Grants:
 
 
 NO_GRANTS = Grants((), ())
+"""Returned itself where there is nothing new."""
 
 
 STATE_TOKENS = 32
@@ -280,10 +281,11 @@ class KVCache:
 
         A block has at most one writing sequence, which is on one lane; published blocks are never written (H6, H7).
         """
+        size = self.tokens_per_block
         for table in self._flights.submit(plan).writers:
             if table.copy is not None:
                 self._drop_copy(table, self._now_s)
-            if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
+            if table.publishes and (table.planned is not None or table.planned_end - table.node.length >= size):
                 self._plan_next(table)
 
     def commit(self, step: StepId, seq: SeqId, tokens: Sequence[int], now_s: float) -> None:
@@ -338,9 +340,10 @@ class KVCache:
             table.planned_end = table.num_committed
         if table.publishes:
             table.tail += tokens
-        for checkpoint in table.checkpoints if writing.snapshots else ():
-            if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
-                checkpoint.is_written = True
+        if writing.snapshots:
+            for checkpoint in table.checkpoints:
+                if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
+                    checkpoint.is_written = True
         return table
 
     def collected(self, step: StepId) -> None:
@@ -373,6 +376,11 @@ class KVCache:
         self._quarantined[table] = None
         for g, blocks in self._own_blocks(table):
             self._pools[g].quarantine_own(blocks)
+
+    def num_slots(self, seq: SeqId) -> int:
+        """Tokens up to which `reserve` and `extent` have nothing to do. It never decreases until `release`."""
+        table = self._table(seq)
+        return min(table.num_slots, table.kept_slots)
 
     def table(self, seq: SeqId, group: GroupId) -> tuple[BlockId, ...]:
         return tuple(self._table(seq).blocks[group])
@@ -587,6 +595,8 @@ class KVCache:
 
     def _make_room(self, demand: Sequence[int]) -> bool:
         """Evict until every group can be granted its part; False, with nothing evicted, if that cannot help."""
+        if self._room.is_free(demand):
+            return True
         if not self._room.is_obtainable(demand):
             return False
         while not self._room.is_free(demand):
