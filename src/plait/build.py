@@ -193,10 +193,9 @@ def start_engine(
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
-    text = ModelText(model.tokenizer, model.template, Grammars(model.tokenizer))
     return LocalEngine(
         model=model,
-        text=text,
+        text=ModelText(model.tokenizer, model.template, Grammars(model.tokenizer)),
         client=client,
         thread=thread,
         executor=info,

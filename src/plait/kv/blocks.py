@@ -114,6 +114,12 @@ class BlockPool:
         """Free blocks of lent pages by page and the page's owner; None: the owner has ended. Without empty entries."""
 
     @property
+    def slot_bytes(self) -> int:
+        """Of one token, without a block's padding; 0 for states."""
+        layout = self.layout
+        return (layout.block_bytes - layout.padding_bytes) // layout.tokens_per_block if layout.tokens_per_block else 0
+
+    @property
     def num_free(self) -> int:
         """Free blocks on lent pages."""
         return self.counts[BlockState.FREE]

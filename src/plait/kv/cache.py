@@ -78,19 +78,15 @@ class KVCache:
         rules: MemoryRules = ALL_RULES,
     ) -> None:
         refuse_unsupported(layout, groups)
-        self._layout = layout
-        self._enable_prefix = enable_prefix
+        self._layout, self._rules, self._enable_prefix = layout, rules, enable_prefix
         self.tokens_per_block = max(one.tokens_per_block for one in layout.groups) or node_tokens
         """The same in every group of tokens."""
         self._keeps = tuple((keeps or {}).get(one.group.id) or keeps_of(one) for one in layout.groups)
-        self._rules = rules
         self._pages = PagePool(layout.num_pages, layout.own_pages)
         self._pools = tuple(BlockPool(g, layout.page_bytes, self._pages, rules.by_owner) for g in layout.groups)
-        content = [pool.layout.block_bytes - pool.layout.padding_bytes for pool in self._pools]
-        sizes = [num_bytes // self.tokens_per_block for num_bytes in content]
         self.slot_bytes = [
-            0 if keeps.is_state or isinstance(keeps, KeepsRows) else size
-            for keeps, size in zip(self._keeps, sizes, strict=True)
+            0 if isinstance(keeps, KeepsRows) else pool.slot_bytes
+            for keeps, pool in zip(self._keeps, self._pools, strict=True)
         ]
         self._images = Images(self._pools, self._keeps, self.tokens_per_block)
         self._index = PrefixIndex(self._pools, self._keeps, self._images, rules, self._pages.is_shared)
@@ -138,9 +134,8 @@ class KVCache:
         behind it, if that is more than its tail. A step that copies it must be submitted before the source changes.
         """
         table = self._tables.get(source)
-        if table is None or not table.publishes or table.node.length != hit.num_tokens:
-            return hit
-        if self._states or self._images.groups or not self._rules.tails:
+        can_copy = self._rules.tails and not self._states and not self._images.groups
+        if table is None or not table.publishes or table.node.length != hit.num_tokens or not can_copy:
             return hit
         num_tokens = min(limit, table.num_committed) - hit.num_tokens
         if num_tokens <= hit.num_reused - hit.num_tokens:
@@ -562,11 +557,10 @@ class KVCache:
     def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> list[Piece]:
         """A table does not need them any more: private ones hold nothing, pieces have one user less."""
         self._pools[group].free_own(blocks)
-        pieces = []
-        for block in blocks if group in self._parts else ():
-            if (piece := self._index.piece(group, block)) is not None:
-                self._index.give(piece, at_s)
-                pieces.append(piece)
+        found = (self._index.piece(group, block) for block in blocks if group in self._parts)
+        pieces = [piece for piece in found if piece is not None]
+        for piece in pieces:
+            self._index.give(piece, at_s)
         return pieces
 
     def _drop_dead(self, table: SeqTable, at_s: float) -> None:
