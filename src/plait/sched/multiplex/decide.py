@@ -22,6 +22,8 @@ from plait.sched.multiplex.targets import due_s, hard_due_s, lateness
 
 TTFT_PART = 0.9
 """Bullet looks at the P90 of waiting requests."""
+TILE_ROWS = 128
+"""Rows of a product that a block takes (Bullet, section 2.1)."""
 LEAST_CHUNK = 16
 """Prompt tokens of a fused step that has any; chunks are multiples of it, but for the last one."""
 _EXACT = 1e-9
@@ -56,6 +58,8 @@ def decide(now: Situation, setting: Setting) -> Choice:
 def _least_decode(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
     """MuxWise: the smallest partition whose worst-case step holds the target. Bullet: the fewest units for its P90."""
     preset, prices = setting.preset, setting.prices
+    if not preset.is_partitioned:
+        setting = replace(setting, shares=(_units_by_blocks(now, prefill, prices.units),))
     units = _fewest_units(now, prefill, setting)
     chosen = setting.shares[-1] if units is None else units
     decode_s = prices.decode(now.decode, chosen, prefill.shape).expected_s
@@ -70,6 +74,14 @@ def _least_decode(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
         reason = Reason.MOST_DECODE
     spans = prices.spans_beside(decode_s, prefill_s)
     return _handing_over(now, prefill, Choice(Form.LANES, chosen, reason, num_spans=spans), prefill_s, setting)
+
+
+def _units_by_blocks(now: Situation, prefill: Prefill, units: int) -> int:
+    """Of decode where nobody divides the device: products have as many blocks as tiles of rows, and whose blocks are
+    more has as much more of the units.
+    """
+    decode, prompts = (-(-shape.num_tokens // TILE_ROWS) for shape in (now.decode, prefill.shape))
+    return min(units - 1, max(1, round(units * decode / (decode + prompts))))
 
 
 def _fewest_units(now: Situation, prefill: Prefill, setting: Setting) -> int | None:
