@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plait.core.clock import Clock
-from plait.core.errors import InvariantError
+from plait.core.errors import InvariantError, UsageError
 from plait.core.executor import Executor, ExecutorInfo, Foresight, StepForm
 from plait.core.ids import GroupId
 from plait.cost.model import CostModel
@@ -51,6 +51,8 @@ class Policy:
     max_step_tokens: int | None = None
     """Of a step of prompts and decode together; None: what the executor takes."""
     observe: Observer = unobserved
+    priced_units: int | None = None
+    """The most share units that prices are known of; None: of all that the executor has."""
 
 
 CHUNKS = Policy()
@@ -100,6 +102,11 @@ def assemble(
 def _multiplex(policy: Policy, lives: LivesConfig, info: ExecutorInfo, kv: KVCache, ports: Ports) -> MultiplexScheduler:
     if policy.cost is None:
         raise InvariantError(f"scheduler {policy.preset.name} prices steps, but was given no prices")
+    if policy.priced_units is not None and policy.priced_units < info.share_units:
+        raise UsageError(
+            f"steps were measured on {policy.priced_units} cores, but {info.share_units} compute here; measure again "
+            "with plait calibrate, or lower --threads"
+        )
     can_run_aside = StepForm.LANES in info.forms and len(info.lanes) > 1 and info.share_units > 1
     config = MultiplexConfig(
         lives,

@@ -213,11 +213,12 @@ class Lives:
         seq.lane = lane
 
     def gather_leaves(self, lane: LaneId) -> None:
-        """The next step of `lane` also tells who left on lanes that have nothing in flight."""
-        busy = {plan.lane for plan in self._in_flight.values()}
-        for other in self._rows.lanes_left():
-            if other != lane and other not in busy:
-                self._rows.gather(other, lane)
+        """The next step of `lane` also tells who left on other lanes, unless a step in flight there still names him:
+        his blocks may be granted anew as soon as none does, and then the executor must know that they are not his.
+        """
+        if self._rows.num_untold:
+            named = {chunk.seq for plan in self._in_flight.values() if plan.lane != lane for chunk in plan.chunks}
+            self._rows.gather(lane, named.__contains__)
 
     def _add(self, step: OpenStep, seq: Sequence, start: int, end: int, grants: Grants, now: float) -> None:
         """Tokens [start, end) of a sequence, and the copies of states that are made on their way."""
@@ -253,6 +254,7 @@ class Lives:
         """The step is closed and in flight."""
         step_id = StepId(self._next_step)
         self._next_step += step.num_steps
+        self.gather_leaves(step.lane)
         plan = step.plan(step_id, self._rows.submitted(step_id, step.lane))
         self._kv.submitted(plan)
         self._in_flight[step_id] = plan
