@@ -177,9 +177,7 @@ def _checkpoint_shapes(
                 yield f"model.layers.{layer}.{name}", (sum(shape[0] for shape in shapes), *shapes[0][1:])
 
 
-def _expert_shapes(
-    config: ModelConfig, mixture: MixtureConfig, layer: str
-) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _expert_shapes(config: ModelConfig, mixture: MixtureConfig, layer: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """A matrix for each expert; GPT-OSS has them together, on their side, gate and up in turns."""
     inner, hidden = mixture.ffn_hidden, config.hidden
     if config.family == "gpt_oss":

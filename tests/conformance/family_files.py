@@ -22,7 +22,12 @@ from plait.model.visibility import CAUSAL
 
 Floats = npt.NDArray[np.float32]
 
-ARCHITECTURES: Final[Mapping[str, str]] = {"mistral": "llama", "gemma3_text": "gemma3", "olmo3": "olmo2", "mixtral": "llama"} | {
+ARCHITECTURES: Final[Mapping[str, str]] = {
+    "mistral": "llama",
+    "gemma3_text": "gemma3",
+    "olmo3": "olmo2",
+    "mixtral": "llama",
+} | {
     "qwen3_moe": "qwen3moe",
     "gpt_oss": "gpt-oss",
 }

@@ -369,7 +369,5 @@ class ProgramBuilder:
         )
         y = self._like(x, prefix)
         top_k = self.width(routing) // 2
-        self._ops.append(
-            ops.Experts((x, routing), y, gate, up, down, top_k, ffn_hidden, activation, biases=all_biases)
-        )
+        self._ops.append(ops.Experts((x, routing), y, gate, up, down, top_k, ffn_hidden, activation, biases=all_biases))
         return y

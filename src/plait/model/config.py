@@ -24,7 +24,9 @@ HF_MODEL_TYPES = {
     **{name: family.hf for name, of in _HF_NAMES.items() for family in ALL_FAMILIES if family.name == of},
 }
 """By model_type."""
-GGUF_ARCHITECTURES = {family.gguf_name or family.name: family.gguf for family in ALL_FAMILIES if family.gguf is not None}
+GGUF_ARCHITECTURES = {
+    family.gguf_name or family.name: family.gguf for family in ALL_FAMILIES if family.gguf is not None
+}
 """By general.architecture."""
 _WITH_EXPERTS = ("moe", "mixtral", "deepseek", "dbrx", "gpt_oss", "gpt-oss", "grok", "jamba", "llama4")
 _TEXT_PARTS = {"gemma3": ("gemma3_text", "Gemma3ForConditionalGeneration")}

@@ -1,4 +1,4 @@
-"""The gpt_oss family: GPT-OSS. Windows in every other layer, attention sinks, and experts with biases and a clamped gate.
+"""The gpt_oss family: GPT-OSS. Windows in every other layer, attention sinks, experts with biases and a clamped gate.
 
 Owns its order of operations and its readers.
 """

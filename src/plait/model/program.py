@@ -16,7 +16,16 @@ from plait.model.cost import Formats, OpCost, Parallel, cost_sheet
 from plait.model.ops import Experts, Linear, Op, Sample, Value, ValueId
 from plait.model.parts import CacheGroup, GroupKind, Span, WeightRole, WeightSpec
 
-__all__ = ["CacheGroup", "GroupKind", "Program", "Span", "WeightRole", "WeightSpec", "expected_weights", "product_weights"]
+__all__ = [
+    "CacheGroup",
+    "GroupKind",
+    "Program",
+    "Span",
+    "WeightRole",
+    "WeightSpec",
+    "expected_weights",
+    "product_weights",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,9 @@ HF_NAMES: Final[Mapping[str, NameMap]] = {
         {**_EXPERTS, **_MIXTRAL_EXPERTS}
     ),
     "qwen3_moe": (_PLAIN | {**_HEAD_NORMS, "mlp.gate.weight": ("router",)}).with_experts(_EXPERTS),
-    "gpt_oss": (_PLAIN | _GPT_OSS).with_experts({f"mlp.experts.*.{part}_proj": (part,) for part in ("gate", "up", "down")}),
+    "gpt_oss": (_PLAIN | _GPT_OSS).with_experts(
+        {f"mlp.experts.*.{part}_proj": (part,) for part in ("gate", "up", "down")}
+    ),
 }
 """By family."""
 _ROPE_BUFFER: Final = re.compile(r".+\.rotary_emb\.inv_freq")

@@ -141,8 +141,8 @@ def _num_experts(tensor: StoredTensor, dimensions: int, source: Path) -> int:
     shape = tensor.shape
     if len(shape) != dimensions or not 1 <= shape[0] <= MAX_EXPERTS or 0 in shape:
         raise ModelError(
-            f"{source}: {shown(tensor.name)} has shape {shape}; it must have {dimensions} dimensions, the first of them "
-            f"1 to {MAX_EXPERTS:,} experts"
+            f"{source}: {shown(tensor.name)} has shape {shape}; it must have {dimensions} dimensions, the first of "
+            f"them 1 to {MAX_EXPERTS:,} experts"
         )
     return shape[0]
 

@@ -338,8 +338,10 @@ def test_the_formats_of_gpt_oss_are_read_and_no_others() -> None:
     assert config.mixture is not None
     assert (config.mixture.experts, config.mixture.per_token, config.sinks) == (128, 4, True)
     assert [seen.size for seen in config.layer_visibility[:4]] == [128, 0, 128, 0]
-    for other in ({"model_type": "mixtral", "quantization_config": {"quant_method": "mxfp4"}},
-                  {"model_type": "gpt_oss", "quantization_config": {"quant_method": "awq"}}):
+    for other in (
+        {"model_type": "mixtral", "quantization_config": {"quant_method": "mxfp4"}},
+        {"model_type": "gpt_oss", "quantization_config": {"quant_method": "awq"}},
+    ):
         with pytest.raises(ModelError, match="quantised by another program"):
             config_from_hf(other)
 

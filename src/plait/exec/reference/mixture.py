@@ -52,8 +52,8 @@ def gated(activation: ClampedSwish, gate: Floats, up: Floats) -> Floats:
 
 def _expert(op: Experts, expert: int, x: Floats, weights: Mapping[str, Floats]) -> Floats:
     """One expert's answer to rows in whole tiles."""
-    gate_bias, up_bias, down_bias = (None, None, None) if op.biases is None else (
-        weights[name][expert] for name in op.biases
+    gate_bias, up_bias, down_bias = (
+        (None, None, None) if op.biases is None else (weights[name][expert] for name in op.biases)
     )
     gate = linear(x, weights[op.gate[expert]], gate_bias, 1.0)
     up = linear(x, weights[op.up[expert]], up_bias, 1.0)

@@ -17,9 +17,8 @@ import numpy.typing as npt
 from plait.core.errors import InvariantError
 from plait.core.ids import SeqId
 from plait.core.step import Chunk, FromDevice, OutputKind, SeqResult, SeqStatus, StepPlan, TokenLogprob
-from plait.exec.reference import mixture
+from plait.exec.reference import mixture, sampler
 from plait.exec.reference import ops as math_of
-from plait.exec.reference import sampler
 from plait.exec.reference.attention import attend, whole_tiles
 from plait.exec.reference.memory import CacheMemory
 from plait.exec.reference.ops import RopeTable
