@@ -469,7 +469,7 @@ def test_unknown_architectures_are_refused_with_those_that_are_known() -> None:
     assert "general.architecture is 'mamba'" in gguf_complaint(general__architecture="mamba")
     assert "supported: llama, qwen2" in gguf_complaint(general__architecture="mamba")
     assert "model_type is 'mamba'" in hf_complaint(model_type="mamba")
-    assert "supported: llama, mistral, qwen2" in hf_complaint(model_type="mamba")
+    assert "supported: llama, mistral, ministral, qwen2" in hf_complaint(model_type="mamba")
     assert "architectures is ['LlamaForSequenceClassification']" in hf_complaint(
         architectures=["LlamaForSequenceClassification"]
     )
