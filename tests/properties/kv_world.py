@@ -92,6 +92,9 @@ class Talker:
     """By length: blocks by group, and whether a committed step has written them."""
     slots: int = 0
     """Granted in every group."""
+    branch: Prefix | None = None
+    """What it had in common with others when it came."""
+    branch_node: int | None = None
     released_s: float | None = None
 
     @property
@@ -406,6 +409,12 @@ class World:
             published=hit.num_tokens,
             slots=hit.num_tokens,
         )
+        if publish and self.enable_prefix:
+            cap = len(tokens) - 1
+            end = self.expected_chain(tokens, root, cap)
+            talker.branch = (root, tuple(tokens[:end])) if end else None
+            talker.branch_node = self.kv.lookup(tokens, root).branch
+            assert (talker.branch is None) == (talker.branch_node is None)
         if hit.num_tokens:
             talker.states = {g: (root, tuple(tokens[: hit.num_tokens])) for g in self.states}
             talker.keeps_states = bool(talker.states)
@@ -704,6 +713,9 @@ class World:
         return self.num_born
 
     def release(self, talker: Talker) -> None:
+        node = None if talker.branch_node is None else self.kv._index.node(talker.branch_node)
+        if node is None or not node.is_trunk:
+            talker.branch = None  # it went, or is no trunk
         self.kv.release(talker.seq, self.tell())
         del self.live[talker.seq]
         talker.released_s = self.now_s
@@ -713,6 +725,7 @@ class World:
             for g in self.windows:
                 self.stamp_piece(talker.copy.source, g, self.now_s)
             talker.copy = None
+        self.stamp_branch(talker)
         talker.keeps_states = talker.keeps_states and talker.in_flight
         for g, prefix in talker.states.items():
             piece = self.pieces.get((prefix, g))
@@ -726,6 +739,18 @@ class World:
         if talker.in_flight:
             self.quarantined.append(talker)
             self.count("quarantined")
+
+    def stamp_branch(self, talker: Talker) -> None:
+        """The windows behind which it said what others do not are as young as it."""
+        if talker.branch is None or not talker.publish:
+            return
+        root, tokens = talker.branch
+        for place in range(len(tokens) // self.size):
+            prefix = (root, tokens[: (place + 1) * self.size])
+            for g in self.windows:
+                if (prefix, g) in self.pieces and not self.is_dead(g, place, len(tokens)):
+                    self.stamp_piece(prefix, g, self.now_s)
+                    self.count("branch")
 
     def stamp(self, root: Root, tokens: tuple[int, ...], at_s: float) -> None:
         for end in range(self.size, len(tokens) + 1, self.size):

@@ -116,7 +116,6 @@ class KVCache:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether every group keeps every token."""
         return not self._parts
 
     @property
@@ -149,7 +148,6 @@ class KVCache:
         return replace(hit, tail=Tail(tuple(blocks[place] for blocks in table.blocks), num_tokens, None, source))
 
     def no_hit(self) -> Hit:
-        """The hit of a sequence that does not look."""
         return self._looking.no_hit()
 
     @property
@@ -177,7 +175,8 @@ class KVCache:
             raise InvariantError(f"sequence {seq} opens a stale hit of {hit.num_tokens} tokens; look up again")
         copy = self._copy(seq, hit.tail, node) if hit.tail is not None else None
         self._index.acquire(node)
-        self._index.hit(node)
+        if hit.branch is not None and publish:
+            self._index.hit(hit.branch)
         if isinstance(copy, Copy):
             self._index.acquire(copy.source)
             pieces = [*pieces, *copy.source.pieces.values()]
@@ -201,6 +200,7 @@ class KVCache:
             copy_granted=copy is None and not (hit.num_tokens and self._states),
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
             keeps_states=bool(hit.num_tokens and self._states),
+            branch=hit.branch if publish and self._windows else None,
         )
         self._sights.open(self._tables[seq], root, hit)
         self._asked_tokens += hit.num_asked
@@ -398,6 +398,8 @@ class KVCache:
         del self._tables[seq]
         table.released_s = now_s
         self._drop_copy(table, now_s)
+        if table.branch is not None:
+            self._index.branched(table.branch, self._windows, now_s)
         if table.planned is not None:
             self._planned.drop(seq, table.planned)
             table.planned = None
@@ -413,12 +415,11 @@ class KVCache:
 
     @property
     def num_quarantined(self) -> int:
-        """Released sequences whose memory comes back when steps in flight are collected."""
         return len(self._quarantined)
 
     @property
     def is_settling(self) -> bool:
-        """Whether collecting a step in flight will free or unreference something."""
+        """Whether collecting a step will free or unreference something."""
         return bool(self._quarantined) or self._flights.holds_others
 
     def may_grow(self, hit: Hit) -> bool:

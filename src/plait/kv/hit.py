@@ -76,6 +76,8 @@ class Hit:
     """Per group, the tokens of full blocks that it alone kept from being hit."""
     num_matched: int = 0
     """Tokens of full blocks that somebody has published before, whether they can be taken up or not."""
+    branch: int | None = None
+    """The last node that others had as well; the hit's, or one behind it."""
     images: tuple[ImageSpan, ...] = ()
     missing: tuple[int, ...] = ()
     """Per group, blocks for rows of images that nobody has computed; nothing: none."""

@@ -57,7 +57,7 @@ class Looking:
             node = child
             chain.append(node)
         losses: tuple[int, ...] = ()
-        num_matched = node.length
+        num_matched, branch = node.length, node.id if chain else None
         if self._parts:
             losses = self._cut_to_possible(chain)
             end = chain[-1] if chain else start
@@ -75,6 +75,7 @@ class Looking:
             node=node.id if chain else None,
             losses=losses,
             num_matched=num_matched,
+            branch=branch,
         )
 
     def _cut_to_possible(self, chain: list[Node]) -> tuple[int, ...]:
