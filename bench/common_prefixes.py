@@ -2,10 +2,10 @@
 
     python bench/common_prefixes.py mooncake_conversation.jsonl agentic_coding_sessions.jsonl
 
-Compared are one list in order of last use (LRU, what Plait evicts by), a list with a pool beside it for blocks that were
-hit twice, at fixed shares of the memory (Jenga, SOSP 2025: common page pool), and a share that follows the best of its
-shadows. Traces: Mooncake's form (`hash_ids`) or sessions of coding agents (`blocks` as ranges); .gz too. Prints a table,
-and one JSON object as its last line.
+Compared are one list in order of last use (LRU, what Plait evicts by), a list with a pool beside it for blocks that
+were hit twice, at fixed shares of the memory (Jenga, SOSP 2025: common page pool), and a share that follows the best of
+its shadows. Traces: Mooncake's form (`hash_ids`) or sessions of coding agents (`blocks` as ranges); .gz too. Prints a
+table, and one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def agents(lines: Iterable[str]) -> list[Request]:
         shared = (session["tool_tokens"] + session["system_tokens"]) // session["block_size"]
         for request in session["requests"]:
             ids = [block for first, last in request["blocks"] for block in range(first, last + 1)]
-            named = [(-1 if place < shared else number, *ids[place : place + UNIT]) for place in range(0, len(ids), UNIT)]
+            whose = [-1 if place < shared else number for place in range(len(ids))]
+            named = [(whose[place], *ids[place : place + UNIT]) for place in range(0, len(ids), UNIT)]
             found.append((STAGGER_S * number + request["t"], named))
     return [request for _, request in sorted(found, key=lambda one: one[0])]
 

@@ -62,8 +62,7 @@ STATE_TOKENS = 32
 class KVCache:
     """See the module. `enable_prefix=False`: nothing is looked up or published. `keeps`: rules for groups whose kind
     says too little, by group. `node_tokens`: between checkpoints at least, where no group has blocks of tokens.
-    `checkpoint_fraction`: part of the memory that checkpoints of states may take.
-    `rules`: habits that may be switched off.
+    `checkpoint_fraction`: part of the memory for checkpoints of states. `rules`: habits that may be switched off.
     """
 
     def __init__(

@@ -94,8 +94,9 @@ class PrefixIndex:
             at = at.parent
 
     def hit(self, node_id: int) -> None:
-        """A sequence begins with the tokens of a node, as others did. At the second time it becomes a trunk, with all above it: its blocks do not
-        die with the sequence that computed them, so no other may put its own on their pages.
+        """A sequence begins with the tokens of a node, as others did. At the second time it becomes a trunk, with all
+        above it: its blocks do not die with the sequence that computed them, so no other may put its own on their
+        pages.
         """
         node = self._nodes[node_id]
         node.num_hits += 1
