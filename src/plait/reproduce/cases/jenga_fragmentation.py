@@ -103,12 +103,12 @@ def work_out() -> Answers:
 
 
 NEED = (
-    "held beyond what the sequences need, in the mean over time; 32 prompts of 53,600 to 80,000 tokens, whose mean gives "
-    "the paper's number, on an H100 with 55 GB of cache"
+    "held beyond what the sequences need, in the mean over time; 32 prompts of 53,600 to 80,000 tokens, whose mean "
+    "gives the paper's number, on an H100 with 55 GB of cache"
 )
 MIXED = (
-    "Gemma-3-27B in 16 GB and pages of the least common multiple, 34 MB: three short requests for each of 4,000 to 9,000 "
-    "tokens"
+    "Gemma-3-27B in 16 GB and pages of the least common multiple, 34 MB: three short requests for each of 4,000 to "
+    "9,000 tokens"
 )
 OWNERS = (
     "pages of one's own hold more for nothing while their owner runs; what they gain, whole pages that come back, this "

@@ -32,8 +32,8 @@ ABLATED = 9
 ROWS = 2
 """Sequences at once: what memory they leave is cache."""
 NOTE = (
-    "Ministral-8B on an H100, 55 GB of cache, documents of 60,032 tokens with four questions each in random order, two at "
-    "a time"
+    "Ministral-8B on an H100, 55 GB of cache, documents of 60,032 tokens with four questions each in random order, two "
+    "at a time"
 )
 KEPT = "without it no more is hit; how much less the paper does not print"
 TIE = 0.02

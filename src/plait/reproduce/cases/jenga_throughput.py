@@ -57,7 +57,7 @@ class Row:
     model: Callable[[], Modelled]
     load: Callable[[], Load]
     long: Callable[[], Load]
-    """With answers of 1,000 tokens: memory decides how many run at once, and that how fast they are."""
+    """With answers of 600 tokens: memory decides how many run at once, and that how fast they are."""
     printed: Mapping[str, str]
     part: float = 0.9
     """Of the device's memory that an engine takes."""
@@ -84,11 +84,11 @@ def rows() -> tuple[Row, ...]:
     """Gemma, Mllama and Ministral with 8-bit weights on an L4, whose memory does not hold them otherwise; the models of
     70B on four.
     """
-    seen, seen_long = partial(images, 200, 200), partial(images, 60, 1000)
-    asked, asked_long = partial(articles, 40, 43_600, 90_000, 150), partial(articles, 24, 43_600, 90_000, 1000)
-    short, short_long = partial(articles, 32, 53_600, 80_000, 150), partial(articles, 24, 53_600, 80_000, 1000)
-    many, many_long = partial(articles, 80, 43_600, 90_000, 150), partial(articles, 64, 43_600, 90_000, 1000)
-    exam, exam_long = partial(questions, 200, 200), partial(questions, 100, 1000)
+    seen, seen_long = partial(images, 120, 200), partial(images, 60, 600)
+    asked, asked_long = partial(articles, 20, 43_600, 90_000, 150), partial(articles, 16, 43_600, 90_000, 600)
+    short, short_long = partial(articles, 20, 53_600, 80_000, 150), partial(articles, 16, 53_600, 80_000, 600)
+    many, many_long = partial(articles, 40, 43_600, 90_000, 150), partial(articles, 40, 43_600, 90_000, 600)
+    exam, exam_long = partial(questions, 100, 200), partial(questions, 60, 600)
     return (
         Row(
             "Llama-3.2-Vision",
@@ -108,7 +108,7 @@ def rows() -> tuple[Row, ...]:
             "Jamba-1.5-Mini",
             H100,
             partial(jamba, 4),
-            partial(questions, 500, 20),
+            partial(questions, 300, 20),
             exam_long,
             _printed("7.47", "9.52", "7.47", "10.38"),
             shares_prefixes=True,
@@ -246,7 +246,7 @@ SMALL_GAIN = (
     "weights, so that more sequences at once gain little; the paper's engine had other costs per step"
 )
 NO_HITS = "as the paper's engine, the uniform memory takes up no prefix of a model with states; with hits it is a tie"
-LONG = "the same prompts with answers of 1,000 tokens: our own load, to see what memory is worth when it decides"
+LONG = "the same prompts with answers of 600 tokens: our own load, to see what memory is worth when it decides"
 MEANS = (
     Mean("over uniform", H100, UNIFORM, "1.46", Between(low=1.4), note=SMALL_GAIN),
     Mean("over uniform", L4, UNIFORM, "1.65", Between(low=1.4), note=SMALL_GAIN),
