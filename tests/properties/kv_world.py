@@ -725,6 +725,7 @@ class World:
             for g in self.windows:
                 self.stamp_piece(talker.copy.source, g, self.now_s)
             talker.copy = None
+        self.stamp_lingering(talker)
         self.stamp_branch(talker)
         talker.keeps_states = talker.keeps_states and talker.in_flight
         for g, prefix in talker.states.items():
@@ -739,6 +740,14 @@ class World:
         if talker.in_flight:
             self.quarantined.append(talker)
             self.count("quarantined")
+
+    def stamp_lingering(self, talker: Talker) -> None:
+        """What left the window a moment ago is as young as the window."""
+        for place, prefix in enumerate(self.prefixes(talker)) if talker.publish else ():
+            for g in self.windows:
+                end = max(0, talker.published - min(192, self.kinds[g][1] // 8))
+                if (prefix, g) in self.pieces and not self.is_dead(g, place, end):
+                    self.stamp_piece(prefix, g, self.now_s)
 
     def stamp_branch(self, talker: Talker) -> None:
         """The windows behind which it said what others do not are as young as it."""

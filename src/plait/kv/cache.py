@@ -37,7 +37,7 @@ from plait.kv.grants import NO_GRANTS, Grants
 from plait.kv.hit import NO_BLOCK, Hit, ImageSpan, Root, Tail
 from plait.kv.images import Images
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps, KeepsRows, keeps_of, refuse_unsupported, windows_of
+from plait.kv.keeps import Keeps, KeepsRows, keeps_of, long_dead, refuse_unsupported, windows_of
 from plait.kv.looking import Looking
 from plait.kv.nodes import Node
 from plait.kv.pages import PagePool
@@ -96,6 +96,8 @@ class KVCache:
         self._windows = windows_of(self._keeps)
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
         self._parts = sorted(self._windows + self._states)
+        self.keeps_all, self.has_states = not self._parts, bool(self._states)
+        self.has_images = bool(self._images.groups)
         self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
         self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
         self._planned = PlannedBlocks()
@@ -112,14 +114,6 @@ class KVCache:
         self._asked_tokens = 0
         self._hit_tokens = 0
         self._lost_tokens = [0] * len(self._pools)
-
-    @property
-    def keeps_all(self) -> bool:
-        return not self._parts
-
-    @property
-    def has_states(self) -> bool:
-        return bool(self._states)
 
     def lookup(self, tokens: Sequence[int], root: Root, limit: int | None = None) -> Hit:
         """The longest published prefix, at most `limit` tokens and always less than all: one token must be computed to
@@ -148,10 +142,6 @@ class KVCache:
 
     def no_hit(self) -> Hit:
         return self._looking.no_hit()
-
-    @property
-    def has_images(self) -> bool:
-        return bool(self._images.groups)
 
     def with_images(self, hit: Hit, root: Root, images: Sequence[ImageSpan]) -> Hit:
         """`hit` with the cached rows of a prompt's images, found by content; the others will be encoded."""
@@ -397,6 +387,9 @@ class KVCache:
         del self._tables[seq]
         table.released_s = now_s
         self._drop_copy(table, now_s)
+        if table.publishes and self._windows:
+            dead = long_dead(self._keeps, self._windows, table.node.length)
+            self._index.keep_young(table.node, dead, now_s)
         if table.branch is not None:
             self._index.branched(table.branch, self._windows, now_s)
         if table.planned is not None:
@@ -434,8 +427,8 @@ class KVCache:
         return self._room.num_tokens()
 
     def room_behind(self, hit: Hit) -> int:
-        """Tokens that a sequence could reserve behind the full blocks of `hit` if it were opened now. The hit's own
-        blocks are no room, its tail's too, though they may be evictable until then.
+        """Tokens that a sequence could reserve behind the full blocks of `hit` if it were opened now. The blocks of hit
+        and tail are no room.
         """
         return self._room.num_tokens_behind(hit)
 
@@ -443,7 +436,7 @@ class KVCache:
         return usage_of(self._pools, self._layout.pool_bytes, self._pages.num_free)
 
     def idle_bytes(self) -> int:
-        """Bytes of granted slots that no step so far fills, those in flight included. Looks at every table."""
+        """Bytes of granted slots that no step so far fills, those in flight included."""
         return sum(self._idle_bytes())
 
     def _idle_bytes(self) -> list[int]:
@@ -500,7 +493,7 @@ class KVCache:
         return table
 
     def _advance(self, now_s: float) -> None:
-        # The eviction order rests on it: a node stamped later than its children would go before them.
+        # A node stamped later than its children would go before them.
         if now_s < self._now_s:
             raise InvariantError(f"time goes back from {self._now_s} s to {now_s} s")
         self._now_s = now_s

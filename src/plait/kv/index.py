@@ -10,7 +10,7 @@ descendants. A piece is referenced only by users of its node.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 from plait.core.errors import InvariantError
@@ -167,16 +167,17 @@ class PrefixIndex:
         its blocks are as young as the trunk, though they left this sequence's own window long ago.
         """
         end = self._nodes.get(node_id)
-        if end is None or not end.is_trunk:
-            return
-        size = len(end.tokens)
-        dead = {g: self._keeps[g].dead(end.length) for g in groups}
-        at: Node = end
+        if end is not None and end.is_trunk:
+            self.keep_young(end, {g: self._keeps[g].dead(end.length) for g in groups}, at_s)
+
+    def keep_young(self, end: Node, dead: Mapping[int, range], at_s: float) -> None:
+        """Stamp the pieces of a prefix whose places, by group, are not dead."""
+        at = end
         while at.parent is not None:
-            place = at.length // size - 1
-            for g in groups:
+            place = at.parent.length // len(at.tokens)
+            for g, places in dead.items():
                 piece = at.pieces.get(g)
-                if piece is not None and place not in dead[g]:
+                if piece is not None and place not in places:
                     self.stamp(piece, at_s)
             at = at.parent
 
