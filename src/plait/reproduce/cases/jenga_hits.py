@@ -23,7 +23,7 @@ from plait.sim.replica import ReplicaSpec, SimulatedMemory, replica
 from plait.sim.report import Report
 
 OURS, UNIFORM, VLLM = "paged", "uniform", "vllm"
-DOCUMENTS = (2, 6, 9, 12)
+DOCUMENTS = (2, 6, 7, 8, 9, 12)
 QUESTIONS, LENGTH, ANSWER = 4, 60_032, 50
 CACHE_BYTES = 55 * 10**9
 BLOCK = 64
