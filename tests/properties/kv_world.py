@@ -102,6 +102,9 @@ class Talker:
     num_prompt: int = 0
     left: list[tuple[Piece, Prefix, int]] = field(default_factory=list)
     """Pieces that left the window a short while ago, and their group."""
+    branch: Prefix | None = None
+    """What it had in common with others when it came."""
+    branch_node: int | None = None
     released_s: float | None = None
 
     @property
@@ -419,6 +422,12 @@ class World:
             num_prompt=len(tokens),
         )
         self.note_hit(talker, hit, len(tokens))
+        if publish and self.enable_prefix:
+            cap = len(tokens) - 1
+            end = self.expected_chain(tokens, root, cap)
+            talker.branch = (root, tuple(tokens[:end])) if end else None
+            talker.branch_node = self.kv.lookup(tokens, root).branch
+            assert (talker.branch is None) == (talker.branch_node is None)
         if hit.num_tokens:
             talker.states = {g: (root, tuple(tokens[: hit.num_tokens])) for g in self.states}
             talker.keeps_states = bool(talker.states)
@@ -753,6 +762,9 @@ class World:
         return self.num_born
 
     def release(self, talker: Talker) -> None:
+        node = None if talker.branch_node is None else self.kv._index.node(talker.branch_node)
+        if node is None or not node.is_trunk:
+            talker.branch = None  # it went, or is no trunk
         self.kv.release(talker.seq, self.tell())
         del self.live[talker.seq]
         talker.released_s = self.now_s
@@ -762,6 +774,8 @@ class World:
             for g in self.windows:
                 self.stamp_piece(talker.copy.source, g, self.now_s)
             talker.copy = None
+        self.stamp_lingering(talker)
+        self.stamp_branch(talker)
         talker.keeps_states = talker.keeps_states and talker.in_flight
         for g, prefix in talker.states.items():
             piece = self.pieces.get((prefix, g))
@@ -775,6 +789,26 @@ class World:
         if talker.in_flight:
             self.quarantined.append(talker)
             self.count("quarantined")
+
+    def stamp_lingering(self, talker: Talker) -> None:
+        """What left the window a moment ago is as young as the window."""
+        for place, prefix in enumerate(self.prefixes(talker)) if talker.publish else ():
+            for g in self.windows:
+                end = max(0, talker.published - min(192, self.kinds[g][1] // 8))
+                if (prefix, g) in self.pieces and not self.is_dead(g, place, end):
+                    self.stamp_piece(prefix, g, self.now_s)
+
+    def stamp_branch(self, talker: Talker) -> None:
+        """The windows behind which it said what others do not are as young as it."""
+        if talker.branch is None or not talker.publish:
+            return
+        root, tokens = talker.branch
+        for place in range(len(tokens) // self.size):
+            prefix = (root, tokens[: (place + 1) * self.size])
+            for g in self.windows:
+                if (prefix, g) in self.pieces and not self.is_dead(g, place, len(tokens)):
+                    self.stamp_piece(prefix, g, self.now_s)
+                    self.count("branch")
 
     def stamp(self, root: Root, tokens: tuple[int, ...], at_s: float) -> None:
         for end in range(self.size, len(tokens) + 1, self.size):

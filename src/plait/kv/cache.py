@@ -37,7 +37,7 @@ from plait.kv.grants import NO_GRANTS, Grants
 from plait.kv.hit import NO_BLOCK, Hit, ImageSpan, Root, Tail
 from plait.kv.images import Images
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps, KeepsRows, keeps_of, refuse_unsupported, windows_of
+from plait.kv.keeps import Keeps, KeepsRows, keeps_of, long_dead, refuse_unsupported, windows_of
 from plait.kv.looking import Looking
 from plait.kv.nodes import Node, Piece
 from plait.kv.outliving import outlive
@@ -63,8 +63,7 @@ STATE_TOKENS = 32
 class KVCache:
     """See the module. `enable_prefix=False`: nothing is looked up or published. `keeps`: rules for groups whose kind
     says too little, by group. `node_tokens`: between checkpoints at least, where no group has blocks of tokens.
-    `checkpoint_fraction`: part of the memory that checkpoints of states may take.
-    `rules`: habits that may be switched off.
+    `checkpoint_fraction`: part of the memory for checkpoints of states. `rules`: habits that may be switched off.
     """
 
     def __init__(
@@ -95,6 +94,8 @@ class KVCache:
         self._windows = windows_of(self._keeps)
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
         self._parts = sorted(self._windows + self._states)
+        self.keeps_all, self.has_states = not self._parts, bool(self._states)
+        self.has_images = bool(self._images.groups)
         self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
         self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
         self._planned = PlannedBlocks()
@@ -109,15 +110,6 @@ class KVCache:
         self._sights = Sights(self._images, self._pools)
         self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block)
         self._totals = HitTotals(len(self._pools))
-
-    @property
-    def keeps_all(self) -> bool:
-        """Whether every group keeps every token."""
-        return not self._parts
-
-    @property
-    def has_states(self) -> bool:
-        return bool(self._states)
 
     def lookup(self, tokens: Sequence[int], root: Root, limit: int | None = None) -> Hit:
         """The longest published prefix, at most `limit` tokens and always less than all: one token must be computed to
@@ -144,12 +136,7 @@ class KVCache:
         return replace(hit, tail=Tail(tuple(blocks[place] for blocks in table.blocks), num_tokens, None, source))
 
     def no_hit(self) -> Hit:
-        """The hit of a sequence that does not look."""
         return self._looking.no_hit()
-
-    @property
-    def has_images(self) -> bool:
-        return bool(self._images.groups)
 
     def with_images(self, hit: Hit, root: Root, images: Sequence[ImageSpan]) -> Hit:
         """`hit` with the cached rows of a prompt's images, found by content; the others will be encoded."""
@@ -172,7 +159,8 @@ class KVCache:
             raise InvariantError(f"sequence {seq} opens a stale hit of {hit.num_tokens} tokens; look up again")
         copy = self._copy(seq, hit.tail, node) if hit.tail is not None else None
         self._index.acquire(node)
-        self._index.hit(node)
+        if hit.branch is not None and publish:
+            self._index.hit(hit.branch)
         if isinstance(copy, Copy):
             self._index.acquire(copy.source)
             pieces = [*pieces, *copy.source.pieces.values()]
@@ -198,6 +186,7 @@ class KVCache:
             copy_granted=copy is None and not (hit.num_tokens and self._states),
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
             keeps_states=bool(hit.num_tokens and self._states),
+            branch=hit.branch if publish and self._windows else None,
         )
         self._sights.open(self._tables[seq], root, hit)
         self._totals.add(hit)
@@ -395,6 +384,11 @@ class KVCache:
         del self._tables[seq]
         table.released_s = now_s
         self._drop_copy(table, now_s)
+        if table.publishes and self._windows:
+            dead = long_dead(self._keeps, self._windows, table.node.length)
+            self._index.keep_young(table.node, dead, now_s)
+        if table.branch is not None:
+            self._index.branched(table.branch, self._windows, now_s)
         if table.planned is not None:
             self._planned.drop(seq, table.planned)
             table.planned = None
@@ -415,12 +409,11 @@ class KVCache:
 
     @property
     def num_quarantined(self) -> int:
-        """Released sequences whose memory comes back when steps in flight are collected."""
         return len(self._quarantined)
 
     @property
     def is_settling(self) -> bool:
-        """Whether collecting a step in flight will free or unreference something."""
+        """Whether collecting a step will free or unreference something."""
         return bool(self._quarantined) or self._flights.holds_others
 
     def may_grow(self, hit: Hit) -> bool:
@@ -436,8 +429,8 @@ class KVCache:
         return self._room.num_tokens()
 
     def room_behind(self, hit: Hit) -> int:
-        """Tokens that a sequence could reserve behind the full blocks of `hit` if it were opened now. The hit's own
-        blocks are no room, its tail's too, though they may be evictable until then.
+        """Tokens that a sequence could reserve behind the full blocks of `hit` if it were opened now. The blocks of hit
+        and tail are no room.
         """
         return self._room.num_tokens_behind(hit)
 
@@ -445,7 +438,7 @@ class KVCache:
         return usage_of(self._pools, self._layout.pool_bytes, self._pages.num_free)
 
     def idle_bytes(self) -> int:
-        """Bytes of granted slots that no step so far fills, those in flight included. Looks at every table."""
+        """Bytes of granted slots that no step so far fills, those in flight included."""
         return sum(self._idle_bytes())
 
     def _idle_bytes(self) -> list[int]:
@@ -493,7 +486,7 @@ class KVCache:
         return table
 
     def _advance(self, now_s: float) -> None:
-        # The eviction order rests on it: a node stamped later than its children would go before them.
+        # A node stamped later than its children would go before them.
         if now_s < self._now_s:
             raise InvariantError(f"time goes back from {self._now_s} s to {now_s} s")
         self._now_s = now_s

@@ -80,6 +80,8 @@ class Hit:
     """Per group, the tokens of full blocks that could be hit if there were no other group that gives some up; nothing
     where none does.
     """
+    branch: int | None = None
+    """The last node that others had as well; the hit's, or one behind it."""
     images: tuple[ImageSpan, ...] = ()
     missing: tuple[int, ...] = ()
     """Per group, blocks for rows of images that nobody has computed; nothing: none."""

@@ -10,7 +10,7 @@ descendants. A piece is referenced only by users of its node.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 from plait.core.errors import InvariantError
@@ -100,16 +100,18 @@ class PrefixIndex:
             self.extend(at)
             at = at.parent
 
-    def hit(self, node: Node) -> None:
-        """A sequence goes on from a node. At the second time it becomes a trunk, with all above it: its blocks do not
-        die with the sequence that computed them, so no other may put its own on their pages.
+    def hit(self, node_id: int) -> None:
+        """A sequence begins with the tokens of a node, as others did. At the second time it becomes a trunk, with all
+        above it: its blocks do not die with the sequence that computed them, so no other may put its own on their
+        pages.
         """
+        node = self._nodes[node_id]
         node.num_hits += 1
         at: Node | None = node if node.num_hits == TRUNK_HITS else None
         while at is not None and at.parent is not None and not at.is_trunk:
             at.is_trunk = True
             for g, pool in self._whole:
-                pool.claim(pool.page_of(at.blocks[g]), trunk_of(node.id))
+                pool.claim(pool.page_of(at.blocks[g]), trunk_of(node_id))
             at = at.parent
 
     def extend(self, node: Node) -> None:
@@ -172,6 +174,25 @@ class PrefixIndex:
                     self._victims.renewed(piece)
             at = at.parent
         self.release(node, at_s)
+
+    def branched(self, node_id: int, groups: Sequence[int], at_s: float) -> None:
+        """Somebody leaves who had a trunk in common with others. Where they part, the next one looks into the window:
+        its blocks are as young as the trunk, though they left this sequence's own window long ago.
+        """
+        end = self._nodes.get(node_id)
+        if end is not None and end.is_trunk:
+            self.keep_young(end, {g: self._keeps[g].dead(end.length) for g in groups}, at_s)
+
+    def keep_young(self, end: Node, dead: Mapping[int, range], at_s: float) -> None:
+        """Stamp the pieces of a prefix whose places, by group, are not dead."""
+        at = end
+        while at.parent is not None:
+            place = at.parent.length // len(at.tokens)
+            for g, places in dead.items():
+                piece = at.pieces.get(g)
+                if piece is not None and place not in places:
+                    self.stamp(piece, at_s)
+            at = at.parent
 
     def insert(self, parent: Node, tokens: Tokens, blocks: tuple[BlockId, ...], at_s: float) -> Node:
         """Publish private blocks behind `parent`, whom their holder references; the new node starts with the holder's

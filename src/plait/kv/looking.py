@@ -56,7 +56,7 @@ class Looking:
                 break
             node = child
             chain.append(node)
-        num_matched = node.length
+        num_matched, branch = node.length, node.id if chain else None
         losses: tuple[int, ...] = ()
         allowed: tuple[int, ...] = ()
         if self._parts:
@@ -77,6 +77,7 @@ class Looking:
             num_matched=num_matched,
             losses=losses,
             allowed=allowed,
+            branch=branch,
         )
 
     def _cut_to_possible(self, chain: list[Node]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -127,6 +127,8 @@ class SeqTable:
     """`states` are the hit's, referenced until a step in flight copies them."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """Still to be published, ascending."""
+    branch: int | None = None
+    """Node of the prefix index behind which it says what others do not."""
     images: tuple[ImageSpan, ...] = ()
     root: Root | None = None
     missing: tuple[int, ...] = ()

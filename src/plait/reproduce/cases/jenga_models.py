@@ -26,8 +26,8 @@ from plait.sim.prompts import prompt_of
 
 IMAGE_ROWS, IMAGE_TEXT = 6193, 43
 """Of a prompt of MMMU-pro, in the mean."""
-SUBJECTS, SHARED_TOKENS = 14, 1280
-"""Of MMLU-pro: five worked examples go before each question."""
+SUBJECTS = 14
+"""Of MMLU-pro: five worked examples of one go before each question."""
 NAMED_TOKENS = 64
 """Tokens of a named piece of a shared prefix."""
 BOS = Image(b"", 0, 1)
@@ -87,8 +87,6 @@ class Modelled:
     """Of `typed`."""
     weight_bytes: float = 2.0
     cache_bytes: float = 2.0
-    hits_states: bool = True
-    """False: the engine that the paper compares with takes up no prefix of this model."""
 
 
 def _modelled(program: Program, **more: object) -> Modelled:
@@ -143,7 +141,7 @@ def jamba(ranks: int) -> Modelled:
     shape = Shape(
         "jamba", layers, 4096, 32, 8, 128, 14336, 65536, state=StateShape(8192, 16, 4, 256), experts=experts, top_k=2
     )
-    return _modelled(program_of(ranked(shape, ranks)), hits_states=False)
+    return _modelled(program_of(ranked(shape, ranks)))
 
 
 @cache
@@ -192,6 +190,7 @@ def llama(weight_bytes: float) -> Modelled:
     return _modelled(llama_8b(), weight_bytes=weight_bytes)
 
 
+@cache
 def images(count: int, num_output: int) -> Load:
     """MMMU-pro: every prompt has images of its own."""
     found = []
@@ -201,6 +200,7 @@ def images(count: int, num_output: int) -> Load:
     return Load(tuple(found))
 
 
+@cache
 def articles(count: int, shortest: int, longest: int, num_output: int, seed: int = 0) -> Load:
     """arXiv-QA without anything shared: one question each."""
     dice = random.Random(seed)
@@ -208,18 +208,26 @@ def articles(count: int, shortest: int, longest: int, num_output: int, seed: int
     return Load(tuple(_request(i, prompt_of(n, (), 1, i, 1000), num_output) for i, n in enumerate(lengths)))
 
 
+def of_lengths(lengths: Sequence[tuple[int, int]]) -> Load:
+    """Requests of (prompt, answer) tokens that share nothing."""
+    return Load(tuple(_request(i, prompt_of(n, (), 1, i, 1000), answer) for i, (n, answer) in enumerate(lengths)))
+
+
+@cache
 def questions(count: int, num_output: int, seed: int = 0) -> Load:
     """MMLU-pro: the examples of a subject, and a question of 100 to 300 tokens behind them."""
     dice = random.Random(seed)
-    named = SHARED_TOKENS // NAMED_TOKENS
+    shared = [dice.randint(11, 33) for _ in range(SUBJECTS)]
     found = []
     for index in range(count):
         subject, own = dice.randrange(SUBJECTS), dice.randint(100, 300)
-        names = tuple(range(subject * named, (subject + 1) * named))
-        found.append(_request(index, prompt_of(SHARED_TOKENS + own, names, NAMED_TOKENS, index, 1000), num_output))
+        names = tuple(range(subject * 100, subject * 100 + shared[subject]))
+        num_tokens = shared[subject] * NAMED_TOKENS + own
+        found.append(_request(index, prompt_of(num_tokens, names, NAMED_TOKENS, index, 1000), num_output))
     return Load(tuple(found))
 
 
+@cache
 def documents(num_documents: int, num_questions: int, length: int, num_output: int, seed: int = 0) -> Load:
     """So many documents with so many questions each, all in random order."""
     dice = random.Random(seed)
