@@ -19,6 +19,7 @@ from plait.model.phi3 import PHI3
 from plait.model.program import Program
 from plait.model.qwen2 import QWEN2
 from plait.model.qwen3 import QWEN3
+from plait.model.rwkv7 import RWKV7
 from plait.model.smollm3 import SMOLLM3
 from plait.model.starcoder2 import STARCODER2
 
@@ -36,6 +37,7 @@ ALL_FAMILIES: tuple[Family, ...] = (
     GRANITE,
     SMOLLM3,
     STARCODER2,
+    RWKV7,
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in ALL_FAMILIES}
 

@@ -15,6 +15,18 @@ from plait.model.visibility import Visibility
 
 
 @dataclass(frozen=True, slots=True)
+class RwkvRanks:
+    """Columns between the two matrices of each low-rank gate of an RWKV-7 layer."""
+
+    decay: int
+    rate: int
+    """Of how fast a key's old value is forgotten for the new one (`a`, the in-context learning rate)."""
+    value: int
+    """Of how much of the first layer's value is taken; the first layer has none."""
+    gate: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """What a family needs to write its program. Sizes in numbers, positions in tokens."""
 
@@ -56,6 +68,8 @@ class ModelConfig:
     attention_softcap: float | None = None
     logit_scale: float = 1.0
     logit_softcap: float | None = None
+    rwkv: RwkvRanks | None = None
+    """Of RWKV-7, which has no attention: heads and their dimension are those of its states, and nothing is rotated."""
 
     @property
     def table_rows(self) -> int:
