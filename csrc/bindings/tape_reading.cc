@@ -80,7 +80,7 @@ OpSpec ReadOp(nb::handle op) {
   spec.sinks = Index(nb::getattr(op, "sinks"), "sinks");
   spec.rope = Index(nb::getattr(op, "rope"), "rope");
   spec.norm_kind = Member(op, "norm_kind", NormKind::kLayer);
-  spec.activation = Member(op, "activation", Activation::kSigmoid);
+  spec.activation = Member(op, "activation", Activation::kTanh);
   spec.arithmetic = Member(op, "arithmetic", Arithmetic::kScale);
   spec.by_position = nb::cast<bool>(nb::getattr(op, "by_position"));
   spec.vocab_size = Count(op, "vocab_size");
@@ -196,8 +196,9 @@ nb::dict TapeEnumerations() {
   static_assert(static_cast<int>(Reach::kChunk) == 2 && static_cast<int>(Reach::kAll) == 3);
   names["NormCode"] = Members("RMS", "LAYER");
   static_assert(static_cast<int>(NormKind::kLayer) == 1);
-  names["ActivationCode"] = Members("SILU", "GELU", "GELU_TANH", "RELU2", "SIGMOID");
-  static_assert(static_cast<int>(Activation::kGelu) == 1 && static_cast<int>(Activation::kSigmoid) == 4);
+  names["ActivationCode"] = Members("SILU", "GELU", "GELU_TANH", "RELU2", "SIGMOID", "TANH");
+  static_assert(static_cast<int>(Activation::kGelu) == 1 && static_cast<int>(Activation::kSigmoid) == 4 &&
+                static_cast<int>(Activation::kTanh) == 5);
   names["ArithmeticCode"] = Members("ADD", "MUL", "SCALE");
   static_assert(static_cast<int>(Arithmetic::kMul) == 1 && static_cast<int>(Arithmetic::kScale) == 2);
   names["CacheCode"] = Members("F32", "F16", "BF16", "INT8");

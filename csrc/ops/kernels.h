@@ -13,6 +13,7 @@
 
 #include "formats/scheme.h"
 #include "ops/cache_layout.h"
+#include "ops/rwkv.h"
 
 namespace plait {
 
@@ -152,7 +153,7 @@ struct MergeCall {
   size_t y_stride = 0;
 };
 
-enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu2, kSigmoid };
+enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu2, kSigmoid, kTanh };
 
 // Elementwise on rows [num_rows][width]; every pointer has its own stride. `b` null: y = act(a).
 struct GluCall {
@@ -202,6 +203,8 @@ struct Kernels {
   void (*merge)(const MergeCall& call);
   void (*glu)(const GluCall& call);
   void (*arithmetic)(const ArithmeticCall& call);
+  void (*shift)(const ShiftCall& call);
+  void (*scan_rwkv)(const RwkvScanCall& call);
   // z = softcap * tanh(z * logit_scale / softcap), or z * logit_scale where softcap is 0.
   void (*cap_logits)(float* z, size_t count, float logit_scale, float softcap);
   const SamplerLoops* sampler;

@@ -23,6 +23,8 @@ constinit const Kernels kKernels = {
     .merge = Merge,
     .glu = Glu,
     .arithmetic = RowArithmetic,
+    .shift = ShiftRows,
+    .scan_rwkv = ScanRwkv,
     .cap_logits = CapLogits,
     .sampler = &kSamplerLoops,
 };

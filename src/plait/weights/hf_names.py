@@ -15,6 +15,7 @@ from typing import Final
 from plait.core.errors import ModelError
 from plait.model.config import ModelConfig
 from plait.weights.canonical import Named, NameMap, listed, weight_table
+from plait.weights.rwkv_names import RWKV7_NAMES, rwkv7_tensors
 from plait.weights.stored import StoredTensor
 from plait.weights.table import WeightTable
 
@@ -94,6 +95,7 @@ HF_NAMES: Final[Mapping[str, NameMap]] = {
     "granite": _PLAIN,
     "smollm3": _PLAIN,
     "starcoder2": _PLAIN | _STARCODER2,
+    "rwkv7": RWKV7_NAMES,
 }
 """By family."""
 _ROPE_BUFFER: Final = re.compile(r".+\.rotary_emb\.inv_freq")
@@ -117,7 +119,9 @@ def load_hf_weights(
 def _named(tensors: Mapping[str, StoredTensor], config: ModelConfig, source: Path) -> Iterator[Named]:
     names_of = HF_NAMES[config.family]
     unknown: list[str] = []
-    for name, tensor in tensors.items():
+    stored = rwkv7_tensors(tensors, source) if config.family == "rwkv7" else tensors.values()
+    for tensor in stored:
+        name = tensor.name
         names = names_of.ours(name)
         is_spare = names == ("head",) and config.tied_embeddings
         if is_spare or _ROPE_BUFFER.fullmatch(name) or (config.family == "gemma3" and _IMAGE_PART.fullmatch(name)):

@@ -100,6 +100,7 @@ class ActivationCode(IntEnum):
     GELU_TANH = 2
     RELU2 = 3
     SIGMOID = 4
+    TANH = 5
 
 
 class ArithmeticCode(IntEnum):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait.exec.reference.ops import activate
+from plait.exec.reference.rwkv import rwkv7
 from plait.model.ops import Conv, Scan, ScanKind
 
 Floats = npt.NDArray[np.float32]
@@ -22,7 +23,7 @@ Keep = Callable[[int, Floats], None]
 """Takes the state, flat, behind the chunk's token at an offset; must copy it."""
 
 Step = Callable[[Scan, Sequence[Floats], Sequence[Floats], Floats], Floats]
-"""(op, one row of each input, the weights, the state [H, P, N]) -> y [H * P]; changes the state in place."""
+"""(op, one row of each input, the weights, the state [H, P, N]) -> y, one row; changes the state in place."""
 
 
 def conv(
@@ -49,11 +50,11 @@ def scan(
     offsets: Sequence[int],
     keep: Keep,
 ) -> Floats:
-    """The same for a scan: rows of every input, `state` [H, P, N]; y [n, H * P]."""
+    """The same for a scan: rows of every input, `state` [H, P, N]; y [n, op.width]."""
     running = state.reshape(op.heads, op.head_dim, op.state_dim).copy()
     numbers = [weights[name] for name in op.weights]
     step, kept = STEPS[op.kind], frozenset(offsets)
-    y = np.empty((len(inputs[0]), op.heads * op.head_dim), np.float32)
+    y = np.empty((len(inputs[0]), op.width), np.float32)
     for token in range(len(y)):
         y[token] = step(op, [rows[token] for rows in inputs], numbers, running)
         if token in kept:
@@ -78,5 +79,5 @@ def _by_head(op: Scan, of_groups: Floats) -> Floats:
     return np.repeat(of_groups.reshape(op.groups, op.state_dim), op.heads // op.groups, axis=0)
 
 
-STEPS: Mapping[ScanKind, Step] = {ScanKind.MAMBA2: mamba2}
+STEPS: Mapping[ScanKind, Step] = {ScanKind.MAMBA2: mamba2, ScanKind.RWKV7: rwkv7}
 """The kinds that this executor has."""

@@ -23,6 +23,7 @@ from plait.exec.reference.attention import attend, whole_tiles
 from plait.exec.reference.memory import CacheMemory
 from plait.exec.reference.ops import RopeTable
 from plait.exec.reference.recurrence import Keep, conv, scan
+from plait.exec.reference.rwkv import shift
 from plait.exec.roster import Seat
 from plait.model.checks import root_of
 from plait.model.ops import (
@@ -44,6 +45,7 @@ from plait.model.ops import (
     Scale,
     Scan,
     Select,
+    Shift,
     ValueId,
 )
 from plait.model.program import Program
@@ -54,7 +56,7 @@ Integers = npt.NDArray[np.int64]
 RopeKey = tuple[RopeSpec, float]
 """What rope tables depend on: the spec and mscale."""
 
-SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Conv, Scan, Select, Pool, Sample)
+SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Conv, Shift, Scan, Select, Pool, Sample)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,7 +213,7 @@ class StepRun:
                 self._put(op.output, inputs[0] * inputs[1])
             case Scale():
                 self._put(op.output, inputs[0] * np.float32(op.factor))
-            case Conv() | Scan():
+            case Conv() | Shift() | Scan():
                 self._put(op.output, self._recur(op, inputs))
             case Select():
                 self._put(op.output, self._select(inputs[0]))
@@ -264,7 +266,7 @@ class StepRun:
             y[rows] = attend(op, q[rows], keys, values, tiles.start, chunk.start, sinks)
         return y
 
-    def _recur(self, op: Conv | Scan, inputs: Sequence[Floats]) -> Floats:
+    def _recur(self, op: Conv | Shift | Scan, inputs: Sequence[Floats]) -> Floats:
         """Chunk by chunk from the sequence's running state; where the plan has a snapshot, the state goes there too."""
         memory, weights = self.loaded.memory, self.loaded.weights
         y = np.zeros((len(inputs[0]), self.loaded.program.values[op.output].width), np.float32)
@@ -275,13 +277,17 @@ class StepRun:
             rows = [of[row : row + chunk.num_tokens] for of in inputs]
             offsets = (*(offset for offset in kept if offset != chunk.num_tokens - 1), chunk.num_tokens - 1)
             keep = self._keeper(op, running, chunk.num_tokens - 1, kept)
-            if isinstance(op, Conv):
-                y[row : row + chunk.num_tokens] = conv(op, rows[0], weights, state, offsets, keep)
-            else:
-                y[row : row + chunk.num_tokens] = scan(op, rows, weights, state, offsets, keep)
+            match op:
+                case Conv():
+                    made = conv(op, rows[0], weights, state, offsets, keep)
+                case Shift():
+                    made = shift(op, rows[0], weights, state, offsets, keep)
+                case Scan():
+                    made = scan(op, rows, weights, state, offsets, keep)
+            y[row : row + chunk.num_tokens] = made
         return y
 
-    def _keeper(self, op: Conv | Scan, running: Floats, last: int, blocks: Mapping[int, BlockId]) -> Keep:
+    def _keeper(self, op: Conv | Shift | Scan, running: Floats, last: int, blocks: Mapping[int, BlockId]) -> Keep:
         """Puts the state behind a token into its snapshot, and the one behind the chunk's last into `running`."""
 
         def keep(offset: int, state: Floats) -> None:
