@@ -227,6 +227,7 @@ DEFAULTS = {
     "hidden_act": "sqrelu",
     "max_position_embeddings": 2048,
     "norm_eps": 1e-5,
+    "tie_word_embeddings": False,
 }
 
 RWKV7 = Family("rwkv7", rwkv7_program, HfForm("RWKV7ForCausalLM", DEFAULTS, from_hf))
