@@ -13,7 +13,6 @@
 
 #include "formats/scheme.h"
 #include "ops/cache_layout.h"
-#include "ops/rwkv.h"
 
 namespace plait {
 
@@ -184,6 +183,7 @@ struct ArithmeticCall {
   float factor = 1.0f;
 };
 
+struct ShiftCall;     // ops/shift.h
 struct SamplerLoops;  // ops/sampler.h
 
 struct Kernels {
@@ -204,7 +204,6 @@ struct Kernels {
   void (*glu)(const GluCall& call);
   void (*arithmetic)(const ArithmeticCall& call);
   void (*shift)(const ShiftCall& call);
-  void (*scan_rwkv)(const RwkvScanCall& call);
   // z = softcap * tanh(z * logit_scale / softcap), or z * logit_scale where softcap is 0.
   void (*cap_logits)(float* z, size_t count, float logit_scale, float softcap);
   const SamplerLoops* sampler;

@@ -11,6 +11,7 @@
 
 #include "formats/scheme.h"
 #include "ops/kernels.h"
+#include "ops/shift.h"
 
 namespace plait::PLAIT_TARGET {
 
@@ -27,7 +28,6 @@ void Merge(const MergeCall& call);
 void Glu(const GluCall& call);
 void RowArithmetic(const ArithmeticCall& call);
 void ShiftRows(const ShiftCall& call);
-void ScanRwkv(const RwkvScanCall& call);
 void CapLogits(float* z, size_t count, float logit_scale, float softcap);
 
 }  // namespace plait::PLAIT_TARGET

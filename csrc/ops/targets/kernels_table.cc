@@ -24,7 +24,6 @@ constinit const Kernels kKernels = {
     .glu = Glu,
     .arithmetic = RowArithmetic,
     .shift = ShiftRows,
-    .scan_rwkv = ScanRwkv,
     .cap_logits = CapLogits,
     .sampler = &kSamplerLoops,
 };
