@@ -183,6 +183,8 @@ struct ArithmeticCall {
   float factor = 1.0f;
 };
 
+struct ConvCall;      // ops/recurrence.h
+struct ScanCall;      // ops/recurrence.h
 struct SamplerLoops;  // ops/sampler.h
 
 struct Kernels {
@@ -202,6 +204,8 @@ struct Kernels {
   void (*merge)(const MergeCall& call);
   void (*glu)(const GluCall& call);
   void (*arithmetic)(const ArithmeticCall& call);
+  void (*conv)(const ConvCall& call);
+  void (*scan)(const ScanCall& call);
   // z = softcap * tanh(z * logit_scale / softcap), or z * logit_scale where softcap is 0.
   void (*cap_logits)(float* z, size_t count, float logit_scale, float softcap);
   const SamplerLoops* sampler;

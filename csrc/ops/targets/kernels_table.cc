@@ -23,6 +23,8 @@ constinit const Kernels kKernels = {
     .merge = Merge,
     .glu = Glu,
     .arithmetic = RowArithmetic,
+    .conv = Convolve,
+    .scan = Scan,
     .cap_logits = CapLogits,
     .sampler = &kSamplerLoops,
 };
