@@ -40,9 +40,12 @@ nb::tuple Three(nb::handle of, const char* name) {
   return parts;
 }
 
-void ReadOperands(nb::handle op, const char* name, Operand (&operands)[3]) {
-  const nb::tuple parts = Three(op, name);
-  for (size_t i = 0; i < 3; ++i) {
+// Those that are named; the others are none.
+template <size_t kMost>
+void ReadOperands(nb::handle op, const char* name, Operand (&operands)[kMost]) {
+  const nb::tuple parts = nb::cast<nb::tuple>(nb::getattr(op, name));
+  if (parts.size() > kMost) ThrowValueError(std::string(name) + " has more parts than an op may have");
+  for (size_t i = 0; i < parts.size(); ++i) {
     const nb::handle part = parts[i];
     operands[i] = {Index(nb::getattr(part, "buffer"), "buffer"), Count(part, "column"), Count(part, "width")};
   }
@@ -55,7 +58,7 @@ void ReadIndices(nb::handle op, const char* name, int32_t (&indices)[3]) {
 
 OpSpec ReadOp(nb::handle op) {
   OpSpec spec;
-  spec.kind = Member(op, "kind", OpKind::kPool);
+  spec.kind = Member(op, "kind", OpKind::kShift);
   spec.space = Member(op, "space", Space::kOutputs);
   ReadOperands(op, "in_", spec.in);
   ReadOperands(op, "out", spec.out);
@@ -85,6 +88,10 @@ OpSpec ReadOp(nb::handle op) {
   spec.by_position = nb::cast<bool>(nb::getattr(op, "by_position"));
   spec.vocab_size = Count(op, "vocab_size");
   spec.span = Count(op, "span");
+  spec.scan = Member(op, "scan", ScanKind::kRwkv7);
+  spec.state_begin = CheckedNumber<size_t>(nb::getattr(op, "state_begin"), "state_begin");
+  spec.taps = Count(op, "taps");
+  spec.activates = nb::cast<bool>(nb::getattr(op, "activates"));
   return spec;
 }
 
@@ -189,9 +196,10 @@ nb::dict TapeEnumerations() {
   static_assert(static_cast<size_t>(Scheme::kQ8_16) + 1 == kNumSchemes);
   names["RowSpace"] = Members("TOKENS", "OUTPUTS");
   names["OpKind"] = Members("EMBED", "NORM", "QUANTIZE", "GEMM", "GEMM_GLU", "ROPE", "CACHE_WRITE", "ROPE_WRITE",
-                            "ATTEND", "GLU", "ARITHMETIC", "SELECT", "SAMPLE", "POOL");
+                            "ATTEND", "GLU", "ARITHMETIC", "SELECT", "SAMPLE", "POOL", "CONV", "SCAN", "SHIFT");
   static_assert(static_cast<int>(OpKind::kGemmGlu) == 4 && static_cast<int>(OpKind::kRopeWrite) == 7 &&
                 static_cast<int>(OpKind::kSample) == 12 && static_cast<int>(OpKind::kPool) == 13);
+  static_assert(static_cast<int>(OpKind::kScan) == 15 && static_cast<int>(OpKind::kShift) == 16);
   names["ReachCode"] = Members("CAUSAL", "WINDOW", "CHUNK", "ALL");
   static_assert(static_cast<int>(Reach::kChunk) == 2 && static_cast<int>(Reach::kAll) == 3);
   names["NormCode"] = Members("RMS", "LAYER");
@@ -201,6 +209,8 @@ nb::dict TapeEnumerations() {
                 static_cast<int>(Activation::kTanh) == 5);
   names["ArithmeticCode"] = Members("ADD", "MUL", "SCALE");
   static_assert(static_cast<int>(Arithmetic::kMul) == 1 && static_cast<int>(Arithmetic::kScale) == 2);
+  names["ScanCode"] = Members("MAMBA2", "RWKV7");
+  static_assert(static_cast<int>(ScanKind::kMamba2) == 0 && static_cast<int>(ScanKind::kRwkv7) == 1);
   names["CacheCode"] = Members("F32", "F16", "BF16", "INT8");
   static_assert(static_cast<size_t>(CacheType::kInt8) + 1 == kNumCacheTypes);
   return names;

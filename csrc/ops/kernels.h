@@ -183,6 +183,8 @@ struct ArithmeticCall {
   float factor = 1.0f;
 };
 
+struct ConvCall;      // ops/recurrence.h
+struct ScanCall;      // ops/recurrence.h
 struct ShiftCall;     // ops/shift.h
 struct SamplerLoops;  // ops/sampler.h
 
@@ -203,6 +205,8 @@ struct Kernels {
   void (*merge)(const MergeCall& call);
   void (*glu)(const GluCall& call);
   void (*arithmetic)(const ArithmeticCall& call);
+  void (*conv)(const ConvCall& call);
+  void (*scan)(const ScanCall& call);
   void (*shift)(const ShiftCall& call);
   // z = softcap * tanh(z * logit_scale / softcap), or z * logit_scale where softcap is 0.
   void (*cap_logits)(float* z, size_t count, float logit_scale, float softcap);

@@ -13,6 +13,8 @@
 
 #include "formats/pack.h"
 #include "runtime/cache_slots.h"
+#include "runtime/operand_rows.h"
+#include "runtime/recurrence.h"
 
 namespace plait {
 namespace {
@@ -22,16 +24,6 @@ constexpr size_t kGluTile = size_t{16} * 1024;
 
 // Room for rows is a multiple of this, so that partials, which lie behind them, begin on a cache line.
 constexpr size_t kRowMultiple = 16;
-
-// Rows of floats, from the first column of an operand.
-struct Floats {
-  float* first = nullptr;
-  size_t stride = 0;
-  size_t width = 0;
-
-  float* row(size_t index) const { return first + index * stride; }
-  explicit operator bool() const { return first != nullptr; }
-};
 
 // Where column 0 would lie if `first` is column `column` of something wider. Only columns from there on are touched.
 template <typename Number>
@@ -68,6 +60,7 @@ class Unit {
 
   void CarryOut(uint32_t unit) {
     if (op_.kind == OpKind::kAttend) return Attend(unit);
+    if (IsRecurrence(op_.kind)) return CarryOutRecurrence(machine_, arena_, context_, unit);
     if (IsProduct(op_.kind)) {
       const GemmSplit::Unit block = context_.split().gemm.unit(unit);
       if (!context_.IsAnyLive(block.first_row, block.num_rows)) return;
@@ -116,12 +109,7 @@ class Unit {
     return tape_.buffers[static_cast<size_t>(operand.buffer)];
   }
 
-  Floats FloatsOf(const Operand& operand) const {
-    if (operand.buffer == kNone) return {};
-    const BufferSpec& spec = BufferOf(operand);
-    const size_t stride = BufferRowBytes(spec) / sizeof(float);
-    return {reinterpret_cast<float*>(arena_.buffer(spec)) + operand.column, stride, operand.width};
-  }
+  Floats FloatsOf(const Operand& operand) const { return plait::FloatsOf(tape_, arena_, operand); }
 
   QuantizedRows QuantizedOf(const Operand& operand, size_t first_row) const {
     if (operand.buffer == kNone) return {};
@@ -130,9 +118,7 @@ class Unit {
     return rows.from_row(first_row);
   }
 
-  const float* VectorOf(int32_t index) const {
-    return index == kNone ? nullptr : tape_.vectors[static_cast<size_t>(index)].data();
-  }
+  const float* VectorOf(int32_t index) const { return plait::VectorOf(tape_, index); }
 
   void Embed(size_t first, size_t count) {
     const Floats y = FloatsOf(op_.out[0]);

@@ -375,6 +375,9 @@ class Run {
         std::copy_n(At(op.in[0]), num_rows_ * Stride(op.in[0]), At(op.out[0]));
         return;
       case OpKind::kPool:
+      case OpKind::kConv:
+      case OpKind::kScan:
+      case OpKind::kShift:
         break;
       case OpKind::kSample:
         for (size_t row = 0; row < num_rows_; ++row) {

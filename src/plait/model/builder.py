@@ -165,12 +165,10 @@ class ProgramBuilder:
         bias: str | None = None,
         offset: float = 0.0,
         parts: int = 1,
-        whole_weight: bool = False,
+        own_weights: bool = False,
     ) -> ValueId:
-        """`parts` > 1: a per-head norm whose weight [width / parts] serves every part, or with `whole_weight` one
-        [width] of which every part has its own.
-        """
-        shape = (self.width(x) // (1 if whole_weight else parts),)
+        """`parts` > 1: a per-head norm whose weight [width / parts] serves every part, or each has its own."""
+        shape = (self.width(x) if own_weights else self.width(x) // parts,)
         self.weight(weight, shape, WeightRole.NORM)
         if bias is not None:
             self.weight(bias, shape, WeightRole.NORM)

@@ -6,6 +6,7 @@ A new family is one file with an entry like those below, one line here, and its 
 from __future__ import annotations
 
 from plait.core.errors import ModelError
+from plait.model.bamba import BAMBA
 from plait.model.family import Family
 from plait.model.gemma import GEMMA
 from plait.model.gemma2 import GEMMA2
@@ -37,6 +38,7 @@ ALL_FAMILIES: tuple[Family, ...] = (
     GRANITE,
     SMOLLM3,
     STARCODER2,
+    BAMBA,
     RWKV7,
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in ALL_FAMILIES}

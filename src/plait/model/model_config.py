@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from plait.core.errors import ModelError
+from plait.model.mamba2 import Mamba2
 from plait.model.ops import Activation, NormKind
 from plait.model.rope import RopeSpec
 from plait.model.visibility import Visibility
@@ -68,6 +69,8 @@ class ModelConfig:
     attention_softcap: float | None = None
     logit_scale: float = 1.0
     logit_softcap: float | None = None
+    mamba2: Mamba2 | None = None
+    """Layers that keep a state instead of attending; None: there are none."""
     rwkv: RwkvRanks | None = None
     """Of RWKV-7, which has no attention: heads and their dimension are those of its states, and nothing is rotated."""
 
@@ -75,6 +78,10 @@ class ModelConfig:
     def table_rows(self) -> int:
         """Rows of the embedding table and of the head."""
         return self.vocab_size + self.padding_rows
+
+    @property
+    def recurrent_layers(self) -> tuple[int, ...]:
+        return () if self.mamba2 is None else self.mamba2.layers
 
     def rope_of(self, layer: int) -> RopeSpec | None:
         """The rotary table of a layer; None: it rotates nothing."""
@@ -110,4 +117,6 @@ class ModelConfig:
             )
         if len(self.layer_visibility) != self.num_layers:
             return f"{len(self.layer_visibility)} attention patterns for {self.num_layers} layers"
+        if self.mamba2 is not None and (fault := self.mamba2.fault(self.num_layers)) is not None:
+            return fault
         return self.rope.fault()

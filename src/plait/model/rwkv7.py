@@ -102,7 +102,7 @@ class _Layer:
             kind=NormKind.LAYER,
             bias=f"{self._name}.read_norm_bias",
             parts=heads,
-            whole_weight=True,
+            own_weights=True,
         )
         return b.add(read, b.view(scanned, width, width, "own"))
 

@@ -11,10 +11,11 @@ from typing import Final
 
 from plait.core.errors import ModelError
 from plait.exec.native.drafts import SUPPORTED
+from plait.exec.native.recurrence import is_known
 from plait.exec.native.tape import CacheCode
 from plait.model.cache_layout import CacheLayout, GroupLayout
 from plait.model.cache_type import CacheType
-from plait.model.ops import Attend, CacheWrite, Op, Pool, Sample, Space, op_name
+from plait.model.ops import Attend, CacheWrite, Conv, Op, Pool, Sample, Scan, Space, op_name
 from plait.model.program import GroupKind, Program
 from plait.model.visibility import Reach
 
@@ -30,7 +31,7 @@ _WAY_OUT: Final = "use --executor reference, or a model of another family"
 def check_program(program: Program) -> None:
     """`ModelError` for the first thing that cannot be carried out."""
     for op in program.ops:
-        if not isinstance(op, SUPPORTED) or not _is_cached(op) or (isinstance(op, Pool) and not op.is_plain_mean):
+        if not isinstance(op, SUPPORTED) or not _is_known_form(op):
             raise ModelError(
                 f"{program.name} needs the operation {op_name(op)}, which the native executor does not have in this "
                 f"form; {_WAY_OUT}"
@@ -43,18 +44,33 @@ def check_program(program: Program) -> None:
 
 def check_layout(layout: CacheLayout) -> None:
     for placed in layout.groups:
-        if not _holds_keys(placed):
+        if placed.group.is_state and placed.cache_type is not CacheType.F32:
             raise ModelError(
-                f"cache group {placed.group.name} is {placed.group.kind}; the native executor keeps keys and values "
-                f"only; {_WAY_OUT}"
+                f"cache group {placed.group.name} keeps states of {placed.cache_type}; the native executor keeps them "
+                f"in f32 only; {_WAY_OUT}"
+            )
+        if not placed.group.is_state and not _holds_keys(placed):
+            raise ModelError(
+                f"cache group {placed.group.name} is {placed.group.kind}; the native executor keeps keys, values and "
+                f"states only; {_WAY_OUT}"
             )
 
 
-def _is_cached(op: Op) -> bool:
-    """Attention without a cache, among the rows of a chunk, and caches of encoder rows are not carried out."""
-    if isinstance(op, Attend):
-        return op.group is not None and op.visibility.reach is not Reach.ALL
-    return not isinstance(op, CacheWrite) or len(op.inputs) == 2
+def _is_known_form(op: Op) -> bool:
+    """Attention without a cache, among the rows of a chunk, and caches of encoder rows are not carried out; nor are some
+    kinds of pools, convolutions and scans.
+    """
+    match op:
+        case Attend():
+            return op.group is not None and op.visibility.reach is not Reach.ALL
+        case CacheWrite():
+            return len(op.inputs) == 2
+        case Pool():
+            return op.is_plain_mean
+        case Conv() | Scan():
+            return is_known(op)
+        case _:
+            return True
 
 
 def _holds_keys(placed: GroupLayout) -> bool:

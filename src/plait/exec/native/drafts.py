@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from plait.core.errors import InvariantError, ModelError
 from plait.exec.native import tape
 from plait.exec.native.fusion import AddedProduct, Fused, GatedProducts, Plain, Projections, RotatedWrite
+from plait.exec.native.recurrence import conv_spec, scan_spec, shift_spec
 from plait.exec.native.tape import NONE, Indices, OpKind, OpSpec, RopeUse, RowSpace, Scheme
 from plait.exec.native.uses import Uses
 from plait.model.ops import (
@@ -22,6 +23,7 @@ from plait.model.ops import (
     Add,
     Attend,
     CacheWrite,
+    Conv,
     Embed,
     EmbedSource,
     Glu,
@@ -34,14 +36,16 @@ from plait.model.ops import (
     Rope,
     Sample,
     Scale,
+    Scan,
     Select,
+    Shift,
     Space,
     ValueId,
     op_name,
 )
 from plait.model.visibility import Reach
 
-SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Select, Pool, Sample)
+SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Conv, Shift, Scan, Select, Pool, Sample)
 
 _REACHES: Mapping[Reach, tape.ReachCode] = {reach: tape.ReachCode[reach.name] for reach in Reach}
 _NORMS: Mapping[NormKind, tape.NormCode] = {kind: tape.NormCode[kind.name] for kind in NormKind}
@@ -197,6 +201,12 @@ def _plain(op: Op, uses: Uses, numbers: Numbering) -> Draft:
             return Draft(spec, op.inputs, (op.output,), reuses=0)
         case CacheWrite() | Attend():
             return _cached(op, uses, numbers)
+        case Conv():
+            return Draft(conv_spec(op, uses.program.cache_groups[op.group], numbers.vector), op.inputs, (op.output,))
+        case Shift():
+            return Draft(shift_spec(op, uses.program.cache_groups[op.group], numbers.vector), op.inputs, (op.output,))
+        case Scan():
+            return Draft(scan_spec(op, uses.program.cache_groups[op.group], numbers.vector), op.inputs, (op.output,))
         case Select():
             return Draft(OpSpec(OpKind.SELECT), op.inputs, (op.output,))
         case Pool():

@@ -27,6 +27,9 @@ _WORDS: Mapping[OpKind, str] = {
     OpKind.SELECT: "select",
     OpKind.SAMPLE: "sampler",
     OpKind.POOL: "pool",
+    OpKind.CONV: "conv",
+    OpKind.SCAN: "scan",
+    OpKind.SHIFT: "shift",
 }
 
 

@@ -80,6 +80,9 @@ class OpKind(IntEnum):
     SELECT = 11
     SAMPLE = 12
     POOL = 13
+    CONV = 14
+    SCAN = 15
+    SHIFT = 16
 
 
 class ReachCode(IntEnum):
@@ -107,6 +110,11 @@ class ArithmeticCode(IntEnum):
     ADD = 0
     MUL = 1
     SCALE = 2
+
+
+class ScanCode(IntEnum):
+    MAMBA2 = 0
+    RWKV7 = 1
 
 
 class CacheCode(IntEnum):
@@ -158,11 +166,11 @@ NO_INDICES: Indices = (NONE, NONE, NONE)
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """One operation. Fields that a kind does not need keep their defaults. `in_` are inputs, `out` outputs."""
+    """One operation. Fields that a kind does not need keep their defaults. `in_` are inputs, at most six, `out` outputs."""
 
     kind: OpKind
     space: RowSpace = RowSpace.TOKENS
-    in_: Operands = NO_OPERANDS
+    in_: tuple[Operand, ...] = NO_OPERANDS
     out: Operands = NO_OPERANDS
     matrix: Indices = NO_INDICES
     weight: Indices = NO_INDICES
@@ -189,6 +197,11 @@ class OpSpec:
     by_position: bool = False
     vocab_size: int = 0
     span: int = 0
+    scan: ScanCode = ScanCode.MAMBA2
+    state_begin: int = 0
+    """Floats of a layer's state that stand before this operation's."""
+    taps: int = 0
+    activates: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,11 @@ def conv(
     """Rows `x` [n, C] of one chunk behind `state` [C, W - 1]; the state behind each of `offsets` goes to `keep`."""
     known = np.concatenate([state.reshape(x.shape[1], -1).T, x])  # the row of token t is at t + W - 1
     taps = weights[op.weight].reshape(x.shape[1], op.width)
-    y = np.zeros_like(x)
+    y = np.zeros(x.shape, np.float32)
     for tap in range(op.width):
-        y = y + known[tap : tap + len(x)] * taps[:, tap]
+        y += known[tap : tap + len(x)] * taps[:, tap]
     if op.bias is not None:
-        y = y + weights[op.bias]
+        y += weights[op.bias]
     for offset in offsets:
         keep(offset, np.ascontiguousarray(known[offset + 1 : offset + op.width].T).ravel())
     return y if op.activation is None else activate(op.activation, y)
