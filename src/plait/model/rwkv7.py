@@ -7,11 +7,14 @@ normed row of either mixing, and the matrices of the heads.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from plait.core.ids import GroupId
 from plait.model.blocks import norm
 from plait.model.builder import ProgramBuilder
 from plait.model.facts import Facts
 from plait.model.family import Family, HfForm
+from plait.model.gguf_reading import GgufModel, vocabulary_rows
 from plait.model.limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, MIN_EPS, as_float32
 from plait.model.model_config import ModelConfig, RwkvRanks
 from plait.model.ops import Activation, NormKind, ScanKind, ValueId
@@ -184,6 +187,30 @@ def _check_values(facts: Facts, hidden: int) -> None:
         raise facts.error(f"value_dim is not hidden_size, {hidden}, in every layer; such a model is not supported")
 
 
+def from_gguf(model: GgufModel) -> ModelConfig:
+    """As llama.cpp's converter writes it."""
+    hidden = model.integer("embedding_length", 1, MAX_WIDTH)
+    vocab_size, padding_rows = vocabulary_rows(model.facts, model.key("vocab_size"))
+    config = _config(
+        model.facts,
+        model.integer("block_count", 1, MAX_LAYERS),
+        hidden,
+        model.integer("wkv.head_size", 1, hidden),
+        ffn_hidden=model.integer("feed_forward_length", 1, MAX_WIDTH),
+        vocab_size=vocab_size,
+        max_positions=model.integer("context_length", 1, MAX_POSITIONS),
+        norm_eps=model.number("attention.layer_norm_epsilon", MIN_EPS, 1.0),
+        ranks=RwkvRanks(
+            decay=model.integer("attention.decay_lora_rank", 1, MAX_WIDTH),
+            rate=model.integer("attention.iclr_lora_rank", 1, MAX_WIDTH),
+            value=model.integer("attention.value_residual_mix_lora_rank", 1, MAX_WIDTH),
+            gate=model.integer("attention.gate_lora_rank", 1, MAX_WIDTH),
+        ),
+        tied="output.weight" not in model.tensor_names,
+    )
+    return replace(config, padding_rows=padding_rows)
+
+
 def _config(
     facts: Facts,
     num_layers: int,
@@ -230,4 +257,4 @@ DEFAULTS = {
     "tie_word_embeddings": False,
 }
 
-RWKV7 = Family("rwkv7", rwkv7_program, HfForm("RWKV7ForCausalLM", DEFAULTS, from_hf))
+RWKV7 = Family("rwkv7", rwkv7_program, HfForm("RWKV7ForCausalLM", DEFAULTS, from_hf), from_gguf)

@@ -1,6 +1,6 @@
 """RWKV world: the tokenizer of RWKV's models, which takes the longest token that fits, byte after byte.
 
-Owns its vocabulary files (`rwkv_vocab_*.txt`: a number, a Python literal and a length on each line) and the search.
+Owns its vocabulary files (a number, a Python literal and a length on each line), the same in GGUF, and the search.
 Knows nothing about merges: there are none. Token 0 ends a text and stands in no vocabulary file.
 Invariant: every byte is a token, so any text has ids, and they decode to its bytes.
 """
@@ -22,6 +22,7 @@ from plait.text.hf_tokens import MAX_TOKENS, HfFiles, collect_tokens
 from plait.text.hf_vocabulary import hf_vocabulary
 from plait.text.literals import Literals
 from plait.text.tokenizer import Tokenizer
+from plait.text.vocabulary import read_vocabulary
 
 VOCABULARY_FILE: Final = "rwkv_vocab_v20230424.txt"
 """The only one in use; 1 MB."""
@@ -31,6 +32,9 @@ END_TOKEN: Final = 0
 END_TEXT: Final = "<|rwkv_tokenizer_end_of_text|>"
 """What token 0 is called where no file names it."""
 _LINE: Final = re.compile(r"""([0-9]{1,8}) (b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*") ([0-9]{1,8})""")
+_ESCAPE: Final = re.compile(rb"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_LETTERS: Final = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
+_END_KEYS: Final = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("bos", "eos", "eot", "eom"))
 _DECODER: Final = {"type": "ByteLevel"}
 
 
@@ -52,6 +56,45 @@ def tokenizer_from_world(directory: Path, files: HfFiles) -> Tokenizer | None:
     ends = tuple(dict.fromkeys([*vocabulary.eos_ids, END_TOKEN]))
     encoder = WorldEncoder(ids, vocabulary.control, vocabulary.user_defined)
     return Tokenizer(replace(vocabulary, eos_ids=ends), encoder, tokens.warnings)
+
+
+def world_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
+    """The tokenizer of a GGUF file of the kind `rwkv`, whose tokens are spelled as Python writes bytes."""
+    # A token of text that ends a turn ("\\n\\n") stays one: it would be no text if it were read as a name.
+    textual = {key: value for key in _END_KEYS if (value := metadata.get(key)) not in (None, END_TOKEN)}
+    others = {key: value for key, value in metadata.items() if key not in textual}
+    vocabulary = read_vocabulary(others, add_bos=False, spell=_spell)
+    control = dict(vocabulary.control)
+    if not control:
+        # Files of old converters type no token: token 0 is not one of text all the same.
+        control = {vocabulary.texts[END_TOKEN]: END_TOKEN}
+    elsewhere = {*control.values(), *vocabulary.user_defined.values(), *vocabulary.unused.values()}
+    ids = {piece: token for token, piece in enumerate(vocabulary.pieces) if piece and token not in elsewhere}
+    missing = next((byte for byte in range(256) if bytes([byte]) not in ids), None)
+    if missing is not None:
+        raise ModelError(f"tokenizer.ggml.tokens: no token stands for byte {missing}; convert the model again")
+    last = len(vocabulary.texts) - 1
+    for key, token in textual.items():
+        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token <= last:
+            raise ModelError(f"{key} is {token!r:.40} but the vocabulary has tokens 0 to {last}; convert the model again")
+    ends = tuple(dict.fromkeys([*vocabulary.eos_ids, *_numbers(textual), END_TOKEN]))
+    made = replace(vocabulary, control=control, eos_ids=ends)
+    return Tokenizer(made, WorldEncoder(ids, control, vocabulary.user_defined), vocabulary.warnings)
+
+
+def _numbers(named: Mapping[str, object]) -> Iterator[int]:
+    for key, token in named.items():
+        if isinstance(token, int) and not key.endswith("bos_token_id"):
+            yield token
+
+
+def _spell(texts: Sequence[str]) -> list[bytes]:
+    return [_ESCAPE.sub(_unescaped, text.encode()) if "\\" in text else text.encode() for text in texts]
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    code = match[1]
+    return bytes([int(code[1:], 16)]) if len(code) == 3 else _LETTERS.get(code, code)
 
 
 def _end_text(files: HfFiles) -> str:

@@ -19,6 +19,7 @@ from plait.model.limits import MAX_WIDTH
 from plait.weights.canonical import Named, NameMap, listed, weight_table
 from plait.weights.gguf import GgufFile
 from plait.weights.gguf_header import shown
+from plait.weights.rwkv_names import RWKV7_GGUF_NAMES, rwkv7_gguf_tensors
 from plait.weights.stored import StoredTensor
 from plait.weights.table import WeightTable
 
@@ -68,6 +69,7 @@ GGUF_NAMES: Final[Mapping[str, NameMap]] = {
     "granite": _PLAIN,
     "smollm3": _PLAIN,
     "starcoder2": _PLAIN | _NORM_BIASES,
+    "rwkv7": RWKV7_GGUF_NAMES,
 }
 """By architecture."""
 INTERLEAVED: Final = frozenset({"llama", "granite", "smollm3"})
@@ -144,7 +146,9 @@ def _architecture(file: GgufFile) -> str:
 
 def _named(file: GgufFile, architecture: str, rope_factors_used: bool) -> Iterator[Named]:
     unknown: list[str] = []
-    for gguf_name, tensor in file.tensors.items():
+    tensors = rwkv7_gguf_tensors(file.tensors) if architecture == "rwkv7" else file.tensors.values()
+    for tensor in tensors:
+        gguf_name = tensor.name
         if gguf_name in _ROPE_FACTORS:
             if rope_factors_used:
                 continue

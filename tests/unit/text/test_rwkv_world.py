@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from plait.core.errors import ModelError
+from plait.text.gguf import tokenizer_from_gguf
 from plait.text.hf import tokenizer_from_hf
 from plait.text.rwkv_world import END_TEXT, VOCABULARY_FILE
 from plait.text.tokenizer import Tokenizer
@@ -106,3 +107,42 @@ def test_a_line_that_is_no_token_is_refused_with_its_number(tmp_path: Path, line
 def test_a_vocabulary_without_a_byte_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no token stands for byte 65"):
         tokenizer(tmp_path, written([token for token in TOKENS if token != b"A"]))
+
+
+def gguf(tokens: list[bytes], **more: object) -> dict[str, object]:
+    """As llama.cpp's converter writes it: bytes as Python writes them, without the quotes."""
+    texts = ["<s>", *(repr(token)[2:-1] for token in tokens), "[PAD0]"]
+    kinds = [3, *[1] * len(tokens), 5]
+    names = {f"tokenizer.ggml.{name}": value for name, value in more.items()}
+    return {
+        "tokenizer.ggml.model": "rwkv",
+        "tokenizer.ggml.tokens": texts,
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 0,
+        **names,
+    }
+
+
+def test_a_gguf_file_gives_the_same_ids(tmp_path: Path) -> None:
+    of_file, of_directory = tokenizer_from_gguf(gguf(TOKENS)), tokenizer(tmp_path)
+    for text in ("abcde xbcdex\n\n\n", "'\"\\n\\ é日本\0 \x7f"):
+        ids = of_file.encode(text, add_special=True)
+        assert ids == of_directory.encode(text, add_special=True)
+        assert of_file.decode(ids) == text
+    assert of_file.eos_ids == (0,)
+    assert of_file.token_bytes(len(TOKENS) + 1) == b""
+
+
+def test_a_token_of_text_that_ends_a_turn_is_still_read_from_text() -> None:
+    made = tokenizer_from_gguf(gguf(TOKENS, eot_token_id=257))
+    assert made.encode("a\n\nb", add_special=True) == [98, 257, 99]
+    assert made.decode([98, 257, 99]) == "a\n\nb"
+    assert made.eos_ids == (0, 257)
+
+
+def test_a_gguf_file_that_names_a_token_it_does_not_have_is_refused() -> None:
+    with pytest.raises(ModelError, match="eot_token_id is 9999"):
+        tokenizer_from_gguf(gguf(TOKENS, eot_token_id=9999))
+    with pytest.raises(ModelError, match="no token stands for byte 65"):
+        tokenizer_from_gguf(gguf([token for token in TOKENS if token != b"A"]))
