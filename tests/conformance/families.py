@@ -168,7 +168,10 @@ def _checkpoint_shapes(
             if all(one in expected for one in ours_of) and covered.isdisjoint(ours_of):
                 covered.update(ours_of)
                 shapes = [expected[one] for one in ours_of]
-                yield f"model.layers.{layer}.{name}", (sum(shape[0] for shape in shapes), *shapes[0][1:])
+                rows, *columns = sum(shape[0] for shape in shapes), *shapes[0][1:]
+                # A convolution of each column for itself has one input of each.
+                columns = [1, *columns] if name.endswith("conv1d.weight") else columns
+                yield f"model.layers.{layer}.{name}", (rows, *columns)
 
 
 def logits_of(
