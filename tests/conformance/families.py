@@ -139,6 +139,7 @@ def rounded_model(case: FamilyCase) -> FamilyModel:
     """The family at widths of whole groups, its products rounded to 8 bits at load and its head untied for that."""
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
     own_width = {"head_dim": 32} if "head_dim" in case.config else {}
+    own_width |= {"mamba_n_heads": 8, "mamba_d_head": 16} if "mamba_n_heads" in case.config else {}
     config = {key: value for key, value in case.config.items() if case.model_type != "phi3" or key != "rope_scaling"}
     model = family_model(FamilyCase(case.number, case.name, {**config, **sizes, **own_width}, case.longest))
     own = replace(model.config, tied_embeddings=False)
