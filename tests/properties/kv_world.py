@@ -83,7 +83,11 @@ class Talker:
     moves: tuple[Move, ...] = ()
     moved: bool = False
     states: dict[int, Prefix] = field(default_factory=dict)
-    """The newest checkpoint, by group."""
+    """The newest checkpoint, by group; perhaps gone."""
+    keeps_states: bool = False
+    """It is the hit's, and still to be copied."""
+    born: dict[int, int] = field(default_factory=dict)
+    """Of the newest checkpoint."""
     checkpoints: dict[int, tuple[dict[int, BlockId], bool]] = field(default_factory=dict)
     """By length: blocks by group, and whether a committed step has written them."""
     slots: int = 0
@@ -147,7 +151,7 @@ class World:
     def used_pieces(self) -> set[PieceKey]:
         used = {key for flight in self.flights.values() for key in flight.pieces}
         for talker in [*self.live.values(), *self.quarantined]:
-            used |= {(prefix, g) for g, prefix in talker.states.items()}
+            used |= {(prefix, g) for g, prefix in talker.states.items() if talker.keeps_states}
             if talker.copy is not None:
                 used |= {(talker.copy.source, g) for g in self.windows}
             for place, prefix in enumerate(self.prefixes(talker)):
@@ -404,6 +408,7 @@ class World:
         )
         if hit.num_tokens:
             talker.states = {g: (root, tuple(tokens[: hit.num_tokens])) for g in self.states}
+            talker.keeps_states = bool(talker.states)
         if hit.tail is not None:
             talker.copy = Copy(self.prefix_of(hit), hit.tail.num_tokens)
             assert list(talker.copy.source[1][: hit.num_reused]) == tokens[: hit.num_reused]
@@ -525,6 +530,10 @@ class World:
         blocks = self.name_another(chosen, flight)
         self.kv.submitted(StepPlan(step, lane, (), blocks, tuple(moves), tuple(chunks)))
         self.flights[step] = flight
+        for talker in chosen:
+            for g, prefix in talker.states.items() if talker.keeps_states else ():
+                self.stamp_piece(prefix, g, self.told_s)
+            talker.keeps_states = False
         self.count("submitted")
         return True
 
@@ -546,8 +555,12 @@ class World:
         if not self.states or not talker.publish or not lengths or self.dice.random() < 0.5:
             return ()
         length = self.dice.choice(lengths)
+        demand = [int(g in self.states) for g in range(len(self.kinds))]
+        promised = self.kv._promises.made()
+        _, _, loose, most = self.room()
+        beside = self.num_pages_for([one + more for one, more in zip(demand, promised, strict=True)], most)
         given = self.kv.checkpoint(talker.seq, length, self.tell())
-        made = self.make_room([int(g in self.states) for g in range(len(self.kinds))])
+        made = beside <= loose and self.make_room(demand)
         assert (given is not None) == made
         if given is None:
             return ()
@@ -668,9 +681,8 @@ class World:
             for g, block in blocks.items():
                 if is_written and (prefix, g) not in self.pieces:
                     self.pieces[prefix, g] = Piece(block, self.new_id(), self.now_s)
-                    if g in talker.states:
-                        self.stamp_piece(talker.states[g], g, self.now_s)
                     talker.states[g] = prefix
+                    talker.born[g] = self.pieces[prefix, g].born
                     self.count("state published")
 
     def drop_dead(self, talker: Talker) -> None:
@@ -701,8 +713,11 @@ class World:
             for g in self.windows:
                 self.stamp_piece(talker.copy.source, g, self.now_s)
             talker.copy = None
+        talker.keeps_states = talker.keeps_states and talker.in_flight
         for g, prefix in talker.states.items():
-            self.stamp_piece(prefix, g, self.now_s)
+            piece = self.pieces.get((prefix, g))
+            if piece is not None and piece.born == talker.born.get(g, piece.born):
+                self.stamp_piece(prefix, g, self.now_s)
         for place, prefix in enumerate(self.prefixes(talker)):
             for g in self.windows:
                 piece = self.pieces.get((prefix, g))

@@ -92,7 +92,13 @@ def _opened(
     )
     delay = LoopDelay()
     batches = BatchService(
-        ServiceConfig(door.names, seed=engine_options.seed), store, engine.client, engine.text, unix_now, time.monotonic
+        ServiceConfig(door.names, seed=engine_options.seed),
+        store,
+        engine.client,
+        engine.text,
+        unix_now,
+        time.monotonic,
+        lambda: figures.work_done(time.monotonic()),
     )
     further: list[RouteOf] = [
         ("GET", "/metrics", _metrics_page(options, engine_options, engine, figures, delay, serving))

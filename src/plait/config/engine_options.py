@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from plait.config.kv_layouts import ABLATIONS, parse_ablations, parse_served_layout
 from plait.config.option import option
 from plait.config.places import cache_dir
 from plait.config.values import (
@@ -109,10 +110,17 @@ class EngineOptions:
     )
     kv_layout: str = option(
         "paged",
-        parse_text,
-        "how the cache is cut; paged: every kind of layer keeps what it needs; uniform: every layer every token; "
-        "max-page: as paged, all blocks padded to the largest",
-        choices=("paged", "uniform", "max-page"),
+        parse_served_layout,
+        "how the cache is cut; paged: every kind of layer keeps what it needs; to compare: uniform (every layer every "
+        "token), vllm, max-page, static or manual:GROUP=SHARE:GROUP=SHARE (a part of the memory for each kind)",
+        metavar="LAYOUT",
+        rare=True,
+    )
+    ablate: str = option(
+        "none",
+        parse_ablations,
+        "habits of the cache to do without, to see what they are worth: " + ", ".join(ABLATIONS),
+        metavar="NAMES",
         rare=True,
     )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)

@@ -34,6 +34,18 @@ def parse_bytes(text: str) -> int:
     return int(Fraction(number) * base ** _POWERS[unit[0].lower()])
 
 
+def bytes_from(least: int) -> Callable[[str], int]:
+    """As `parse_bytes`, for a limit that makes no sense below `least` bytes."""
+
+    def parse(text: str) -> int:
+        size = parse_bytes(text)
+        if size < least:
+            raise ValueError(f"{size:,} bytes are too few; give at least {least:,}")
+        return size
+
+    return parse
+
+
 def parse_count(text: str) -> int:
     """ "4096", "32k" (1,000) or "32K" (1,024); m and M likewise."""
     found = _COUNT.fullmatch(text.strip())

@@ -75,7 +75,7 @@ def _expected_piece_refs(
     refs: dict[Piece, int] = {}
     users = [piece for flight in flights.values() for piece in flight.pieces]
     for table in tables:
-        users += table.states.values()
+        users += table.states.values() if table.keeps_states else ()
         users += table.copy.pieces if isinstance(table.copy, Copy) else ()
         for g, one in enumerate(keeps):
             if not one.keeps_all and not one.is_state:

@@ -25,6 +25,10 @@ Owner = NewType("Owner", int)
 """A page's owner is a lifetime (docs/adr/0015): what shares a page should die together."""
 
 
+_EVERYBODY = Owner(1 << 62)
+"""Of all pages, where there are no owners."""
+
+
 def tail_of(seq: SeqId) -> Owner:
     """What a sequence computes: freed, or left to age, when it ends."""
     return Owner(seq)
@@ -62,7 +66,8 @@ _OWN = (_PRIVATE, _QUARANTINED)
 class BlockPool:
     """The blocks of one cache group. Block ids of page p are p * blocks_per_page to (p + 1) * blocks_per_page - 1."""
 
-    def __init__(self, layout: GroupLayout, page_bytes: int, pages: PagePool) -> None:
+    def __init__(self, layout: GroupLayout, page_bytes: int, pages: PagePool, by_owner: bool = True) -> None:
+        """`by_owner=False`: pages belong to nobody, and a free block on any of them comes before a fresh page."""
         self.layout = layout
         self.group = layout.group.id
         self.blocks_per_page = page_bytes // layout.block_bytes
@@ -71,6 +76,7 @@ class BlockPool:
         self.num_unpinned_pages = 0
         """Lent pages without a pinned (private, shared or quarantined) block: eviction can give them back."""
         self._pages = pages
+        self._by_owner = by_owner
         self._watcher: Callable[[PageId], None] | None = None
         self._states = bytearray(layout.num_blocks)
         self._holders: list[SeqId | None] = [None] * layout.num_blocks
@@ -137,6 +143,8 @@ class BlockPool:
         if self.blocks_per_page == 1:
             return self._grant_pages(owner, count)
         granted: list[BlockId] = []
+        holder = _sequence_of(owner)
+        owner = owner if self._by_owner else _EVERYBODY
         while len(granted) < count:
             source = self._source(owner, frugal)
             pages = self._open[source]
@@ -150,7 +158,7 @@ class BlockPool:
             taken = free[: -wanted - 1 : -1]
             if len(taken) < len(free):
                 self._open.setdefault(source, {})[page] = free[:-wanted]
-            self._take(page, taken, _sequence_of(owner))
+            self._take(page, taken, holder)
             granted += taken
         return granted
 
@@ -291,7 +299,7 @@ class BlockPool:
         """Whose pages the next blocks come from; borrows a page where that is the answer."""
         if owner in self._open:
             return owner
-        if frugal or not self._pages.num_free:
+        if frugal or not self._pages.num_free_for(self.group):
             if None in self._open:
                 return None
             if self._open:

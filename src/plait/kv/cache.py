@@ -32,6 +32,7 @@ from plait.core.ids import BlockId, GroupId, SeqId, StepId
 from plait.core.step import BlockGrant, Move, StepPlan
 from plait.kv.audit import audit
 from plait.kv.blocks import BlockPool, checkpoints_of, tail_of
+from plait.kv.checkpoints import CheckpointRoom
 from plait.kv.flights import Flights
 from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
 from plait.kv.index import PrefixIndex
@@ -41,8 +42,10 @@ from plait.kv.nodes import Node
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.promises import Promises
-from plait.kv.report import CacheReport, IndexReport, Usage, counts_of, group_report
+from plait.kv.publishing import Publishing
+from plait.kv.report import CacheReport, IndexReport, Usage, group_report, usage_of
 from plait.kv.room import Room
+from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
@@ -68,6 +71,8 @@ STATE_TOKENS = 32
 class KVCache:
     """See the module. `enable_prefix=False`: nothing is looked up or published. `keeps`: rules for groups whose kind
     says too little, by group. `node_tokens`: between checkpoints at least, where no group has blocks of tokens.
+    `checkpoint_fraction`: part of the memory that checkpoints of states may take.
+    `rules`: habits that may be switched off.
     """
 
     def __init__(
@@ -77,6 +82,8 @@ class KVCache:
         enable_prefix: bool = True,
         keeps: Mapping[GroupId, Keeps] | None = None,
         node_tokens: int = STATE_TOKENS,
+        checkpoint_fraction: float = 1.0,
+        rules: MemoryRules = ALL_RULES,
     ) -> None:
         refuse_unsupported(layout, groups)
         self._layout = layout
@@ -84,19 +91,22 @@ class KVCache:
         self.tokens_per_block = max(one.tokens_per_block for one in layout.groups) or node_tokens
         """The same in every group of tokens."""
         self._keeps = tuple((keeps or {}).get(one.group.id) or keeps_of(one) for one in layout.groups)
-        self._pages = PagePool(layout.num_pages)
-        self._pools = tuple(BlockPool(group, layout.page_bytes, self._pages) for group in layout.groups)
+        self._rules = rules
+        self._pages = PagePool(layout.num_pages, layout.own_pages)
+        self._pools = tuple(BlockPool(g, layout.page_bytes, self._pages, rules.by_owner) for g in layout.groups)
         sizes = [pool.layout.block_bytes // self.tokens_per_block for pool in self._pools]
         self.slot_bytes = [0 if keeps.is_state else size for keeps, size in zip(self._keeps, sizes, strict=True)]
-        self._index = PrefixIndex(self._pools, self._keeps)
+        self._index = PrefixIndex(self._pools, self._keeps, rules, self._pages.is_shared)
         self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
         self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state]
         self._windows = [g for g in self._of_tokens if not self._keeps[g].keeps_all]
         """Groups of tokens that give some up."""
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
         self._parts = sorted(self._windows + self._states)
+        self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
+        self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
         self._planned = PlannedBlocks()
-        self._looking = Looking(self._index, self._planned, self._keeps, self.tokens_per_block)
+        self._looking = Looking(self._index, self._planned, self._keeps, self.tokens_per_block, rules.tails)
         self._tables: dict[SeqId, SeqTable] = {}
         self._flights = Flights(self._pools, self._index, self._tables, self.tokens_per_block)
         self._quarantined: dict[SeqTable, None] = {}
@@ -105,7 +115,6 @@ class KVCache:
         self.capacity_tokens = self._room.num_tokens_empty()
         """Tokens of one sequence alone in empty memory."""
         self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block)
-        self._num_duplicates = 0
         self._asked_tokens = 0
         self._hit_tokens = 0
         self._lost_tokens = [0] * len(self._pools)
@@ -114,6 +123,11 @@ class KVCache:
     def keeps_all(self) -> bool:
         """Whether every group keeps every token."""
         return not self._parts
+
+    @property
+    def has_states(self) -> bool:
+        """Whether prefixes can be taken up only where there is a checkpoint."""
+        return bool(self._states)
 
     def lookup(self, tokens: Sequence[int], root: Root, limit: int | None = None) -> Hit:
         """The longest published prefix, at most `limit` tokens and always less than all: one token must be computed to
@@ -130,7 +144,9 @@ class KVCache:
         behind it, if that is more than its tail. A step that copies it must be submitted before the source changes.
         """
         table = self._tables.get(source)
-        if table is None or not table.publishes or table.node.length != hit.num_tokens or self._states:
+        if table is None or not table.publishes or table.node.length != hit.num_tokens:
+            return hit
+        if self._states or not self._rules.tails:
             return hit
         num_tokens = min(limit, table.num_committed) - hit.num_tokens
         if num_tokens <= hit.num_reused - hit.num_tokens:
@@ -177,6 +193,7 @@ class KVCache:
             copy=copy,
             copy_granted=copy is None and not (hit.num_tokens and self._states),
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
+            keeps_states=bool(hit.num_tokens and self._states),
         )
         self._asked_tokens += hit.num_asked
         self._hit_tokens += hit.num_reused
@@ -237,7 +254,7 @@ class KVCache:
     def checkpoint(self, seq: SeqId, length: int, now_s: float) -> tuple[tuple[GroupId, BlockId], ...] | None:
         """Blocks for copies of a sequence's states behind `length` tokens, a multiple of `tokens_per_block`; the chunk
         that computes the last of these tokens makes them (`Chunk.snapshots`). They are published with the node of that
-        length. None: there is no memory for them, or nothing to be published.
+        length. None: there is no memory for them that nobody was promised, or nothing to be published.
         """
         self._advance(now_s)
         table = self._table(seq)
@@ -245,8 +262,12 @@ class KVCache:
         if length % self.tokens_per_block or length <= after:
             raise InvariantError(f"sequence {seq} asks for a checkpoint behind {length} tokens, not behind {after}")
         demand = [int(keeps.is_state) for keeps in self._keeps]
-        if not self._states or not table.publishes or not self._make_room(demand):
+        if not self._states or not table.publishes:
             return None
+        beside = [count + more for count, more in zip(demand, self._promises.made(), strict=True)]
+        if not self._room.is_obtainable(beside) or not self._checkpoints.make_room(self._tables.values()):
+            return None
+        self._make_room(demand)
         frugal = self._room.is_frugal(demand)
         blocks = {g: self._pools[g].grant(checkpoints_of(seq), 1, frugal)[0] for g in self._states}
         table.checkpoints.append(Checkpoint(length, blocks))
@@ -266,7 +287,7 @@ class KVCache:
         table.num_committed = table.planned_end = len(tokens)
         if table.publishes:
             table.tail += tokens
-            self._publish(table, now_s)
+            self._publishing.publish(table, now_s)
         self._drop_dead(table, now_s)
 
     def submitted(self, plan: StepPlan) -> None:
@@ -278,6 +299,8 @@ class KVCache:
         for table in self._flights.submit(plan).writers:
             if table.copy is not None:
                 self._drop_copy(table, self._now_s)
+            if table.keeps_states:
+                self._give_states(table, self._now_s)
             if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
                 self._plan_next(table)
 
@@ -292,7 +315,7 @@ class KVCache:
         table = self._commit(step, seq, tokens)
         if table.publishes:
             if len(table.tail) >= self.tokens_per_block:
-                self._publish(table, now_s)
+                self._publishing.publish(table, now_s)
             if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
                 self._plan_next(table)
         if self._windows:
@@ -311,7 +334,7 @@ class KVCache:
             if table.publishes:
                 full += [(place, number, table) for place in range(size - had, len(tokens) + 1, size)]
         for _, _, table in sorted(full, key=lambda one: one[:2]):
-            self._publish_block(table, now_s)
+            self._publishing.publish_block(table, now_s)
         for seq in written:
             self._plan_next(self._table(seq))
             self._drop_dead(self._table(seq), now_s)
@@ -401,12 +424,7 @@ class KVCache:
         return self._room.num_tokens_behind(hit)
 
     def usage(self) -> Usage:
-        counts = tuple(counts_of(pool) for pool in self._pools)
-        sizes = [pool.layout.block_bytes for pool in self._pools]
-        used = sum((c.used + c.quarantined) * size for c, size in zip(counts, sizes, strict=True))
-        evictable = sum(c.evictable * size for c, size in zip(counts, sizes, strict=True))
-        total = self._layout.pool_bytes
-        return Usage(total, used, evictable, total - used - evictable, self._pages.num_free, counts)
+        return usage_of(self._pools, self._layout.pool_bytes, self._pages.num_free)
 
     def idle_bytes(self) -> int:
         """Bytes of granted slots that no step so far fills, those in flight included. Looks at every table."""
@@ -425,7 +443,7 @@ class KVCache:
             num_nodes=self._index.num_nodes,
             num_evictable=self._index.num_evictable,
             num_evictions=self._index.num_evictions,
-            num_duplicates=self._num_duplicates,
+            num_duplicates=self._publishing.num_duplicates,
             asked_tokens=self._asked_tokens,
             hit_tokens=self._hit_tokens,
         )
@@ -483,6 +501,12 @@ class KVCache:
             self._index.release(table.copy.source, at_s)
         table.copy = None
 
+    def _give_states(self, table: SeqTable, at_s: float) -> None:
+        """The step that copies the hit's states is in flight and references them, or nobody wants them any more."""
+        table.keeps_states = False
+        for piece in table.states.values():
+            self._index.give(piece, at_s)
+
     def _settle(self, table: SeqTable) -> None:
         """One step fewer names this sequence."""
         if table.released_s is not None and not table.is_in_flight:
@@ -508,9 +532,13 @@ class KVCache:
             self._pools[g].disown(tail_of(table.seq))
         for g in self._states:
             self._pools[g].disown(checkpoints_of(table.seq))
-        for piece in table.states.values():
-            self._index.give(piece, at_s)
-        self._index.release(table.node, at_s)
+        if table.keeps_states:
+            self._give_states(table, at_s)
+        else:
+            for g, piece in table.states.items():
+                if self._index.piece(g, piece.block) is piece:
+                    self._index.stamp(piece, at_s)
+        self._index.leave(table.node, at_s)
 
     def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> None:
         """A table does not need them any more: private ones hold nothing, pieces have one user less."""
@@ -527,54 +555,6 @@ class KVCache:
             dead = self._keeps[g].dead(table.num_committed)
             if dead.stop > table.dead_end[g]:
                 self._let_go(g, table.dropped(g, dead), at_s)
-
-    def _publish(self, table: SeqTable, at_s: float) -> None:
-        """Turn the full blocks behind `table.node` into nodes.
-
-        If an equal block was published meanwhile (two sequences computed it at once), the table keeps its own, which
-        steps in flight may be reading; it stays private and is freed on release. The sequence references the published
-        node all the same, so that what it publishes behind it cannot lose its parent.
-        """
-        for _ in range(len(table.tail) // self.tokens_per_block):
-            self._publish_block(table, at_s)
-
-    def _publish_block(self, table: SeqTable, at_s: float) -> None:
-        size = self.tokens_per_block
-        key = tuple(table.tail[:size])
-        del table.tail[:size]
-        node = table.node.children.get(key)
-        place = table.node.length // size
-        if node is None:
-            node = self._index.insert(table.node, key, self._whole_blocks(table, place), at_s)
-        else:
-            self._index.extend(node)
-            self._num_duplicates += 1
-        table.node = node
-        if self._parts:
-            self._attach(table, node, place, at_s)
-
-    def _whole_blocks(self, table: SeqTable, place: int) -> tuple[BlockId, ...]:
-        if not self._parts:
-            return tuple(blocks[place] for blocks in table.blocks)
-        of_groups = zip(self._keeps, table.blocks, strict=True)
-        return tuple(blocks[place] if keeps.keeps_all else NO_BLOCK for keeps, blocks in of_groups)
-
-    def _attach(self, table: SeqTable, node: Node, place: int, at_s: float) -> None:
-        """Publish what a table has for a node's missing pieces."""
-        for g in self._windows:
-            block = table.blocks[g][place]
-            if g not in node.pieces and block != NO_BLOCK and self._pools[g].is_private(block):
-                self._index.attach(node, g, block, at_s)
-        while table.checkpoints and table.checkpoints[0].length <= node.length:
-            checkpoint = table.checkpoints.pop(0)
-            for g, block in checkpoint.blocks.items():
-                if not checkpoint.is_written or g in node.pieces:
-                    self._pools[g].free(block)
-                    continue
-                piece = self._index.attach(node, g, block, at_s)
-                if g in table.states:
-                    self._index.give(table.states[g], at_s)
-                table.states[g] = piece
 
     def _plan_next(self, table: SeqTable) -> None:
         """Announce the block that this sequence's steps in flight will publish next, if its tokens are known. Without

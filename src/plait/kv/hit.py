@@ -63,6 +63,8 @@ class Hit:
     """The last full block's node in the index; None: no full block."""
     losses: tuple[int, ...] = ()
     """Per group, the tokens of full blocks that it alone kept from being hit."""
+    num_matched: int = 0
+    """Tokens of full blocks that somebody has published before, whether they can be taken up or not."""
 
     @property
     def num_reused(self) -> int:

@@ -19,26 +19,34 @@ from plait.kv.blocks import BlockPool
 from plait.kv.hit import Root
 from plait.kv.keeps import Keeps
 from plait.kv.nodes import Node, Piece, Tokens
+from plait.kv.rules import ALL_RULES, MemoryRules, any_priority
 from plait.kv.victims import Victims
 
 
 class PrefixIndex:
     """A tree of nodes per root. O(log n) per node or piece referenced, inserted or evicted."""
 
-    def __init__(self, pools: Sequence[BlockPool], keeps: Sequence[Keeps]) -> None:
+    def __init__(
+        self,
+        pools: Sequence[BlockPool],
+        keeps: Sequence[Keeps],
+        rules: MemoryRules = ALL_RULES,
+        shares_pages: bool = True,
+    ) -> None:
         self.num_evictions = 0
         """Nodes and pieces."""
         self.num_evictable = 0
         """Nodes with blocks of their own, and pieces."""
         self._pools = tuple(pools)
         self._keeps = tuple(keeps)
+        self._rules = rules
         self._whole = tuple((g, pool) for g, pool in enumerate(pools) if keeps[g].keeps_all)
         self._owners: dict[tuple[int, BlockId], Node] = {}
         self._pieces: dict[tuple[int, BlockId], Piece] = {}
         self._roots: dict[Root, Node] = {}
         self._nodes: dict[int, Node] = {}
         self._ids = count(1)
-        self._victims = Victims(pools, [g for g, _ in self._whole], self)
+        self._victims = Victims(pools, [g for g, _ in self._whole], self, shares_pages)
 
     @property
     def num_nodes(self) -> int:
@@ -119,6 +127,22 @@ class PrefixIndex:
             self._pools[piece.group].unreference(piece.block)
             self._victims.add_piece(piece)
 
+    def stamp(self, piece: Piece, at_s: float) -> None:
+        """Somebody leaves who went on from a piece, or left it behind."""
+        self.take(piece)
+        self.give(piece, at_s)
+
+    def leave(self, node: Node, at_s: float) -> None:
+        """A user of `node` and all above it ends. Without balance, that makes all their pieces as young as its last."""
+        at: Node | None = node if not self._rules.balanced else None
+        while at is not None:
+            for piece in at.pieces.values():
+                if not piece.num_refs and piece.last_access_s < at_s:
+                    piece.last_access_s = at_s
+                    self._victims.renewed(piece)
+            at = at.parent
+        self.release(node, at_s)
+
     def insert(self, parent: Node, tokens: Tokens, blocks: tuple[BlockId, ...], at_s: float) -> Node:
         """Publish private blocks behind `parent`, whom their holder references; the new node starts with the holder's
         reference.
@@ -138,8 +162,11 @@ class PrefixIndex:
         """
         if group in node.pieces:
             raise InvariantError(f"index: node {node.id} is given a second block of group {group}")
-        priority = self._keeps[group].priority(node.length)
-        piece = Piece(next(self._ids), node, group, block, priority, at_s, num_refs=1)
+        number = next(self._ids)
+        priority = (
+            self._keeps[group].priority(node.length) if self._rules.aligned else any_priority(number, node.length)
+        )
+        piece = Piece(number, node, group, block, priority, at_s, num_refs=1)
         self._pools[group].publish(block)
         node.pieces[group] = self._pieces[group, block] = piece
         return piece
@@ -159,6 +186,10 @@ class PrefixIndex:
         what it was; nothing if there is nothing.
         """
         return self._victims.evict(range(len(self._pools)) if short is None else short)
+
+    def oldest_piece(self, group: int) -> Piece | None:
+        """What would go first of a group that does not keep everything; None if all of it is used."""
+        return self._victims.oldest_piece(group)
 
     def remove(self, node: Node) -> None:
         """Evict an unused node of groups that keep all, with its pieces and everything behind it: none of it could be

@@ -17,15 +17,23 @@ from plait.kv.planned import PlannedBlocks
 
 
 class Looking:
-    """Lookups in one index. `planned`: blocks that steps in flight will publish."""
+    """Lookups in one index. `planned`: blocks that steps in flight will publish. `tails`: whether hits end inside
+    blocks.
+    """
 
     def __init__(
-        self, index: PrefixIndex, planned: PlannedBlocks, keeps: Sequence[Keeps], tokens_per_block: int
+        self,
+        index: PrefixIndex,
+        planned: PlannedBlocks,
+        keeps: Sequence[Keeps],
+        tokens_per_block: int,
+        tails: bool = True,
     ) -> None:
         self._index = index
         self._planned = planned
         self._keeps = tuple(keeps)
         self._size = tokens_per_block
+        self._tails = tails
         self._parts = [g for g, one in enumerate(keeps) if not one.keeps_all]
         self._states = [g for g, one in enumerate(keeps) if one.is_state]
 
@@ -49,11 +57,12 @@ class Looking:
             node = child
             chain.append(node)
         losses: tuple[int, ...] = ()
+        num_matched = node.length
         if self._parts:
             losses = self._cut_to_possible(chain)
             end = chain[-1] if chain else start
             node, pending = end, pending if end is node else None
-        rest = tuple(tokens[node.length : min(node.length + size, cap)]) if not self._states else ()
+        rest = tuple(tokens[node.length : min(node.length + size, cap)]) if self._tails and not self._states else ()
         near = self._index.closest(node, rest) if rest else None
         if near is not None and len(near[0].pieces) < len(self._parts):
             near = None
@@ -65,6 +74,7 @@ class Looking:
             num_asked=len(tokens),
             node=node.id if chain else None,
             losses=losses,
+            num_matched=num_matched,
         )
 
     def _cut_to_possible(self, chain: list[Node]) -> tuple[int, ...]:

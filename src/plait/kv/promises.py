@@ -40,7 +40,7 @@ class Promises:
 
     def fits(self, hit: Hit, num_tokens: int, num_growing: int) -> bool:
         """See `KVCache.fits`."""
-        extra = self._promised()
+        extra = self.made()
         for g, keeps in enumerate(self._keeps):
             extra[g] += 0 if keeps.is_state else num_growing
         return self._room.fits(hit, num_tokens, extra)
@@ -50,7 +50,7 @@ class Promises:
         if end <= table.num_slots:
             return end
         size, have = self._size, table.num_slots // self._size
-        promised = self._promised(table)
+        promised = self.made(table)
 
         def is_short(count: int) -> bool:
             wanted = self.wanted(table, num_tokens, count * size)
@@ -63,7 +63,7 @@ class Promises:
             found = bisect_right(range(have + 1, have + 2), False, key=is_short)
         return min(end, (have + found) * size)
 
-    def _promised(self, but: SeqTable | None = None) -> list[int]:
+    def made(self, but: SeqTable | None = None) -> list[int]:
         """Blocks that sequences which compute their prompts will still need in groups that follow step by step."""
         promised = [0] * len(self._keeps)
         for table in self._tables.values() if self._windows else ():

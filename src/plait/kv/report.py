@@ -6,6 +6,7 @@ Invariant: used + evictable + free bytes == total bytes; quarantined blocks coun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plait.core.ids import GroupId
@@ -113,6 +114,14 @@ def counts_of(pool: BlockPool) -> BlockCounts:
         free=counts[BlockState.FREE],
         quarantined=counts[BlockState.QUARANTINED],
     )
+
+
+def usage_of(pools: Sequence[BlockPool], total_bytes: int, free_pages: int) -> Usage:
+    counts = tuple(counts_of(pool) for pool in pools)
+    sizes = [pool.layout.block_bytes for pool in pools]
+    used = sum((c.used + c.quarantined) * size for c, size in zip(counts, sizes, strict=True))
+    evictable = sum(c.evictable * size for c, size in zip(counts, sizes, strict=True))
+    return Usage(total_bytes, used, evictable, total_bytes - used - evictable, free_pages, counts)
 
 
 def group_report(pool: BlockPool, blocks: BlockCounts, lost_tokens: int, idle_bytes: int) -> GroupReport:

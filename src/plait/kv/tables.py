@@ -111,7 +111,11 @@ class SeqTable:
     copy_granted: bool = False
     """`reserve` has handed out the moves that the hit needs, or it needs none."""
     states: dict[int, Piece] = field(default_factory=dict)
-    """The newest checkpoint on the way of this sequence, by group: referenced, so that it is not the next to go."""
+    """The newest checkpoint on the way of this sequence, by group. Its own running state is elsewhere, so nothing but
+    a copy still to be made keeps it; leaving stamps it, if it is still there.
+    """
+    keeps_states: bool = False
+    """`states` are the hit's, referenced until a step in flight copies them."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """Still to be published, ascending."""
     released_s: float | None = None

@@ -42,15 +42,20 @@ class Index(Protocol):
 class Victims:
     """Heaps of what may be evicted; entries that no longer fit are skipped."""
 
-    def __init__(self, pools: Sequence[BlockPool], whole: Sequence[int], index: Index) -> None:
-        """`whole`: groups whose blocks are nodes', not pieces'."""
+    def __init__(
+        self, pools: Sequence[BlockPool], whole: Sequence[int], index: Index, shares_pages: bool = True
+    ) -> None:
+        """`whole`: groups whose blocks are nodes', not pieces'. `shares_pages=False`: no group has use for a page of
+        another.
+        """
         self._pools = tuple(pools)
         self._whole = frozenset(whole)
         self._index = index
         self._nodes: list[Key] = []
         self._pieces: list[list[tuple[Key, BlockId]]] = [[] for _ in pools]
         self._pages: list[tuple[Key, int, PageId]] = []
-        if len(pools) > 1:
+        self._lends_pages = len(pools) > 1 and shares_pages
+        if self._lends_pages:
             for g, pool in enumerate(pools):
                 pool.watch(lambda page, g=g: self._add_page(g, page))  # type: ignore[misc]
 
@@ -67,6 +72,13 @@ class Victims:
         if len(heap) > 64 + 2 * self._pools[piece.group].counts[BlockState.EVICTABLE]:
             heap[:] = [entry for entry in dict.fromkeys(heap) if self._is_piece(piece.group, entry)]
             heapq.heapify(heap)
+
+    def renewed(self, piece: Piece) -> None:
+        """An unused piece has a younger key than it had."""
+        self.add_piece(piece)
+        pool = self._pools[piece.group]
+        if self._lends_pages and pool.is_loose(pool.page_of(piece.block)):
+            self._add_page(piece.group, pool.page_of(piece.block))
 
     def evict(self, short: Iterable[int]) -> list[Node | Piece]:
         """Evict what goes first of all that helps one of the groups in `short`, and say what it was; nothing if nothing
@@ -91,6 +103,10 @@ class Victims:
             self._index.drop(victim)
         return [] if victim is None else [victim]
 
+    def oldest_piece(self, group: int) -> Piece | None:
+        """What would go first of a group's own."""
+        return self._first_piece(group)
+
     def check(self) -> None:
         """Raise `InvariantError` unless everything that may be evicted is in its heap, under its key."""
         nodes, pages = set(self._nodes), set(self._pages)
@@ -100,7 +116,7 @@ class Victims:
             for piece in node.pieces.values():
                 if not piece.num_refs and (piece.key, piece.block) not in self._pieces[piece.group]:
                     raise InvariantError(f"victims: a block of group {piece.group} is evictable but not in the heap")
-        for g, pool in enumerate(self._pools) if len(self._pools) > 1 else ():
+        for g, pool in enumerate(self._pools) if self._lends_pages else ():
             for page in pool.loose_pages():
                 if (self._page_key(g, page), g, page) not in pages:
                     raise InvariantError(f"victims: page {page} of group {g} is evictable but not in the heap")

@@ -17,12 +17,7 @@ from plait.core.events import (
     Started,
     Submitted,
 )
-
-BUSY_ENOUGH = 0.8
-"""Share of the time in steps above which the engine itself, and not its input, was the limit."""
-
-BLOCKED_ENOUGH = 0.2
-"""Share of the steps that left sequences waiting for one thing above which that thing was the limit."""
+from plait.metrics.limit import WorkDone, limit_between
 
 
 @dataclass(slots=True)
@@ -63,13 +58,9 @@ class Totals:
 
     def limit(self) -> str:
         """What kept the engine from being faster, as one sentence."""
-        if self.num_steps == 0 or self.busy_s < BUSY_ENOUGH * self.elapsed_s:
-            return "input: the engine waited for requests"
-        if self.steps_short_of_memory > BLOCKED_ENOUGH * self.num_steps:
-            return "cache memory: requests waited for blocks; a larger --kv-cache-memory would help"
-        if self.steps_short_of_rows > BLOCKED_ENOUGH * self.num_steps:
-            return "compute, with more requests waiting than --max-num-seqs lets run at once"
-        return "compute"
+        begun = WorkDone(0.0 if self.first_s is None else self.first_s)
+        now = WorkDone(self.last_s, self.num_steps, self.busy_s, self.steps_short_of_memory, self.steps_short_of_rows)
+        return limit_between(begun, now)
 
     def _submitted(self, event: Submitted) -> None:
         self.num_steps += 1

@@ -19,7 +19,8 @@ from plait.core.executor import Foresight
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
-from plait.kv.cache import Hit, KVCache, Root
+from plait.kv.cache import Grants, Hit, KVCache, Root
+from plait.kv.checkpoints import ByUse, CheckpointPolicy
 from plait.sched.admission import refuse_impossible
 from plait.sched.deadlines import Deadlines
 from plait.sched.open_step import OpenStep
@@ -27,6 +28,7 @@ from plait.sched.outcome import take_tokens
 from plait.sched.prefix_hold import PrefixHolds
 from plait.sched.rows import Rows
 from plait.sched.runs import prolong
+from plait.sched.snapshots import Snapshots
 from plait.sched.waiting import WaitingLine, order_key
 
 
@@ -45,6 +47,8 @@ class LivesConfig:
     """Whether requests may ask for embeddings."""
     can_import: bool = False
     """Whether requests may bring keys and values of their prompt."""
+    checkpoints: CheckpointPolicy = ByUse()  # noqa: RUF009 - a value without state
+    """Where the states of models that have some are kept for other prompts."""
 
 
 class Lives:
@@ -64,6 +68,7 @@ class Lives:
         """The living sequences of requests with several, in order of choice."""
         self._deadlines = Deadlines()
         self._holds = PrefixHolds(kv.tokens_per_block)
+        self._snapshots = Snapshots(config.checkpoints, kv, config.eos_token_ids) if kv.has_states else None
         self._rows = Rows(config.max_rows)
         self._cancels: list[Cancel] = []
         self._in_flight: dict[StepId, StepPlan] = {}
@@ -162,7 +167,9 @@ class Lives:
         seq.num_computed, seq.num_scheduled = num_imported or hit.num_tokens, hit.num_reused - hit.num_tokens
         bisect.insort(self.running, seq, key=order_key)
         step.joins.append(self._join(seq, seq.row, num_imported))
-        step.add(seq, end - start, grants)
+        if self._snapshots is not None:
+            self._snapshots.joined(seq, hit)
+        self._add(step, seq, start, end, grants, now)
         if uses_prefix:
             self._holds.computing(seq, root, num_imported or hit.num_reused)
 
@@ -176,8 +183,16 @@ class Lives:
         grants = self._kv.reserve(seq.id, end, now) if end > start else None
         if grants is None:
             return False
-        step.add(seq, end - start, grants)
+        if self._snapshots is None:
+            step.add(seq, end - start, grants)
+        else:
+            self._add(step, seq, start, end, grants, now)
         return True
+
+    def _add(self, step: OpenStep, seq: Sequence, start: int, end: int, grants: Grants, now: float) -> None:
+        """Tokens [start, end) of a sequence, and the copies of states that are made on their way."""
+        snapshots = () if self._snapshots is None else self._snapshots.of_chunk(seq.id, start, end, now)
+        step.add(seq, end - start, grants, snapshots)
 
     def is_in_its_own_way(self, seq: Sequence) -> bool:
         """Whether committing what `seq` has in flight will give it back memory: tokens that leave its windows."""
@@ -339,6 +354,8 @@ class Lives:
         self.running.remove(seq)
         self._rows.leave(seq.id, seq.row, seq.lane)
         self._kv.release(seq.id, now)
+        if self._snapshots is not None:
+            self._snapshots.left(seq.id)
         self._holds.forget(seq)
         seq.row = seq.lane = None
 

@@ -23,6 +23,7 @@ from plait.core.step import (
     OutputKind,
     Outputs,
     RowMask,
+    Snapshot,
     StepPlan,
     StepShape,
 )
@@ -74,12 +75,12 @@ class OpenStep:
     masks: list[RowMask] = field(default_factory=list)
     num_steps: int = 1
 
-    def add(self, seq: Sequence, num_tokens: int, grants: Grants) -> None:
+    def add(self, seq: Sequence, num_tokens: int, grants: Grants, snapshots: tuple[Snapshot, ...] = ()) -> None:
         """The next `num_tokens` tokens of `seq`, which the budget allows."""
         start = seq.num_computed + seq.num_scheduled
         tokens = tuple(seq.tokens[start : start + num_tokens])
         outputs = outputs_of(seq, start, num_tokens)
-        self.chunks[seq.id] = Chunk(seq.id, start, num_tokens, tokens or FROM_DEVICE, None, outputs)
+        self.chunks[seq.id] = Chunk(seq.id, start, num_tokens, tokens or FROM_DEVICE, None, outputs, snapshots)
         if outputs and outputs[-1].kind is OutputKind.SAMPLE and (mask := seq.next_mask()) is not None:
             self.masks.append(RowMask(seq.id, num_tokens - 1, mask))
         self.grants += grants.blocks

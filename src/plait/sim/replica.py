@@ -6,20 +6,23 @@ Owns the simulated executor, priced by the roofline; the scheduler, memory and e
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from plait.assembly import EngineParts, assemble
 from plait.core.clock import Clock
 from plait.core.executor import ExecutorInfo, StepForm
-from plait.core.ids import LaneId, SeqId
+from plait.core.ids import GroupId, LaneId, SeqId
 from plait.cost.calibrated import cost_model
 from plait.cost.hardware import HardwareSpec
 from plait.cost.roofline import RooflineModel
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
 from plait.exec.simulated import SimulatedExecutor
-from plait.model.cache_layout import plan_layout
+from plait.kv.checkpoints import ByUse, CheckpointPolicy
+from plait.kv.keeps import Keeps
+from plait.kv.rules import ALL_RULES, MemoryRules
+from plait.model.cache_layout import CacheLayout, plan_layout
 from plait.model.cache_type import CacheType
 from plait.model.cost import Formats, Parallel
 from plait.model.program import Program
@@ -29,6 +32,16 @@ STEP_LIMIT_S = 1e9
 """A simulated step may be long, as of a million tokens of a large model on a small processor; but a lane that never
 ends one is a fault all the same.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMemory:
+    """The memory of a replica where it is not just what its program says."""
+
+    layout: CacheLayout
+    rules: MemoryRules = ALL_RULES
+    keeps: Mapping[GroupId, Keeps] = field(default_factory=dict)
+    """Of groups whose kind says too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,12 @@ class ReplicaSpec:
     """Devices that a replica is cut over; the pool is that of one of them."""
     check_plans: bool = True
     """Let the simulated executor look for faults in every plan, as others do; costs about a third of the time."""
+    memory: SimulatedMemory | None = None
+    """Instead of `cache_bytes` cut into pages for the program's groups."""
+    checkpoints: CheckpointPolicy = ByUse()  # noqa: RUF009 - a value without state
+    """Where the states of a program that has some are kept."""
+    end_tokens: tuple[int, ...] = ()
+    """Tokens of prompts that end a message."""
 
 
 def replica(spec: ReplicaSpec) -> Callable[[Clock, Ports], Engine]:
@@ -63,11 +82,13 @@ def replica_parts(
     """A replica, and what it is made of. Starts nothing. `horizon` says before when nothing will arrive, so that equal
     steps may be planned as runs; None: they are not.
     """
-    layout = plan_layout(
-        shard(spec.program, spec.tensor_parallel),
-        memory_bytes=spec.cache_bytes,
-        tokens_per_block=spec.tokens_per_block,
-        cache_type=spec.cache_type,
+    memory = spec.memory or SimulatedMemory(
+        plan_layout(
+            shard(spec.program, spec.tensor_parallel),
+            memory_bytes=spec.cache_bytes,
+            tokens_per_block=spec.tokens_per_block,
+            cache_type=spec.cache_type,
+        )
     )
     parallel = Parallel(spec.tensor_parallel)
     cost = (
@@ -78,10 +99,22 @@ def replica_parts(
     info = _info(spec, runs=horizon is not None)
     tokens = AnyTokens(spec.program.vocab_size)
     executor = SimulatedExecutor(
-        info, slots_of(layout), clock, cost, tokens, horizon=horizon, check_plans=spec.check_plans
+        info, slots_of(memory.layout), clock, cost, tokens, horizon=horizon, check_plans=spec.check_plans
     )
     limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S)
-    return assemble(limits, layout, executor, clock, ports, enable_prefix=spec.enable_prefix, foresight=executor)
+    return assemble(
+        limits,
+        memory.layout,
+        executor,
+        clock,
+        ports,
+        eos_token_ids=spec.end_tokens,
+        enable_prefix=spec.enable_prefix,
+        foresight=executor,
+        rules=memory.rules,
+        checkpoints=spec.checkpoints,
+        keeps=memory.keeps,
+    )
 
 
 class AnyTokens:

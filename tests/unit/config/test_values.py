@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.config.values import (
+    bytes_from,
     count_between,
     count_from,
     parse_bytes,
@@ -50,6 +51,12 @@ from plait.config.values import (
 )
 def test_sizes(text: str, value: int) -> None:
     assert parse_bytes(text) == value
+
+
+def test_a_limit_of_no_bytes_is_none() -> None:
+    assert bytes_from(1024)("1KiB") == 1024
+    with pytest.raises(ValueError, match="1,023 bytes are too few; give at least 1,024"):
+        bytes_from(1024)("1023")
 
 
 @pytest.mark.parametrize(

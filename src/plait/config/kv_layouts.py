@@ -1,0 +1,61 @@
+"""KV layouts: what may stand in --kv-layout and --ablate, and how a split by hand is written.
+
+Owns the names. What a layout does stands in `plait.kv.layouts`, what an ablation does in `plait.kv.rules`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Final
+
+SERVED_LAYOUTS: Final = ("paged", "uniform", "vllm", "max-page", "static")
+MANUAL: Final = "manual"
+ABLATIONS: Final = ("request-awareness", "alignment", "balance", "tails")
+_SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/0{0,8}[1-9][0-9]{0,8})?")
+"""Without exponents: a number of a billion digits would be written out."""
+
+
+def parse_served_layout(text: str) -> str:
+    """One of `SERVED_LAYOUTS`, or manual:GROUP=SHARE:GROUP=SHARE."""
+    kind, colon, shares = text.strip().partition(":")
+    if kind == MANUAL:
+        manual_shares(shares)
+    elif kind not in SERVED_LAYOUTS or colon:
+        close = difflib.get_close_matches(kind, SERVED_LAYOUTS, n=1)
+        guess = f"; did you mean {close[0]}?" if close else ""
+        raise ValueError(f"choose one of {', '.join(SERVED_LAYOUTS)}, or manual:GROUP=SHARE:GROUP=SHARE{guess}")
+    return text.strip()
+
+
+def manual_shares(text: str) -> Mapping[str, Fraction]:
+    """ "full=3:window=1"; only ratios count. `ValueError` for anything else."""
+    found: dict[str, Fraction] = {}
+    for one in text.split(":"):
+        group, equals, share = one.rpartition("=")
+        if not (group and equals and _SHARE.fullmatch(share) and Fraction(share) > 0):
+            raise ValueError(f"{one!r} is no share; write manual:GROUP=SHARE:GROUP=SHARE, e.g. manual:full=3:window=1")
+        if group in found:
+            raise ValueError(f"{group!r} has two shares; write one for each group")
+        found[group] = Fraction(share)
+    return found
+
+
+def parse_ablations(text: str) -> str:
+    """none, or names of `ABLATIONS` with commas; kept as they were written, without blanks."""
+    names = [name.strip() for name in text.split(",")]
+    if names == ["none"]:
+        return "none"
+    for name in names:
+        if name not in ABLATIONS:
+            close = difflib.get_close_matches(name, ABLATIONS, n=1)
+            guess = f"; did you mean {close[0]}?" if close else ""
+            raise ValueError(f"none, or some of {', '.join(ABLATIONS)} are expected{guess}")
+    return ",".join(dict.fromkeys(names))
+
+
+def ablations_in(text: str) -> tuple[str, ...]:
+    """The names in a parsed value."""
+    return () if text == "none" else tuple(text.split(","))
