@@ -123,7 +123,7 @@ class Serving:
         size = room.cache_type
         layout = plan_layout(
             served.program,
-            memory_bytes=setup.cache_tokens * token_bytes(served.program, size),
+            memory_bytes=setup.cache_tokens * unit_bytes(served.program, size),
             tokens_per_block=served.tokens_per_block,
             cache_type=size,
             equal_blocks=setup.equal_blocks,
@@ -201,11 +201,17 @@ class Serving:
                 self.most_chunks = max(self.most_chunks, len(result.seqs))
 
 
+def unit_bytes(program: Program, cache_type: CacheType) -> int:
+    """Of a token; where no layer keeps tokens, of a quarter of a state."""
+    states = sum(group.elements_per_state for group in program.cache_groups)
+    return token_bytes(program, cache_type) or states * CacheType.F32.number_bytes // 4
+
+
 def least_cache_tokens(served: Served, num_tokens: int) -> int:
     """The smallest `Setup.cache_tokens` that serve one sequence of so many tokens: fewer, where layers have windows; and
     more, where they have states, which are counted in tokens here.
     """
-    size = token_bytes(served.program, CacheType.F32)
+    size = unit_bytes(served.program, CacheType.F32)
     for_states = sum(group.elements_per_state * 4 for group in served.program.cache_groups) // size
     for cache_tokens in range(served.tokens_per_block, 2 * num_tokens + 4 * for_states + 1, served.tokens_per_block):
         memory_bytes = cache_tokens * size
