@@ -73,8 +73,8 @@ float Activated(Activation activation, float x) {
   return reference::kNan;
 }
 
-constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu2,
-                                       Activation::kSigmoid, Activation::kTanh};
+constexpr Activation kActivations[] = {Activation::kSilu,  Activation::kGelu,    Activation::kGeluTanh,
+                                       Activation::kRelu2, Activation::kSigmoid, Activation::kTanh};
 
 double Exact(Activation activation, double x) {
   const double u = std::sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
@@ -158,9 +158,7 @@ TEST(ExtremesOfActivations) {
       CHECK(std::isnan(y[0]));
       for (size_t i = 1; i < 5; ++i) {
         const bool is_limited = activation == Activation::kSigmoid || activation == Activation::kTanh;
-        const double exact = is_limited                           ? 1.0
-                             : activation == Activation::kRelu2 ? double{x[i]} * x[i]
-                                                                : double{x[i]};
+        const double exact = is_limited ? 1.0 : activation == Activation::kRelu2 ? double{x[i]} * x[i] : double{x[i]};
         CHECK_EQ(y[i], static_cast<float>(exact));
       }
       const float limit = activation == Activation::kTanh ? -1.0f : 0.0f;

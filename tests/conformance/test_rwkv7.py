@@ -1,4 +1,4 @@
-"""The real tiny RWKV-7 on every executor: the logits that its authors published, and the same bits however a text is cut.
+"""The real tiny RWKV-7 on every executor: the logits published with it, and the same bits however a text is cut.
 
 The model (829,888 parameters, a token a byte) and its logits are in tests/data/rwkv7.
 """
@@ -102,9 +102,7 @@ class Run:
 
     def step(self, *chunks: Chunk, roster: Sequence[Join | Leave] = (), moves: Sequence[Move] = ()) -> Floats:
         """Sequence s has its state in block s."""
-        grants = tuple(
-            BlockGrant(one.seq, STATES, 0, (BlockId(one.seq),)) for one in roster if isinstance(one, Join)
-        )
+        grants = tuple(BlockGrant(one.seq, STATES, 0, (BlockId(one.seq),)) for one in roster if isinstance(one, Join))
         plan = StepPlan(StepId(self._steps), LaneId(0), tuple(roster), grants, tuple(moves), chunks)
         self._steps += 1
         self._executor.submit(plan)
@@ -124,9 +122,7 @@ def joined(seq: int) -> Join:
 
 def part(seq: int, start: int, end: int, text: Sequence[int] = TEXT, snapshots: Sequence[Snapshot] = ()) -> Chunk:
     rows = Outputs(0, end - start, OutputKind.LOGPROBS, (0,) * (end - start))
-    return Chunk(
-        SeqId(seq), start, end - start, tuple(text[start:end]), outputs=(rows,), snapshots=tuple(snapshots)
-    )
+    return Chunk(SeqId(seq), start, end - start, tuple(text[start:end]), outputs=(rows,), snapshots=tuple(snapshots))
 
 
 @pytest.fixture(params=EXECUTORS)
@@ -169,7 +165,9 @@ def test_snapshots_inside_a_chunk_are_where_others_go_on(run: Run) -> None:
     whole = run.step(part(0, 0, len(TEXT), snapshots=kept), roster=[joined(0)])
     for seq, (block, start) in enumerate(((5, 10), (6, 11)), start=1):
         behind = run.step(
-            part(seq, start, len(TEXT)), roster=[joined(seq)], moves=[Move(STATES, BlockId(block), 0, BlockId(seq), 0, 1)]
+            part(seq, start, len(TEXT)),
+            roster=[joined(seq)],
+            moves=[Move(STATES, BlockId(block), 0, BlockId(seq), 0, 1)],
         )
         assert behind.tobytes() == whole[start:].tobytes()
 

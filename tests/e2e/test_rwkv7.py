@@ -1,7 +1,7 @@
 """The real tiny RWKV-7 through the Python API and through `plait batch`: a model whose sequences keep no tokens at all.
 
-A token is a byte. Answers do not depend on what is cached, how prompts are cut or what runs beside them, to the last bit
-of a log-probability where the executor promises that.
+A token is a byte. Answers do not depend on what is cached, how prompts are cut or what runs beside them, to the last
+bit of a log-probability where the executor promises that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from plait.cli.main import main
 from plait.exec.native import presence
 
 FOLDER = Path(__file__).parents[1] / "data" / "rwkv7"
-STORY = "The old man went down to the river in the spring, and the people of the town came to him and asked what he saw."
+STORY = (
+    "The old man went down to the river in the spring, and the people of the town came to him and asked what he saw."
+)
 PROMPTS = [STORY[:length] for length in (1, 5, 40, 64, 90, len(STORY))] + ["Nothing of that. ", STORY]
 PARAMS = SamplingParams(max_tokens=24, temperature=0.9, top_k=20, seed=11, logprobs=3, ignore_eos=True)
 needs_native = pytest.mark.skipif(presence.missing() is not None, reason="needs the native runtime")

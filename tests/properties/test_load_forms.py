@@ -118,7 +118,13 @@ def check_all(answers: Mapping[AnswerKey, Answer], expected: Mapping[AnswerKey, 
 
 @pytest.mark.parametrize(
     ("seed", "visibility"),
-    [(4, "causal"), (3, "window beside causal"), (5, "chunked beside window"), (6, "windows in tables"), (7, "states only")],
+    [
+        (4, "causal"),
+        (3, "window beside causal"),
+        (5, "chunked beside window"),
+        (6, "windows in tables"),
+        (7, "states only"),
+    ],
 )
 def test_every_form_of_answer_is_the_same_under_every_load(seed: int, visibility: str) -> None:
     subject, requests = served(visibility), write_requests(seed)

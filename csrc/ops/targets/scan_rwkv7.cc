@@ -34,9 +34,7 @@ struct Keys {
   float own;
 };
 
-PLAIT_INLINE F32 Loaded(const float* from, size_t left) {
-  return left >= kLanes ? Load(from) : LoadFirst(from, left);
-}
+PLAIT_INLINE F32 Loaded(const float* from, size_t left) { return left >= kLanes ? Load(from) : LoadFirst(from, left); }
 PLAIT_INLINE void Stored(float* to, F32 a, size_t left) {
   if (left >= kLanes) {
     Store(to, a);

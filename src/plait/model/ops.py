@@ -322,8 +322,9 @@ class Scan:
                  k = k_h * (1 + (a_h - 1) * k_a);  u = S n;  S = S diag(d) - u (n * a_h)^T + v_h k^T
                  y_h = S r_h, and in the columns behind all y: b_h = (sum_n r_h * k * r_k) v_h
 
-    output: [R, H P] in TOKENS, for RWKV7 [R, 2 H P]. The state [H, P, N], float32 and zeros at the start of a sequence, is part `part` of
-    layer `slot` of a STATE group; whether a chunk has one, and its snapshots (bit copies), come from the plan.
+    output: [R, H P] in TOKENS, for RWKV7 [R, 2 H P]. The state [H, P, N], float32 and zeros at the start of a sequence,
+    is part `part` of layer `slot` of a STATE group; whether a chunk has one, and its snapshots (bit copies), come from
+    the plan.
     """
 
     inputs: tuple[ValueId, ...]

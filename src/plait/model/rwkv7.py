@@ -65,7 +65,7 @@ class _Layer:
 
     def time_mixing(self, x: ValueId, first_value: ValueId | None) -> tuple[ValueId, ValueId]:
         """The residual behind it, and the first layer's value."""
-        b, config = self._b, self._config
+        b = self._b
         r_in, w_in, k_in, v_in, a_in, g_in = self._mixed(self._norm(x, "attn_norm"), "mix", MIXES, TIME_SHIFT)
         r, k, v = self._linear(r_in, "r"), self._linear(k_in, "k"), self._linear(v_in, "v")
         w = self._low_rank(w_in, "decay", self._ranks.decay, between=Activation.TANH)
@@ -86,7 +86,7 @@ class _Layer:
         return b.add(x, self._linear(up, "down"))
 
     def _read(self, r: ValueId, w: ValueId, k: ValueId, v: ValueId, a: ValueId) -> ValueId:
-        """What r reads from the states behind this token, normed head by head, and the token's own share of its value."""
+        """What r reads from the state behind this token, normed by heads, and the token's own share of its value."""
         b, heads, dim, width = self._b, self._config.num_heads, self._config.head_dim, self._config.hidden
         names = (f"{self._name}.key_scale", f"{self._name}.key_rate", f"{self._name}.bonus")
         scanned = b.scan(

@@ -68,7 +68,9 @@ def op_fault(program: ProgramParts, op: Op) -> str | None:
         case Conv():
             faults += _equal("width", widths[0], out) + _conv_faults(program, op, out)
         case Shift():
-            faults += _shape(program, op.weight, (out // widths[0], widths[0])) + _shift_faults(program, op, widths[0], out)
+            faults += _shape(program, op.weight, (out // widths[0], widths[0])) + _shift_faults(
+                program, op, widths[0], out
+            )
         case Scan():
             faults += _scan_faults(program, op, widths, out)
         case Route():

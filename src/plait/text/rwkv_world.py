@@ -76,7 +76,9 @@ def world_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     last = len(vocabulary.texts) - 1
     for key, token in textual.items():
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token <= last:
-            raise ModelError(f"{key} is {token!r:.40} but the vocabulary has tokens 0 to {last}; convert the model again")
+            raise ModelError(
+                f"{key} is {token!r:.40} but the vocabulary has tokens 0 to {last}; convert the model again"
+            )
     ends = tuple(dict.fromkeys([*vocabulary.eos_ids, *_numbers(textual), END_TOKEN]))
     made = replace(vocabulary, control=control, eos_ids=ends)
     return Tokenizer(made, WorldEncoder(ids, control, vocabulary.user_defined), vocabulary.warnings)

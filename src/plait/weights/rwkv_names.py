@@ -113,7 +113,7 @@ _ONE_ROW: Final = re.compile(r"model\.layers\.[0-9]+\.ffn\.x_k")
 
 
 def rwkv7_tensors(tensors: Mapping[str, StoredTensor], source: Path) -> Iterator[StoredTensor]:
-    """The tensors with the six mixes of each layer as one, as older checkpoints have them, and vectors in our shapes."""
+    """The tensors with the six mixes of a layer as one, as older checkpoints have them, and vectors in our shapes."""
     for name, tensor in tensors.items():
         mix = _MIX.fullmatch(name)
         if mix is None:
@@ -122,8 +122,8 @@ def rwkv7_tensors(tensors: Mapping[str, StoredTensor], source: Path) -> Iterator
             yield _joined(mix[1], tensors, source)
         elif f"{mix[1]}{_MIXES[0]}" not in tensors:
             raise ModelError(
-                f"{source}: tensor {name!r} is there and {mix[1]}{_MIXES[0]!r} is not; the file does not hold the whole "
-                "model, fetch it again"
+                f"{source}: tensor {name!r} is there and {mix[1]}{_MIXES[0]} is not; the file does not hold the whole"
+                " model, fetch it again"
             )
 
 
@@ -147,9 +147,7 @@ def _joined(prefix: str, tensors: Mapping[str, StoredTensor], source: Path) -> S
     parts = [tensors.get(prefix + letter) for letter in _MIXES]
     found = [part for part in parts if part is not None]
     first = found[0]
-    if len(found) < len(parts) or any(
-        one.format is not first.format or _count(one) != _count(first) for one in found
-    ):
+    if len(found) < len(parts) or any(one.format is not first.format or _count(one) != _count(first) for one in found):
         raise ModelError(
             f"{source}: tensors {prefix}[{_MIXES}] are not six of one size and number type; fetch the model again"
         )

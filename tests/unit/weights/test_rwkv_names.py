@@ -1,4 +1,4 @@
-"""Tensors of RWKV-7 by all the names that files give them: the same weights from a checkpoint, an older one and GGUF."""
+"""Tensors of RWKV-7 by all the names that files give them: the same weights from new and old checkpoints and GGUF."""
 
 from __future__ import annotations
 

@@ -45,7 +45,25 @@ from plait.model.ops import (
 )
 from plait.model.visibility import Reach
 
-SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Conv, Shift, Scan, Select, Pool, Sample)
+SUPPORTED = (
+    Embed,
+    Norm,
+    Linear,
+    Rope,
+    CacheWrite,
+    Attend,
+    Glu,
+    Act,
+    Add,
+    Mul,
+    Scale,
+    Conv,
+    Shift,
+    Scan,
+    Select,
+    Pool,
+    Sample,
+)
 
 _REACHES: Mapping[Reach, tape.ReachCode] = {reach: tape.ReachCode[reach.name] for reach in Reach}
 _NORMS: Mapping[NormKind, tape.NormCode] = {kind: tape.NormCode[kind.name] for kind in NormKind}

@@ -30,7 +30,7 @@ def shift(
     offsets: Sequence[int],
     keep: Callable[[int, Floats], None],
 ) -> Floats:
-    """Rows `x` [n, D] of one chunk behind `state` [D]; y [n, M D]. The state behind each of `offsets` goes to `keep`."""
+    """Rows `x` [n, D] of a chunk behind `state` [D]; y [n, M D]. The state behind each of `offsets` goes to `keep`."""
     before = np.concatenate([state[None, :], x[:-1]])
     y = x[:, None, :] + (before - x)[:, None, :] * weights[op.weight]
     for offset in offsets:

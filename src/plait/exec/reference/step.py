@@ -56,7 +56,25 @@ Integers = npt.NDArray[np.int64]
 RopeKey = tuple[RopeSpec, float]
 """What rope tables depend on: the spec and mscale."""
 
-SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Conv, Shift, Scan, Select, Pool, Sample)
+SUPPORTED = (
+    Embed,
+    Norm,
+    Linear,
+    Rope,
+    CacheWrite,
+    Attend,
+    Glu,
+    Act,
+    Add,
+    Mul,
+    Scale,
+    Conv,
+    Shift,
+    Scan,
+    Select,
+    Pool,
+    Sample,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
