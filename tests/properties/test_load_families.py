@@ -41,7 +41,7 @@ def answers_of(subject: Served, setup: Setup, requests: list[Request]) -> Servin
 
 
 def few_tokens(subject: Served) -> int:
-    """Enough for prompts and not for their answers; where a state fills a page, room for two of them and a page more."""
+    """Enough for prompts and not for their answers; where a state fills a page, room for two of them and one more."""
     if not any(group.is_state for group in subject.program.cache_groups):
         least = least_cache_tokens(subject, LONGEST)
         return least + max(BLOCK, least // 3)
