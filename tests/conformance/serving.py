@@ -208,13 +208,9 @@ def unit_bytes(program: Program, cache_type: CacheType) -> int:
 
 
 def least_cache_tokens(served: Served, num_tokens: int) -> int:
-    """The smallest `Setup.cache_tokens` that serve one sequence of so many tokens: fewer, where layers have windows; and
-    more, where they have states, which are counted in tokens here.
-    """
-    size = unit_bytes(served.program, CacheType.F32)
-    for_states = sum(group.elements_per_state * 4 for group in served.program.cache_groups) // size
-    for cache_tokens in range(served.tokens_per_block, 2 * num_tokens + 4 * for_states + 1, served.tokens_per_block):
-        memory_bytes = cache_tokens * size
+    """The smallest `Setup.cache_tokens` that serve one sequence of so many tokens: fewer, where layers have windows."""
+    for cache_tokens in range(served.tokens_per_block, 2 * num_tokens + 1, served.tokens_per_block):
+        memory_bytes = cache_tokens * unit_bytes(served.program, CacheType.F32)
         try:
             layout = plan_layout(served.program, memory_bytes=memory_bytes, tokens_per_block=served.tokens_per_block)
         except UsageError:

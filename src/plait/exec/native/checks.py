@@ -57,8 +57,8 @@ def check_layout(layout: CacheLayout) -> None:
 
 
 def _is_known_form(op: Op) -> bool:
-    """Attention without a cache, among the rows of a chunk, and caches of encoder rows are not carried out; nor are some
-    kinds of pools, convolutions and scans.
+    """Attention without a cache, among the rows of a chunk, and caches of encoder rows are not carried out; nor are
+    some kinds of pools, convolutions and scans.
     """
     match op:
         case Attend():

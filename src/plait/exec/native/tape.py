@@ -166,7 +166,9 @@ NO_INDICES: Indices = (NONE, NONE, NONE)
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """One operation. Fields that a kind does not need keep their defaults. `in_` are inputs, at most six, `out` outputs."""
+    """One operation. Fields that a kind does not need keep their defaults. `in_` are inputs, six at most; `out`
+    outputs.
+    """
 
     kind: OpKind
     space: RowSpace = RowSpace.TOKENS
