@@ -5,7 +5,7 @@ The model (829,888 parameters, a token a byte) and its logits are in tests/data/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -100,9 +100,20 @@ class Run:
     def _see(self, _: StepPlan, logits: Floats) -> None:
         self.logits = logits.copy()
 
-    def step(self, *chunks: Chunk, roster: Sequence[Join | Leave] = (), moves: Sequence[Move] = ()) -> Floats:
-        """Sequence s has its state in block s."""
-        grants = tuple(BlockGrant(one.seq, STATES, 0, (BlockId(one.seq),)) for one in roster if isinstance(one, Join))
+    def step(
+        self,
+        *chunks: Chunk,
+        roster: Sequence[Join | Leave] = (),
+        moves: Sequence[Move] = (),
+        into: Mapping[SeqId, int] | None = None,
+    ) -> Floats:
+        """Sequence s has its state in block s, if `into` says nothing else."""
+        blocks = into or {}
+        grants = tuple(
+            BlockGrant(one.seq, STATES, 0, (BlockId(blocks.get(one.seq, one.seq)),))
+            for one in roster
+            if isinstance(one, Join)
+        )
         plan = StepPlan(StepId(self._steps), LaneId(0), tuple(roster), grants, tuple(moves), chunks)
         self._steps += 1
         self._executor.submit(plan)
@@ -170,6 +181,15 @@ def test_snapshots_inside_a_chunk_are_where_others_go_on(run: Run) -> None:
             moves=[Move(STATES, BlockId(block), 0, BlockId(seq), 0, 1)],
         )
         assert behind.tobytes() == whole[start:].tobytes()
+
+
+def test_who_leaves_and_joins_anew_gets_the_same_bits(run: Run) -> None:
+    """What a preemption is to an executor: the state is given up, its block used by another, all computed again."""
+    whole = run.step(part(0, 0, len(TEXT)), roster=[joined(0)])
+    run.step(part(1, 0, 33), roster=[joined(1)])
+    run.step(part(3, 0, 20, TEXT[::-1]), roster=[Leave(SeqId(1)), joined(3)], into={SeqId(3): 1})
+    run.step(part(1, 0, 50), roster=[Leave(SeqId(3)), joined(1)])
+    assert run.step(part(1, 50, len(TEXT))).tobytes() == whole[50:].tobytes()
 
 
 @pytest.mark.skipif(presence.missing() is not None, reason="needs the native runtime, and that a C++ compiler")

@@ -44,7 +44,7 @@ def originals() -> dict[str, Floats]:
         array = tensor.format.dequantize(tensor.raw()).reshape(tensor.shape).astype(np.float32)
         for ours, theirs in NAMES:
             name = name.replace(ours, theirs)
-        stem, _, last = name.rpartition(".x_")
+        stem = name.rpartition(".x_")[0]
         if stem.endswith(".att"):
             found[f"{stem}.x_rwkvag"] = np.concatenate(
                 [found.get(f"{stem}.x_rwkvag", np.empty((0, 1, 64), np.float32)), array.reshape(1, 1, -1)]
