@@ -28,10 +28,19 @@ VOCABULARY_FILE: Final = "rwkv_vocab_v20230424.txt"
 """The only one in use; 1 MB."""
 MAX_FILE_BYTES: Final = 64 * MIB
 MAX_TOKEN_BYTES: Final = 4096
+MAX_LINE_CHARACTERS: Final = 4 * MAX_TOKEN_BYTES + 64
 END_TOKEN: Final = 0
 END_TEXT: Final = "<|rwkv_tokenizer_end_of_text|>"
 """What token 0 is called where no file names it."""
-_LINE: Final = re.compile(r"""([0-9]{1,8}) (b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*") ([0-9]{1,8})""")
+_HEX: Final = "[0-9a-fA-F]"
+_ESCAPED: Final = rf"""\\[\\'"ntr]|\\x{_HEX}{{2}}"""
+_IN_TEXT: Final = rf"{_ESCAPED}|\\u{_HEX}{{4}}|\\U{_HEX}{{8}}"
+_LITERAL: Final = "|".join(
+    f"{kind}{quote}(?:[^{quote}\\\\]|{escapes})*{quote}"
+    for kind, escapes in (("", _IN_TEXT), ("b", _ESCAPED))
+    for quote in "'\""
+)
+_LINE: Final = re.compile(rf"([0-9]{{1,8}}) ({_LITERAL}) ([0-9]{{1,8}})")
 _ESCAPE: Final = re.compile(rb"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _LETTERS: Final = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 _END_KEYS: Final = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("bos", "eos", "eot", "eom"))
@@ -159,7 +168,7 @@ def _tokens(text: str, path: Path) -> Iterator[tuple[bytes, int]]:
     for place, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        match = _LINE.fullmatch(line.rstrip("\r"))
+        match = _LINE.fullmatch(line.rstrip("\r")) if len(line) <= MAX_LINE_CHARACTERS else None
         token = None if match is None else _bytes_of(match[2])
         if match is None or token is None or len(token) != int(match[3]):
             raise _refusal(path, f"line {place} is {line[:40]!r}, not a number, a token and its length")
