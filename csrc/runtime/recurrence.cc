@@ -36,9 +36,7 @@ class Recurrence {
     uint8_t* bytes = machine_.pool + static_cast<size_t>(block) * group.block_bytes + op_.layer * group.layer_bytes;
     return reinterpret_cast<float*>(bytes) + op_.state_begin;
   }
-  float* StateOf(const ChunkRun& chunk) const {
-    return StateIn(chunk.tables[static_cast<size_t>(op_.group)][0]);
-  }
+  float* StateOf(const ChunkRun& chunk) const { return StateIn(chunk.tables[static_cast<size_t>(op_.group)][0]); }
   bool IsKeptHere(const SnapshotSpec& snapshot) const { return snapshot.group == static_cast<size_t>(op_.group); }
 
   void Convolve(const ChunkRun& chunk, uint32_t column, uint32_t width) const {
@@ -61,8 +59,8 @@ class Recurrence {
     KeepRows(call, call.num_rows, state);
   }
 
-  // The state behind so many rows of the call: the rows before, oldest first. `to` may be the call's state itself: a row
-  // is read no later than its place is written.
+  // The state behind so many rows of the call: the rows before, oldest first. `to` may be the call's state itself: a
+  // row is read no later than its place is written.
   static void KeepRows(const ConvCall& call, size_t num_rows, float* to) {
     const size_t before = call.num_taps - 1;
     for (size_t i = 0; i < before; ++i, to += call.state_stride) {
