@@ -3,6 +3,8 @@
 //
 // Owns the cases. Invariant: sizes that are no multiple of a vector, strides wider than rows.
 
+#include "ops/recurrence.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,7 +14,6 @@
 
 #include "base/testing.h"
 #include "ops/kernels.h"
-#include "ops/recurrence.h"
 #include "ops/rows_reference.h"
 
 namespace plait {
@@ -28,9 +29,9 @@ float Softplus(float x) {
   const float e = reference::Exp(-std::fabs(x));
   const float s = e / (2.0f + e);
   const float square = s * s;
-  const float p = reference::Chain(
-      1.0f / 17.0f, square,
-      {1.0f / 15.0f, 1.0f / 13.0f, 1.0f / 11.0f, 1.0f / 9.0f, 1.0f / 7.0f, 1.0f / 5.0f, 1.0f / 3.0f});
+  const float p =
+      reference::Chain(1.0f / 17.0f, square,
+                       {1.0f / 15.0f, 1.0f / 13.0f, 1.0f / 11.0f, 1.0f / 9.0f, 1.0f / 7.0f, 1.0f / 5.0f, 1.0f / 3.0f});
   return (x > 0.0f ? x : 0.0f) + std::fma((s + s) * square, p, s + s);
 }
 

@@ -3,8 +3,8 @@
 // Inputs x [H P], dt [H], B [G N], C [G N]; weights A_log [H], D [H], dt_bias [H]. For head h of group g:
 //   d = softplus(dt + dt_bias);  S[n, p] = fma(exp(-(d exp(A_log))), S[n, p], (d x[p]) B[n])
 //   y[p] = fma(D, x[p], sum_n C[n] S[n, p]), the sum one chain of fused multiply-adds over n from 0.
-// Rows go in tiles, columns of a head in blocks of vectors, so that a block of the state stays near while a tile passes.
-// Invariant: neither tiles nor blocks change an operation.
+// Rows go in tiles, columns of a head in blocks of vectors, so that a block of the state stays near while a tile
+// passes. Invariant: neither tiles nor blocks change an operation.
 
 #include <cstddef>
 
