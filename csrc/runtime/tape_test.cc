@@ -111,6 +111,34 @@ TEST(ATapeThatMixesFloatsAndQuantisedRowsIsRefused) {
   });
 }
 
+TEST(AShiftThatCannotBeCarriedOutIsRefused) {
+  TinyModel model(TinyKind::kFloats);
+  model.AddRecurrence();
+  const std::vector<std::pair<std::string, Change>> faults = {
+      {"not whole rows side by side", [](Tape& tape) { FirstOf(tape, OpKind::kShift).out[0].width -= 1; }},
+      {"weight of another size", [](Tape& tape) { FirstOf(tape, OpKind::kShift).weight[0] = 0; }},
+      {"writes into its input",
+       [](Tape& tape) { FirstOf(tape, OpKind::kShift).in[0].buffer = FirstOf(tape, OpKind::kShift).out[0].buffer; }},
+      {"more inputs than its kind", [](Tape& tape) { FirstOf(tape, OpKind::kShift).in[1].buffer = 0; }},
+      {"takes keys and values for states", [](Tape& tape) { FirstOf(tape, OpKind::kShift).group = 0; }},
+      {"that its cache group does not hold", [](Tape& tape) { FirstOf(tape, OpKind::kShift).state_begin = SIZE_MAX; }},
+  };
+  for (const auto& [expected, change] : faults) CheckFault(model, expected, change);
+}
+
+TEST(AScanOfRwkv7ThatCannotBeCarriedOutIsRefused) {
+  TinyModel model(TinyKind::kFloats);
+  model.AddRecurrence();
+  const auto as_rwkv7 = [](Tape& tape) -> OpSpec& {
+    OpSpec& op = FirstOf(tape, OpKind::kScan);
+    op.scan = ScanKind::kRwkv7;
+    return op;
+  };
+  CheckFault(model, "heads of a width that it cannot have", [&](Tape& tape) { as_rwkv7(tape); });
+  CheckFault(model, "another width",
+             [&](Tape& tape) { as_rwkv7(tape).head_dim_v = FirstOf(tape, OpKind::kScan).head_dim_k; });
+}
+
 TEST(ARecurrenceThatCannotBeCarriedOutIsRefused) {
   TinyModel model(TinyKind::kFloats);
   model.AddRecurrence();

@@ -16,6 +16,7 @@
 #include "base/testing.h"
 #include "formats/half.h"
 #include "formats/pack.h"
+#include "ops/shift.h"
 #include "runtime/units.h"
 
 namespace plait::testing {
@@ -284,30 +285,35 @@ void TinyModel::AddRecurrence() {
   constexpr uint32_t kStateHeads = 4, kColumns = 9, kDepth = 7, kTaps = 3, kScanned = kStateHeads * kColumns;
   GroupSpec states;
   states.num_layers = 1;
-  states.layer_bytes = (kWidth * (kTaps - 1) + kScanned * kDepth) * sizeof(float);
+  states.layer_bytes = (kWidth * kTaps + kScanned * kDepth) * sizeof(float);
   states.block_bytes = states.layer_bytes + 2 * sizeof(float);
   tape_.groups.push_back(states);
   tape_.groups[1].num_blocks = static_cast<size_t>(FirstState()) + kTinyStates;
   const Operand x = tape_.ops[tape_.first_output_op].in[0];
   const Operand mixed = AddBuffer(Space::kTokens, kWidth);
+  const Operand shifted = AddBuffer(Space::kTokens, 2 * kWidth);
   const Operand y = AddBuffer(Space::kTokens, kScanned);
   OpSpec conv;
   conv.kind = OpKind::kConv;
   conv.in[0] = x, conv.out[0] = mixed;
-  conv.group = 1, conv.taps = kTaps, conv.activates = true;
+  conv.group = 1, conv.state_begin = kWidth, conv.taps = kTaps, conv.activates = true;
   conv.weight[0] = AddVector(kWidth * kTaps, 0.0f, 1.0f), conv.bias = AddVector(kWidth, 0.0f, 0.3f);
+  OpSpec shift;
+  shift.kind = OpKind::kShift;
+  shift.in[0] = mixed, shift.out[0] = shifted;
+  shift.group = 1, shift.weight[0] = AddVector(2 * kWidth, 0.5f, 0.3f);
   OpSpec scan;
   scan.kind = OpKind::kScan;
-  scan.in[0] = Columns(mixed, 0, kScanned), scan.in[1] = Columns(mixed, kScanned, kStateHeads);
-  scan.in[2] = Columns(mixed, kScanned + kStateHeads, kDepth);
-  scan.in[3] = Columns(mixed, kScanned + kStateHeads + kDepth, kDepth);
+  scan.in[0] = Columns(shifted, 0, kScanned), scan.in[1] = Columns(shifted, kScanned, kStateHeads);
+  scan.in[2] = Columns(shifted, kWidth + kScanned + kStateHeads, kDepth);
+  scan.in[3] = Columns(shifted, kWidth + kScanned + kStateHeads + kDepth, kDepth);
   scan.out[0] = y;
-  scan.group = 1, scan.state_begin = kWidth * (kTaps - 1);
+  scan.group = 1, scan.state_begin = kWidth * kTaps;
   scan.heads = kStateHeads, scan.kv_heads = 1, scan.head_dim_k = kDepth, scan.head_dim_v = kColumns;
   for (int32_t& weight : scan.weight) weight = AddVector(kStateHeads, 0.0f, 1.0f);
   OpSpec add;
   add.in[0] = add.out[0] = Columns(x, 0, kScanned), add.in[1] = y;
-  const OpSpec ops[] = {conv, scan, add};
+  const OpSpec ops[] = {conv, shift, scan, add};
   tape_.ops.insert(tape_.ops.begin() + static_cast<int64_t>(tape_.first_output_op), std::begin(ops), std::end(ops));
   tape_.first_output_op += std::size(ops);
 }
@@ -416,12 +422,13 @@ class Run {
         std::copy_n(At(op.in[0]), num_rows_ * Stride(op.in[0]), At(op.out[0]));
         return;
       case OpKind::kPool:
-      case OpKind::kShift:
         break;
       case OpKind::kConv:
         return Convolve(op);
       case OpKind::kScan:
         return Scan(op);
+      case OpKind::kShift:
+        return Shift(op);
       case OpKind::kSample:
         for (size_t row = 0; row < num_rows_; ++row) {
           kernels_.cap_logits(At(op.in[0]) + row * Stride(op.in[0]), kTinyVocab, op.scale, op.softcap);
@@ -507,6 +514,15 @@ class Run {
     call.taps = Vector(op.weight[0]), call.taps_stride = call.width, call.num_taps = op.taps;
     call.bias = Vector(op.bias), call.is_silu = op.activates;
     kernels_.conv(call);
+  }
+
+  void Shift(const OpSpec& op) {
+    ShiftCall call;
+    call.x = At(op.in[0]), call.x_stride = Stride(op.in[0]);
+    call.y = At(op.out[0]), call.y_stride = Stride(op.out[0]);
+    call.num_rows = num_rows_, call.width = call.stride = op.in[0].width;
+    call.mixes = op.out[0].width / op.in[0].width, call.weight = Vector(op.weight[0]);
+    kernels_.shift(call);
   }
 
   void Scan(const OpSpec& op) {
