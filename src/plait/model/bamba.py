@@ -54,8 +54,8 @@ def mamba2_of(facts: Facts, num_layers: int, hidden: int) -> Mamba2:
     _refuse_limits(facts)
     inner = facts.integer("mamba_expand", 1, MAX_WIDTH) * hidden
     heads = facts.integer("mamba_n_heads", 1, MAX_WIDTH)
-    own_width = facts.values.get("mamba_d_head") != "auto"
-    head_dim = facts.integer("mamba_d_head", 1, MAX_WIDTH) if own_width else inner // heads
+    is_given = facts.values.get("mamba_d_head", "auto") != "auto"
+    head_dim = facts.integer("mamba_d_head", 1, MAX_WIDTH) if is_given else inner // heads
     if heads * head_dim != inner:
         raise facts.error(f"mamba_n_heads is {heads}, which does not divide {inner} columns into heads of {head_dim}")
     attends = _attending(facts, num_layers)
@@ -107,7 +107,6 @@ DEFAULTS = {
     "tie_word_embeddings": False,
     "attn_layer_indices": None,
     "mamba_n_heads": 128,
-    "mamba_d_head": "auto",
     "mamba_n_groups": 1,
     "mamba_d_state": 256,
     "mamba_d_conv": 4,
