@@ -11,7 +11,7 @@
 
 #include "ops/recurrence.h"
 #include "ops/shift.h"
-#include "runtime/operand_rows.h"
+#include "runtime/operands.h"
 
 namespace plait {
 namespace {

@@ -33,6 +33,8 @@ void Scan(const ScanCall& call);
 void ScanMamba2(const ScanCall& call);
 void ScanRwkv7(const ScanCall& call);
 void ShiftRows(const ShiftCall& call);
+void Route(const RouteCall& call);
+void Mix(const MixCall& call);
 void CapLogits(float* z, size_t count, float logit_scale, float softcap);
 
 }  // namespace plait::PLAIT_TARGET

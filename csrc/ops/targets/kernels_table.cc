@@ -26,6 +26,8 @@ constinit const Kernels kKernels = {
     .conv = Convolve,
     .scan = Scan,
     .shift = ShiftRows,
+    .route = Route,
+    .mix = Mix,
     .cap_logits = CapLogits,
     .sampler = &kSamplerLoops,
 };

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from plait.core.errors import ModelError
 from plait.model.mamba2 import Mamba2
+from plait.model.mixture_config import MixtureConfig
 from plait.model.ops import Activation, NormKind
 from plait.model.rope import RopeSpec
 from plait.model.visibility import Visibility
@@ -73,6 +74,10 @@ class ModelConfig:
     """Layers that keep a state instead of attending; None: there are none."""
     rwkv: RwkvRanks | None = None
     """Of RWKV-7, which has no attention: heads and their dimension are those of its states, and nothing is rotated."""
+    sinks: bool = False
+    """A head may attend to nothing: its softmax has one more term."""
+    mixture: MixtureConfig | None = None
+    """Of layers whose MLP is a choice of experts; None: all layers have an MLP of their own."""
 
     @property
     def table_rows(self) -> int:

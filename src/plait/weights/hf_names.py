@@ -17,6 +17,7 @@ from plait.core.errors import ModelError
 from plait.model.config import ModelConfig
 from plait.weights.canonical import Named, NameMap, listed, weight_table
 from plait.weights.rwkv_names import RWKV7_NAMES, rwkv7_tensors
+from plait.weights.stacked import HF_STACKED, from_gpt_oss, unstacked
 from plait.weights.stored import StoredTensor
 from plait.weights.table import WeightTable
 
@@ -65,6 +66,25 @@ _STARCODER2: Final = {
     "mlp.c_fc.bias": ("up_bias",),
     "mlp.c_proj.weight": ("down",),
     "mlp.c_proj.bias": ("down_bias",),
+}
+
+
+_EXPERTS: Final = {
+    **{f"mlp.experts.*.{part}_proj.weight": (part,) for part in ("gate", "up", "down")},
+    "mlp.experts.*.gate_up_proj": ("gate", "up"),
+    "mlp.experts.*.down_proj": ("down",),
+}
+"""Each for itself, and stacked."""
+_MIXTRAL_EXPERTS: Final = {
+    "block_sparse_moe.experts.*.w1.weight": ("gate",),
+    "block_sparse_moe.experts.*.w3.weight": ("up",),
+    "block_sparse_moe.experts.*.w2.weight": ("down",),
+}
+_GPT_OSS: Final = {
+    "self_attn.sinks": ("sinks",),
+    "mlp.router.weight": ("router",),
+    "mlp.router.bias": ("router_bias",),
+    **{f"mlp.experts.{part}_proj_bias": (f"experts.{part}_bias",) for part in ("gate", "up", "down")},
 }
 
 
@@ -129,6 +149,13 @@ HF_NAMES: Final[Mapping[str, NameMap]] = {
     "starcoder2": _PLAIN | _STARCODER2,
     "bamba": _bamba(),
     "rwkv7": RWKV7_NAMES,
+    "mixtral": (_PLAIN | {"mlp.gate.weight": ("router",), "block_sparse_moe.gate.weight": ("router",)}).with_experts(
+        {**_EXPERTS, **_MIXTRAL_EXPERTS}
+    ),
+    "qwen3_moe": (_PLAIN | {**_HEAD_NORMS, "mlp.gate.weight": ("router",)}).with_experts(_EXPERTS),
+    "gpt_oss": (_PLAIN | _GPT_OSS).with_experts(
+        {f"mlp.experts.*.{part}_proj": (part,) for part in ("gate", "up", "down")}
+    ),
 }
 """By family."""
 _ROPE_BUFFER: Final = re.compile(r".+\.rotary_emb\.inv_freq")
@@ -158,9 +185,14 @@ def _without_middle(tensor: StoredTensor) -> StoredTensor:
 def _named(tensors: Mapping[str, StoredTensor], config: ModelConfig, source: Path) -> Iterator[Named]:
     names_of = HF_NAMES[config.family]
     unknown: list[str] = []
-    stored = rwkv7_tensors(tensors, source) if config.family == "rwkv7" else tensors.values()
-    for tensor in stored:
-        name = tensor.name
+    stacks: Iterator[tuple[str, StoredTensor]]
+    if config.family == "rwkv7":
+        stacks = ((one.name, one) for one in rwkv7_tensors(tensors, source))
+    elif config.family == "gpt_oss":
+        stacks = from_gpt_oss(tensors, source)
+    else:
+        stacks = unstacked(tensors, HF_STACKED, source)
+    for name, tensor in stacks:
         names = names_of.ours(name)
         is_spare = names == ("head",) and config.tied_embeddings
         if is_spare or _ROPE_BUFFER.fullmatch(name) or (config.family == "gemma3" and _IMAGE_PART.fullmatch(name)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from plait.core.errors import ModelError
 from plait.exec.reference.recurrence import STEPS
 from plait.exec.reference.step import SUPPORTED
-from plait.model.ops import Attend, CacheWrite, Op, Pool, Sample, Scan, Space
+from plait.model.ops import Attend, CacheWrite, Op, Pool, Route, Sample, Scan, Space
 from plait.model.program import Program
 
 
@@ -29,7 +29,7 @@ def check_program(program: Program) -> None:
 
 
 def _is_known_form(op: Op) -> bool:
-    """Attention without a cache, caches of encoder rows and some kinds of scans and pools are not executed."""
+    """Attention without a cache, caches of encoder rows and some kinds of scans, pools and routes are not."""
     match op:
         case Attend():
             return op.group is not None
@@ -39,5 +39,7 @@ def _is_known_form(op: Op) -> bool:
             return op.is_plain_mean
         case Scan():
             return op.kind in STEPS
+        case Route():
+            return op.groups == 1
         case _:
             return True
