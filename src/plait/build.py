@@ -57,7 +57,7 @@ from plait.loading import load_model as load_model
 from plait.metrics.chrome_trace import check_trace
 from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
-from plait.model.cache_layout import CacheLayout, token_bytes
+from plait.model.cache_layout import CacheLayout, GroupLayout, token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.cost import Formats
 from plait.model.notes import model_notes
@@ -383,10 +383,7 @@ def memory_texts(now: int | None, weights: int, arena: int, layout: CacheLayout)
 
     Activations and the cache are taken from the system when they are first written.
     """
-    per_block = " and ".join(
-        f"{placed.block_bytes / KIB:,.0f} KiB of KV cache for every {placed.tokens_per_block} tokens of a sequence"
-        for placed in layout.groups
-    )
+    per_block = " and ".join(map(_block_text, layout.groups))
     whole = "" if now is None else f"{now / MIB:,.0f} MiB now: "
     rest = "" if now is None else f", {(now - weights) / MIB:,.0f} MiB of Python and what it holds"
     return [
@@ -394,6 +391,13 @@ def memory_texts(now: int | None, weights: int, arena: int, layout: CacheLayout)
         f"later besides: up to {arena / MIB:,.0f} MiB of activations as steps grow, and {per_block}, taken "
         f"{min(AHEAD_BYTES, layout.pool_bytes) / MIB:,.0f} MiB ahead, up to {layout.pool_bytes / MIB:,.0f} MiB",
     ]
+
+
+def _block_text(placed: GroupLayout) -> str:
+    size = f"{placed.block_bytes / KIB:,.0f} KiB of"
+    if placed.group.is_state:
+        return f"{size} state for every sequence, and for every checkpoint of it"
+    return f"{size} KV cache for every {placed.tokens_per_block} tokens of a sequence"
 
 
 def _workers_text(workers: Workers) -> str:

@@ -6,6 +6,7 @@ A new family is one file with an entry like those below, one line here, and its 
 from __future__ import annotations
 
 from plait.core.errors import ModelError
+from plait.model.bamba import BAMBA
 from plait.model.family import Family
 from plait.model.gemma import GEMMA
 from plait.model.gemma2 import GEMMA2
@@ -23,6 +24,7 @@ from plait.model.program import Program
 from plait.model.qwen2 import QWEN2
 from plait.model.qwen3 import QWEN3
 from plait.model.qwen3_moe import QWEN3_MOE
+from plait.model.rwkv7 import RWKV7
 from plait.model.smollm3 import SMOLLM3
 from plait.model.starcoder2 import STARCODER2
 
@@ -41,6 +43,8 @@ ALL_FAMILIES: tuple[Family, ...] = (
     GRANITE,
     SMOLLM3,
     STARCODER2,
+    BAMBA,
+    RWKV7,
     MIXTRAL,
     QWEN3_MOE,
     GPT_OSS,

@@ -9,6 +9,7 @@ from tests.unit.model.programs import (
     first_of,
     hybrid_program,
     one_span,
+    rwkv_program,
     tiny_program,
 )
 
@@ -249,6 +250,6 @@ def test_biased_convolution_declares_both_weights() -> None:
 
 
 def test_the_programs_of_this_room_use_every_operation_but_the_sum_over_ranks() -> None:
-    programs = (tiny_program(), hybrid_program(), encoder_program(), cross_program())
+    programs = (tiny_program(), hybrid_program(), encoder_program(), cross_program(), rwkv_program())
     used = {type(op) for program in programs for op in program.ops}
     assert set(OP_TYPES) - used == {AllReduce}
