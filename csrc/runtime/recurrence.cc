@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "ops/recurrence.h"
-#include "runtime/operand_rows.h"
+#include "runtime/operands.h"
 
 namespace plait {
 namespace {

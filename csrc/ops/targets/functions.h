@@ -30,6 +30,8 @@ void RowArithmetic(const ArithmeticCall& call);
 void Convolve(const ConvCall& call);
 void Scan(const ScanCall& call);
 void ScanMamba2(const ScanCall& call);
+void Route(const RouteCall& call);
+void Mix(const MixCall& call);
 void CapLogits(float* z, size_t count, float logit_scale, float softcap);
 
 }  // namespace plait::PLAIT_TARGET

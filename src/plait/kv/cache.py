@@ -17,51 +17,43 @@ The life of a sequence:
                     -> collected(step)              then collected, always
     release(seq)                                    free or cached, but in quarantine until its steps are collected
 
-Groups that do not keep everything (windows, stretches, states: `plait.kv.keeps`) give up in `commit` what no row will
-look at any more, and are granted no further ahead than `reserve` is told (`up_to`). All groups of tokens have equally
-many tokens per block.
+Groups that do not keep everything (`plait.kv.keeps`) give up in `commit` what no row will look at any more, and are
+granted no further ahead than `reserve` is told (`up_to`). All groups of tokens have equally many tokens per block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, GroupId, SeqId, StepId
-from plait.core.step import BlockGrant, Move, StepPlan
+from plait.core.step import BlockGrant, Encode, StepPlan
 from plait.kv.audit import audit
 from plait.kv.blocks import BlockPool, checkpoints_of, tail_of
 from plait.kv.checkpoints import CheckpointRoom
 from plait.kv.flights import Flights
-from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
+from plait.kv.grants import NO_GRANTS, Grants
+from plait.kv.hit import NO_BLOCK, Hit, ImageSpan, Root, Tail
+from plait.kv.images import Images
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps, keeps_of, refuse_unsupported
+from plait.kv.keeps import Keeps, KeepsRows, keeps_of, refuse_unsupported, windows_of
 from plait.kv.looking import Looking
-from plait.kv.nodes import Node
+from plait.kv.nodes import Node, Piece
+from plait.kv.outliving import outlive
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.promises import Promises
 from plait.kv.publishing import Publishing
-from plait.kv.report import CacheReport, IndexReport, Usage, group_report, usage_of
+from plait.kv.report import CacheReport, HitTotals, Usage, group_report, index_report, usage_of
 from plait.kv.room import Room
 from plait.kv.rules import ALL_RULES, MemoryRules
+from plait.kv.sights import Sights
 from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
 
-__all__ = ["CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
-
-
-@dataclass(frozen=True, slots=True)
-class Grants:
-    """New table entries for the executor, and copies to make before they are used. Every entry is granted once."""
-
-    blocks: tuple[BlockGrant, ...]
-    moves: tuple[Move, ...]
-
-
-NO_GRANTS = Grants((), ())
+__all__ = ["NO_GRANTS", "CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
 
 
 STATE_TOKENS = 32
@@ -94,13 +86,17 @@ class KVCache:
         self._rules = rules
         self._pages = PagePool(layout.num_pages, layout.own_pages)
         self._pools = tuple(BlockPool(g, layout.page_bytes, self._pages, rules.by_owner) for g in layout.groups)
-        sizes = [pool.layout.block_bytes // self.tokens_per_block for pool in self._pools]
-        self.slot_bytes = [0 if keeps.is_state else size for keeps, size in zip(self._keeps, sizes, strict=True)]
-        self._index = PrefixIndex(self._pools, self._keeps, rules, self._pages.is_shared)
+        content = [pool.layout.block_bytes - pool.layout.padding_bytes for pool in self._pools]
+        sizes = [num_bytes // self.tokens_per_block for num_bytes in content]
+        self.slot_bytes = [
+            0 if keeps.is_state or isinstance(keeps, KeepsRows) else size
+            for keeps, size in zip(self._keeps, sizes, strict=True)
+        ]
+        self._images = Images(self._pools, self._keeps, self.tokens_per_block)
+        self._index = PrefixIndex(self._pools, self._keeps, self._images, rules, self._pages.is_shared)
         self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
-        self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state]
-        self._windows = [g for g in self._of_tokens if not self._keeps[g].keeps_all]
-        """Groups of tokens that give some up."""
+        self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state and g not in self._images.groups]
+        self._windows = windows_of(self._keeps)
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
         self._parts = sorted(self._windows + self._states)
         self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
@@ -114,10 +110,9 @@ class KVCache:
         self._now_s = float("-inf")
         self.capacity_tokens = self._room.num_tokens_empty()
         """Tokens of one sequence alone in empty memory."""
+        self._sights = Sights(self._images, self._pools)
         self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block)
-        self._asked_tokens = 0
-        self._hit_tokens = 0
-        self._lost_tokens = [0] * len(self._pools)
+        self._totals = HitTotals(len(self._pools))
 
     @property
     def keeps_all(self) -> bool:
@@ -126,7 +121,6 @@ class KVCache:
 
     @property
     def has_states(self) -> bool:
-        """Whether prefixes can be taken up only where there is a checkpoint."""
         return bool(self._states)
 
     def lookup(self, tokens: Sequence[int], root: Root, limit: int | None = None) -> Hit:
@@ -146,7 +140,7 @@ class KVCache:
         table = self._tables.get(source)
         if table is None or not table.publishes or table.node.length != hit.num_tokens:
             return hit
-        if self._states or not self._rules.tails:
+        if self._states or self._images.groups or not self._rules.tails:
             return hit
         num_tokens = min(limit, table.num_committed) - hit.num_tokens
         if num_tokens <= hit.num_reused - hit.num_tokens:
@@ -157,6 +151,18 @@ class KVCache:
     def no_hit(self) -> Hit:
         """The hit of a sequence that does not look."""
         return self._looking.no_hit()
+
+    @property
+    def has_images(self) -> bool:
+        return bool(self._images.groups)
+
+    def with_images(self, hit: Hit, root: Root, images: Sequence[ImageSpan]) -> Hit:
+        """`hit` with the cached rows of a prompt's images, found by content; the others will be encoded."""
+        return self._sights.with_images(hit, root, images)
+
+    def can_hold(self, num_tokens: int, images: Sequence[ImageSpan]) -> bool:
+        """Whether empty memory has room for a sequence alone, with its images."""
+        return self._room.holds(num_tokens, self._sights.blocks_for(images))
 
     def open(self, seq: SeqId, root: Root, hit: Hit, now_s: float, publish: bool = True) -> None:
         """Begin a table with the hit's blocks; its tail is kept until a step copies it. `publish=False`: what this
@@ -171,16 +177,18 @@ class KVCache:
             raise InvariantError(f"sequence {seq} opens a stale hit of {hit.num_tokens} tokens; look up again")
         copy = self._copy(seq, hit.tail, node) if hit.tail is not None else None
         self._index.acquire(node)
+        self._index.hit(node)
         if isinstance(copy, Copy):
             self._index.acquire(copy.source)
             pieces = [*pieces, *copy.source.pieces.values()]
         for piece in pieces:
             self._index.take(piece)
+            piece.was_hit = True
         self._tables[seq] = SeqTable(
             seq=seq,
             node=node,
             publishes=publish and self._enable_prefix,
-            blocks=tuple([] if g in self._states else [*blocks] for g, blocks in enumerate(hit.blocks)),
+            blocks=tuple([*blocks] if g in self._of_tokens else [] for g, blocks in enumerate(hit.blocks)),
             num_hit_blocks=hit.num_tokens // self.tokens_per_block,
             num_slots=hit.num_tokens,
             kept_slots=hit.num_tokens,
@@ -190,15 +198,14 @@ class KVCache:
             num_granted=[0] * len(self._pools),
             num_dead=[blocks.count(NO_BLOCK) if self._parts else 0 for blocks in hit.blocks],
             dead_end=[keeps.dead(hit.num_tokens).stop if self._parts else 0 for keeps in self._keeps],
+            num_matched=hit.num_matched,
             copy=copy,
             copy_granted=copy is None and not (hit.num_tokens and self._states),
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
             keeps_states=bool(hit.num_tokens and self._states),
         )
-        self._asked_tokens += hit.num_asked
-        self._hit_tokens += hit.num_reused
-        for g, lost in enumerate(hit.losses):
-            self._lost_tokens[g] += lost
+        self._sights.open(self._tables[seq], root, hit)
+        self._totals.add(hit)
 
     def reserve(self, seq: SeqId, num_tokens: int, now_s: float, up_to: int | None = None) -> Grants | None:
         """Let the table hold `num_tokens` tokens in all, evicting cached blocks if there is no other way. `up_to`: how
@@ -214,19 +221,25 @@ class KVCache:
         if num_tokens <= table.kept_slots and reach <= table.num_slots and not table.is_new:
             return NO_GRANTS
         wanted = self._promises.wanted(table, num_tokens, reach)
-        if any(wanted):
-            if not self._make_room(wanted):
+        encodes: tuple[Encode, ...] = ()
+        is_seeing = bool(table.images) and table.is_new
+        if any(wanted) or is_seeing:
+            demand = [a + b for a, b in zip(wanted, table.missing, strict=True)] if is_seeing else wanted
+            if not self._make_room(demand):
                 return None
-            frugal = self._room.is_frugal(wanted)
+            frugal = self._room.is_frugal(demand)
             for pool, blocks, count in zip(self._pools, table.blocks, wanted, strict=True):
                 if count:
                     blocks += pool.grant(tail_of(seq), count, frugal)
+            if is_seeing:
+                encodes = self._sights.make(table, now_s, frugal)
         size = self.tokens_per_block
         table.kept_slots = max(table.kept_slots, -(-num_tokens // size) * size)
         table.num_slots = max(table.num_slots, -(-reach // size) * size)
         table.target = max(table.target, num_tokens)
+        table.num_prompt = num_tokens if table.is_new else table.num_prompt
         table.is_new = False
-        return Grants(tuple(self._new_grants(table)), table.take_moves(self._of_tokens, self._states))
+        return Grants(tuple(self._new_grants(table)), table.take_moves(self._of_tokens, self._states), encodes)
 
     def _new_grants(self, table: SeqTable) -> Iterator[BlockGrant]:
         for g, (pool, blocks) in enumerate(zip(self._pools, table.blocks, strict=True)):
@@ -296,12 +309,13 @@ class KVCache:
 
         A block has at most one writing sequence, which is on one lane; published blocks are never written (H6, H7).
         """
+        size = self.tokens_per_block
         for table in self._flights.submit(plan).writers:
             if table.copy is not None:
                 self._drop_copy(table, self._now_s)
             if table.keeps_states:
                 self._give_states(table, self._now_s)
-            if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
+            if table.publishes and (table.planned is not None or table.planned_end - table.node.length >= size):
                 self._plan_next(table)
 
     def commit(self, step: StepId, seq: SeqId, tokens: Sequence[int], now_s: float) -> None:
@@ -320,6 +334,8 @@ class KVCache:
                 self._plan_next(table)
         if self._windows:
             self._drop_dead(table, now_s)
+        if table.pictures:
+            self._sights.committed(table, now_s)
 
     def commit_run(self, step: StepId, written: Mapping[SeqId, Sequence[int]], now_s: float) -> None:
         """`commit` for the sequences of a run. Blocks are published in the order in which its steps filled them, so
@@ -338,6 +354,7 @@ class KVCache:
         for seq in written:
             self._plan_next(self._table(seq))
             self._drop_dead(self._table(seq), now_s)
+            self._sights.committed(self._table(seq), now_s)
 
     def _commit(self, step: StepId, seq: SeqId, tokens: Sequence[int]) -> SeqTable:
         table = self._table(seq)
@@ -356,9 +373,10 @@ class KVCache:
             table.planned_end = table.num_committed
         if table.publishes:
             table.tail += tokens
-        for checkpoint in table.checkpoints if writing.snapshots else ():
-            if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
-                checkpoint.is_written = True
+        if writing.snapshots:
+            for checkpoint in table.checkpoints:
+                if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
+                    checkpoint.is_written = True
         return table
 
     def collected(self, step: StepId) -> None:
@@ -391,6 +409,11 @@ class KVCache:
         self._quarantined[table] = None
         for g, blocks in self._own_blocks(table):
             self._pools[g].quarantine_own(blocks)
+
+    def num_slots(self, seq: SeqId) -> int:
+        """Tokens up to which `reserve` and `extent` have nothing to do. It never decreases until `release`."""
+        table = self._table(seq)
+        return min(table.num_slots, table.kept_slots)
 
     def table(self, seq: SeqId, group: GroupId) -> tuple[BlockId, ...]:
         return tuple(self._table(seq).blocks[group])
@@ -431,22 +454,13 @@ class KVCache:
         return sum(self._idle_bytes())
 
     def _idle_bytes(self) -> list[int]:
-        kept = sum(table.kept_slots - table.planned_end for table in self._tables.values())
-        followed = sum(table.num_slots - table.planned_end for table in self._tables.values())
+        tables = list(self._tables.values())  # at once: those who look on are on another thread
+        kept = sum(table.kept_slots - table.planned_end for table in tables)
+        followed = sum(table.num_slots - table.planned_end for table in tables)
         return [(kept if k.keeps_all else followed) * n for k, n in zip(self._keeps, self.slot_bytes, strict=True)]
 
     def explain(self) -> CacheReport:
-        usage = self.usage()
-        index = IndexReport(
-            is_enabled=self._enable_prefix,
-            num_roots=self._index.num_roots,
-            num_nodes=self._index.num_nodes,
-            num_evictable=self._index.num_evictable,
-            num_evictions=self._index.num_evictions,
-            num_duplicates=self._publishing.num_duplicates,
-            asked_tokens=self._asked_tokens,
-            hit_tokens=self._hit_tokens,
-        )
+        usage, idle = self.usage(), self._idle_bytes()
         return CacheReport(
             page_bytes=self._layout.page_bytes,
             num_pages=self._layout.num_pages,
@@ -456,22 +470,26 @@ class KVCache:
             available_tokens=self.available_tokens,
             capacity_tokens=self.capacity_tokens,
             usage=usage,
-            groups=tuple(map(group_report, self._pools, usage.groups, self._lost_tokens, self._idle_bytes())),
-            index=index,
+            groups=tuple(group_report(p, usage.groups[g], self._totals, idle[g]) for g, p in enumerate(self._pools)),
+            index=index_report(self._index, self._totals, self._publishing.num_duplicates, self._enable_prefix),
         )
 
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         flights = self._flights.by_step()
         parts = (self._pages, self._pools, self._index, self._planned)
-        audit(*parts, self._tables, self._quarantined, flights, self._keeps, self.tokens_per_block)
+        audit(*parts, self._images, self._tables, self._quarantined, flights, self._keeps, self.tokens_per_block)
 
     def reset_prefix_index(self) -> int:
-        """Evict every cached block that nobody uses; returns how many nodes went."""
-        before = self._index.num_evictions
+        """Evict every cached block that nobody uses; returns how many nodes, pieces and images went."""
+        before = self._num_evictions
         while self._index.evict():
             pass
-        return self._index.num_evictions - before
+        return self._num_evictions - before
+
+    @property
+    def _num_evictions(self) -> int:
+        return self._index.num_evictions + self._images.num_evictions
 
     def _table(self, seq: SeqId) -> SeqTable:
         table = self._tables.get(seq)
@@ -538,14 +556,18 @@ class KVCache:
             for g, piece in table.states.items():
                 if self._index.piece(g, piece.block) is piece:
                     self._index.stamp(piece, at_s)
+        self._sights.left(table, at_s)
         self._index.leave(table.node, at_s)
 
-    def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> None:
+    def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> list[Piece]:
         """A table does not need them any more: private ones hold nothing, pieces have one user less."""
         self._pools[group].free_own(blocks)
+        pieces = []
         for block in blocks if group in self._parts else ():
             if (piece := self._index.piece(group, block)) is not None:
                 self._index.give(piece, at_s)
+                pieces.append(piece)
+        return pieces
 
     def _drop_dead(self, table: SeqTable, at_s: float) -> None:
         """Behind what is accepted now, some rows of the past are looked at by nobody any more (H3)."""
@@ -554,7 +576,9 @@ class KVCache:
         for g in self._windows:
             dead = self._keeps[g].dead(table.num_committed)
             if dead.stop > table.dead_end[g]:
-                self._let_go(g, table.dropped(g, dead), at_s)
+                pieces = self._let_go(g, table.dropped(g, dead), at_s)
+                if pieces and self._rules.balanced:
+                    outlive(self._index, self._keeps[g], table, g, pieces, self._rules.kept_behind, at_s)
 
     def _plan_next(self, table: SeqTable) -> None:
         """Announce the block that this sequence's steps in flight will publish next, if its tokens are known. Without
@@ -571,6 +595,8 @@ class KVCache:
 
     def _make_room(self, demand: Sequence[int]) -> bool:
         """Evict until every group can be granted its part; False, with nothing evicted, if that cannot help."""
+        if self._room.is_free(demand):
+            return True
         if not self._room.is_obtainable(demand):
             return False
         while not self._room.is_free(demand):

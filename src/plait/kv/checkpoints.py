@@ -5,8 +5,8 @@ takes the blocks from the facade and puts them into chunks.
 Invariant: a length is wanted only behind whole blocks, and the newest checkpoints stay when the limit is reached.
 
 A state can be taken up exactly where a copy of it was made, so where copies are made decides what is hit. Jenga (SOSP
-2025, section 5.3) makes one every 512 tokens; a prompt of 400 tokens then hits nothing. `ByUse` puts them where prefixes
-end in practice.
+2025, section 5.3) makes one every 512 tokens; a prompt of 400 tokens then hits nothing. `ByUse` puts them where
+prefixes end in practice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CheckpointPolicy(Protocol):
     """Where copies are wanted."""
 
     def lengths(self, marks: PromptMarks, start: int, end: int, tokens_per_block: int) -> list[int]:
-        """Lengths in (start, end], ascending, multiples of `tokens_per_block`: of the tokens that one chunk computes."""
+        """Lengths in (start, end], the tokens that one chunk computes: ascending, multiples of `tokens_per_block`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class EveryTokens:
 
 @dataclass(frozen=True, slots=True)
 class ByUse:
-    """Where a later prompt may end or branch off: the end of the prompt, its branch point, ends of messages; and now and
-    then in long answers, because they begin the next turn.
+    """Where a later prompt may end or branch off: the end of the prompt, its branch point, ends of messages; and now
+    and then in long answers, because they begin the next turn.
     """
 
     num_messages: int = 2
@@ -71,6 +71,10 @@ class ByUse:
             wanted |= set(range(first // every * every + every, end + 1, every))
         whole = {length // tokens_per_block * tokens_per_block for length in wanted}
         return sorted(length for length in whole if start < length <= end)
+
+
+BY_USE = ByUse()
+"""As long as nobody says otherwise."""
 
 
 class CheckpointRoom:

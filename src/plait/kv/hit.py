@@ -29,6 +29,17 @@ class Root:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageSpan:
+    """An image of a prompt."""
+
+    content_hash: bytes
+    num_rows: int
+    """Of the encoder."""
+    end: int
+    """Tokens of the prompt behind which nobody reads its embeddings."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tail:
     """A published block, or one that a living sequence is filling (one per group), whose first `num_tokens` tokens,
     fewer than it holds or than may be used, match too.
@@ -61,10 +72,17 @@ class Hit:
     """Tokens of the prompt that was looked up."""
     node: int | None
     """The last full block's node in the index; None: no full block."""
+    num_matched: int = 0
+    """Tokens of published full blocks that match, whether or not every group can take them up: here prompts part."""
     losses: tuple[int, ...] = ()
     """Per group, the tokens of full blocks that it alone kept from being hit."""
-    num_matched: int = 0
-    """Tokens of full blocks that somebody has published before, whether they can be taken up or not."""
+    allowed: tuple[int, ...] = ()
+    """Per group, the tokens of full blocks that could be hit if there were no other group that gives some up; nothing
+    where none does.
+    """
+    images: tuple[ImageSpan, ...] = ()
+    missing: tuple[int, ...] = ()
+    """Per group, blocks for rows of images that nobody has computed; nothing: none."""
 
     @property
     def num_reused(self) -> int:

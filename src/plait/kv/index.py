@@ -15,12 +15,19 @@ from itertools import count
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId
-from plait.kv.blocks import BlockPool
+from plait.kv.blocks import BlockPool, trunk_of
 from plait.kv.hit import Root
+from plait.kv.images import Images
 from plait.kv.keeps import Keeps
 from plait.kv.nodes import Node, Piece, Tokens
 from plait.kv.rules import ALL_RULES, MemoryRules, any_priority
-from plait.kv.victims import Victims
+from plait.kv.victims import Victim, Victims
+
+TRUNK_HITS = 2
+"""A prefix that was hit twice is hit again: four times of five, says Jenga (SOSP 2025) of a minute's traffic."""
+
+OUTLIVED_S = 1e9
+"""Older than anything that is not outlived, on any clock; small enough for microseconds to count beside it."""
 
 
 class PrefixIndex:
@@ -30,6 +37,7 @@ class PrefixIndex:
         self,
         pools: Sequence[BlockPool],
         keeps: Sequence[Keeps],
+        images: Images,
         rules: MemoryRules = ALL_RULES,
         shares_pages: bool = True,
     ) -> None:
@@ -46,7 +54,7 @@ class PrefixIndex:
         self._roots: dict[Root, Node] = {}
         self._nodes: dict[int, Node] = {}
         self._ids = count(1)
-        self._victims = Victims(pools, [g for g, _ in self._whole], self, shares_pages)
+        self._victims = Victims(pools, [g for g, _ in self._whole], self, images, shares_pages)
 
     @property
     def num_nodes(self) -> int:
@@ -81,11 +89,27 @@ class PrefixIndex:
     def piece(self, group: int, block: BlockId) -> Piece | None:
         return self._pieces.get((group, block))
 
+    def whole_node(self, group: int, block: BlockId) -> Node | None:
+        """The node that a block of a group which keeps everything belongs to."""
+        return self._owners.get((group, block))
+
     def acquire(self, node: Node) -> None:
         """Reference `node` and every node above it."""
         at: Node | None = node
         while at is not None:
             self.extend(at)
+            at = at.parent
+
+    def hit(self, node: Node) -> None:
+        """A sequence goes on from a node. At the second time it becomes a trunk, with all above it: its blocks do not
+        die with the sequence that computed them, so no other may put its own on their pages.
+        """
+        node.num_hits += 1
+        at: Node | None = node if node.num_hits == TRUNK_HITS else None
+        while at is not None and at.parent is not None and not at.is_trunk:
+            at.is_trunk = True
+            for g, pool in self._whole:
+                pool.claim(pool.page_of(at.blocks[g]), trunk_of(node.id))
             at = at.parent
 
     def extend(self, node: Node) -> None:
@@ -126,6 +150,12 @@ class PrefixIndex:
             self.num_evictable += 1
             self._pools[piece.group].unreference(piece.block)
             self._victims.add_piece(piece)
+
+    def outlive(self, piece: Piece, at_s: float) -> None:
+        """Whoever computed it went on. If nobody uses it, and nobody ever hit it, it is older than all else now."""
+        if piece.num_refs == 0 and not piece.was_hit and self.piece(piece.group, piece.block) is piece:
+            piece.last_access_s = at_s - OUTLIVED_S
+            self._victims.renewed(piece)
 
     def stamp(self, piece: Piece, at_s: float) -> None:
         """Somebody leaves who went on from a piece, or left it behind."""
@@ -181,7 +211,7 @@ class PrefixIndex:
                 best = node.children[near], shared
         return best
 
-    def evict(self, short: Sequence[int] | None = None) -> list[Node | Piece]:
+    def evict(self, short: Sequence[int] | None = None) -> list[Victim]:
         """Free what goes first of all that helps the groups that are `short` of blocks, or of all there is, and say
         what it was; nothing if there is nothing.
         """
@@ -207,6 +237,8 @@ class PrefixIndex:
             self.num_evictable -= 1
             for g, pool in self._whole:
                 pool.free(at.blocks[g])
+                if at.is_trunk:
+                    pool.disown(trunk_of(at.id))
                 del self._owners[g, at.blocks[g]]
             self._unlink(at)
 

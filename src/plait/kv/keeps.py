@@ -122,8 +122,37 @@ class KeepsState:
         return 1 if num_tokens else 0
 
 
+@dataclass(frozen=True, slots=True)
+class KeepsRows:
+    """Rows of images, which are no tokens of the sequence: `plait.kv.images` has them."""
+
+    is_transient: bool = False
+    """Nobody looks at an image's rows once its tokens are computed."""
+
+    @property
+    def is_state(self) -> bool:
+        return False
+
+    @property
+    def keeps_all(self) -> bool:
+        return False
+
+    def dead(self, num_tokens: int) -> range:
+        return range(0)
+
+    def possible(self, has: Sequence[bool]) -> list[range]:
+        """Whatever is missing is encoded again, and no token with it."""
+        return [range(len(has) + 1)]
+
+    def priority(self, num_tokens: int) -> int:
+        return 0
+
+    def most_blocks(self, num_tokens: int, num_ahead: int) -> int:
+        return 0
+
+
 def keeps_of(layout: GroupLayout) -> Keeps:
-    """`ModelError` for kinds that this version does not hold."""
+    """The rules of a group's kind."""
     group, size = layout.group, layout.tokens_per_block
     match group.kind:
         case GroupKind.FULL:
@@ -134,11 +163,15 @@ def keeps_of(layout: GroupLayout) -> Keeps:
             return KeepsTokens(size, chunk(group.window))
         case GroupKind.STATE:
             return KeepsState()
-        case _:
-            raise ModelError(
-                f"cache group {group.name!r} is of kind {group.kind.value!r}, which holds rows of an encoder; this "
-                "version serves text alone, so choose a model without it"
-            )
+        case GroupKind.CROSS | GroupKind.EMBEDDING:
+            return KeepsRows(is_transient=group.kind is GroupKind.EMBEDDING)
+
+
+def windows_of(keeps: Sequence[Keeps]) -> list[int]:
+    """Groups of tokens that give some up."""
+    return [
+        g for g, one in enumerate(keeps) if not one.is_state and not one.keeps_all and not isinstance(one, KeepsRows)
+    ]
 
 
 def longest_possible(of_groups: Sequence[list[range]]) -> int:

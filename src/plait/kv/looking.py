@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from plait.core.ids import BlockId
 from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps, longest_possible
+from plait.kv.keeps import Keeps, KeepsRows, longest_possible
 from plait.kv.nodes import Node, Piece
 from plait.kv.planned import PlannedBlocks
 
@@ -34,7 +34,7 @@ class Looking:
         self._keeps = tuple(keeps)
         self._size = tokens_per_block
         self._tails = tails
-        self._parts = [g for g, one in enumerate(keeps) if not one.keeps_all]
+        self._parts = [g for g, one in enumerate(keeps) if not one.keeps_all and not isinstance(one, KeepsRows)]
         self._states = [g for g, one in enumerate(keeps) if one.is_state]
 
     def no_hit(self, num_asked: int = 0) -> Hit:
@@ -56,10 +56,11 @@ class Looking:
                 break
             node = child
             chain.append(node)
-        losses: tuple[int, ...] = ()
         num_matched = node.length
+        losses: tuple[int, ...] = ()
+        allowed: tuple[int, ...] = ()
         if self._parts:
-            losses = self._cut_to_possible(chain)
+            losses, allowed = self._cut_to_possible(chain)
             end = chain[-1] if chain else start
             node, pending = end, pending if end is node else None
         rest = tuple(tokens[node.length : min(node.length + size, cap)]) if self._tails and not self._states else ()
@@ -73,24 +74,28 @@ class Looking:
             pending=pending,
             num_asked=len(tokens),
             node=node.id if chain else None,
-            losses=losses,
             num_matched=num_matched,
+            losses=losses,
+            allowed=allowed,
         )
 
-    def _cut_to_possible(self, chain: list[Node]) -> tuple[int, ...]:
+    def _cut_to_possible(self, chain: list[Node]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Cut the nodes that match a prompt to the longest prefix that every group can take up. Returns the tokens that
-        each group alone loses by it.
+        each group alone loses by it, and those that each alone would allow.
         """
         whole = [range(len(chain) + 1)]
         possible = [self._keeps[g].possible([g in node.pieces for node in chain]) for g in self._parts]
         length = longest_possible([whole, *possible])
         losses = [0] * len(self._keeps)
+        allowed = [len(chain) * self._size] * len(self._keeps)
+        for place, g in enumerate(self._parts):
+            allowed[g] = longest_possible([whole, possible[place]]) * self._size
         if length < len(chain):
             for place, g in enumerate(self._parts):
                 others = longest_possible([whole, *possible[:place], *possible[place + 1 :]])
                 losses[g] = (others - length) * self._size
             del chain[length:]
-        return tuple(losses)
+        return tuple(losses), tuple(allowed)
 
     def blocks_of(self, node: Node) -> tuple[BlockId, ...]:
         return tuple(node.block(g) for g in range(len(self._keeps))) if self._parts else node.blocks
@@ -101,6 +106,8 @@ class Looking:
                 yield tuple(node.blocks[g] for node in chain)
             elif keeps.is_state:
                 yield (chain[-1].block(g),) if chain else ()
+            elif isinstance(keeps, KeepsRows):
+                yield ()
             else:
                 dead = keeps.dead(len(chain) * self._size)
                 yield tuple(NO_BLOCK if place in dead else node.block(g) for place, node in enumerate(chain))

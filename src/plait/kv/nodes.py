@@ -43,6 +43,10 @@ class Node:
     """
     pieces: dict[int, Piece] = field(default_factory=dict)
     """By group."""
+    num_hits: int = 0
+    """Sequences that went on from here."""
+    is_trunk: bool = False
+    """So many share it that it will outlive them all."""
 
     @property
     def key(self) -> Key:
@@ -65,6 +69,8 @@ class Piece:
     priority: int
     last_access_s: float
     num_refs: int = 0
+    was_hit: bool = False
+    """Somebody besides who computed it has used it."""
 
     @property
     def key(self) -> Key:

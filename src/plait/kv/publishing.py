@@ -12,7 +12,7 @@ from plait.core.ids import BlockId
 from plait.kv.blocks import BlockPool
 from plait.kv.hit import NO_BLOCK
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps
+from plait.kv.keeps import Keeps, windows_of
 from plait.kv.nodes import Node
 from plait.kv.tables import SeqTable
 
@@ -29,7 +29,7 @@ class Publishing:
         self._index = index
         self._keeps = tuple(keeps)
         self._size = tokens_per_block
-        self._windows = [g for g, one in enumerate(keeps) if not one.is_state and not one.keeps_all]
+        self._windows = windows_of(keeps)
         self._has_parts = not all(one.keeps_all for one in keeps)
 
     def publish(self, table: SeqTable, at_s: float) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from plait.core.errors import ModelError
 from plait.model.mamba2 import Mamba2
+from plait.model.mixture_config import MixtureConfig
 from plait.model.ops import Activation, NormKind
 from plait.model.rope import RopeSpec
 from plait.model.visibility import Visibility
@@ -57,6 +58,10 @@ class ModelConfig:
     attention_softcap: float | None = None
     logit_scale: float = 1.0
     logit_softcap: float | None = None
+    sinks: bool = False
+    """A head may attend to nothing: its softmax has one more term."""
+    mixture: MixtureConfig | None = None
+    """Of layers whose MLP is a choice of experts; None: all layers have an MLP of their own."""
     mamba2: Mamba2 | None = None
     """Layers that keep a state instead of attending; None: there are none."""
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from plait.core.ids import GroupId
 from plait.model.builder import ProgramBuilder
 from plait.model.ops import Activation, ScanKind, ValueId
-from plait.model.program import CacheGroup, GroupKind, Program
+from plait.model.program import CacheGroup, GroupKind, Program, WeightRole
 from plait.model.visibility import ALL, CAUSAL, Visibility, chunk, window
 
 
@@ -92,7 +92,7 @@ def program_of(shape: Shape) -> Program:
 
 
 def _groups(b: ProgramBuilder, shape: Shape) -> Mapping[Mixer, GroupId]:
-    groups = {}
+    groups: dict[Mixer, GroupId] = {}
     for mixer in dict.fromkeys(shape.layers):
         count = shape.layers.count(mixer)
         if mixer is Mixer.MAMBA and shape.state is not None:
@@ -155,5 +155,6 @@ def _mlp(b: ProgramBuilder, shape: Shape, x: ValueId, i: int) -> ValueId:
 
 
 def _experts(b: ProgramBuilder, shape: Shape, x: ValueId, i: int, experts: int) -> ValueId:
-    routing = b.route(x, f"{i}.router", experts, shape.top_k)
+    logits = b.linear(x, f"{i}.router", experts, role=WeightRole.ROUTER)
+    routing = b.route(logits, shape.top_k)
     return b.experts(x, routing, f"{i}", experts, shape.ffn, Activation.SILU)

@@ -15,7 +15,7 @@ from plait.kv.checkpoints import CheckpointPolicy, PromptMarks
 
 
 class Snapshots:
-    """Of every running sequence of a model with states. `end_tokens`: tokens that end a message in the model's chat form."""
+    """Of every running sequence of a model with states. `end_tokens`: those that end a message in its chat form."""
 
     def __init__(self, policy: CheckpointPolicy, kv: KVCache, end_tokens: tuple[int, ...]) -> None:
         self._policy = policy

@@ -23,7 +23,7 @@ from plait.core.errors import PlaitError
 from plait.exec.native import presence
 
 PACKAGE = Path(plait.__file__).parent
-INTERFACE_DIGEST = "f0264ff11ec080dc"
+INTERFACE_DIGEST = "aa544c7a0d542861"
 needs_native = pytest.mark.skipif(
     presence.missing() is not None, reason="needs the native runtime, and that a C++ compiler"
 )

@@ -15,7 +15,8 @@ from plait.exec.native.recurrence import is_known
 from plait.exec.native.tape import CacheCode
 from plait.model.cache_layout import CacheLayout, GroupLayout
 from plait.model.cache_type import CacheType
-from plait.model.ops import Attend, CacheWrite, Conv, Op, Pool, Sample, Scan, Space, op_name
+from plait.model.mixture_config import MAX_EXPERTS
+from plait.model.ops import Attend, CacheWrite, Conv, Op, Pool, Route, Sample, Scan, Space, op_name
 from plait.model.program import GroupKind, Program
 from plait.model.visibility import Reach
 
@@ -58,7 +59,7 @@ def check_layout(layout: CacheLayout) -> None:
 
 def _is_known_form(op: Op) -> bool:
     """Attention without a cache, among the rows of a chunk, and caches of encoder rows are not carried out; nor are
-    some kinds of pools, convolutions and scans.
+    some kinds of pools, convolutions and scans. Experts are chosen among all of them.
     """
     match op:
         case Attend():
@@ -67,6 +68,8 @@ def _is_known_form(op: Op) -> bool:
             return len(op.inputs) == 2
         case Pool():
             return op.is_plain_mean
+        case Route():
+            return op.groups == 1 and op.experts <= MAX_EXPERTS
         case Conv() | Scan():
             return is_known(op)
         case _:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from plait.core.errors import ModelError
 from plait.exec.reference.recurrence import STEPS
 from plait.exec.reference.step import SUPPORTED
-from plait.model.ops import Attend, CacheWrite, Op, Pool, Sample, Scan, Space
+from plait.model.ops import Attend, CacheWrite, Op, Pool, Route, Sample, Scan, Space
 from plait.model.program import Program
 
 
@@ -37,6 +37,8 @@ def _is_known_form(op: Op) -> bool:
             return len(op.inputs) == 2
         case Pool():
             return op.is_plain_mean
+        case Route():
+            return op.groups == 1
         case Scan():
             return op.kind in STEPS
         case _:

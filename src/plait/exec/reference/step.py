@@ -17,8 +17,8 @@ import numpy.typing as npt
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, SeqId
 from plait.core.step import Chunk, FromDevice, OutputKind, SeqResult, SeqStatus, StepPlan, TokenLogprob
+from plait.exec.reference import mixture, sampler
 from plait.exec.reference import ops as math_of
-from plait.exec.reference import sampler
 from plait.exec.reference.attention import attend, whole_tiles
 from plait.exec.reference.memory import CacheMemory
 from plait.exec.reference.ops import RopeTable
@@ -33,6 +33,7 @@ from plait.model.ops import (
     Conv,
     Embed,
     EmbedSource,
+    Experts,
     Glu,
     Linear,
     Mul,
@@ -40,6 +41,7 @@ from plait.model.ops import (
     Op,
     Pool,
     Rope,
+    Route,
     Sample,
     Scale,
     Scan,
@@ -54,7 +56,10 @@ Integers = npt.NDArray[np.int64]
 RopeKey = tuple[RopeSpec, float]
 """What rope tables depend on: the spec and mscale."""
 
-SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Conv, Scan, Select, Pool, Sample)
+SUPPORTED = (
+    *(Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Conv, Scan),
+    *(Route, Experts, Select, Pool, Sample),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,6 +218,10 @@ class StepRun:
                 self._put(op.output, inputs[0] * np.float32(op.factor))
             case Conv() | Scan():
                 self._put(op.output, self._recur(op, inputs))
+            case Route():
+                self._put(op.output, mixture.route(op, inputs[0], weights))
+            case Experts():
+                self._put(op.output, mixture.experts(op, inputs[0], inputs[1], weights))
             case Select():
                 self._put(op.output, self._select(inputs[0]))
             case Pool():
