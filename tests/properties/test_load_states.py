@@ -1,5 +1,5 @@
-"""Answers of a model with states are the same bits whatever becomes of the states: kept inside chunks, taken up behind a
-prefix, shared among choices, given up in a preemption or an abort.
+"""Answers of a model with states are the same bits whatever becomes of the states: kept inside chunks, taken up behind
+a prefix, shared among choices, given up in a preemption or an abort.
 
 Expected answers are those that every request gets alone, on one worker, in whole chunks, without an index.
 """

@@ -97,7 +97,7 @@ def test_a_checkpoint_in_a_chunk_costs_another_write_of_the_states() -> None:
         ({"attn_rotary_emb": 8}, "attn_rotary_emb is 8; half of a head of 8 columns is rotated"),
         ({"time_step_limit": [0.0, 0.1]}, "time_step_limit bounds steps in time"),
         ({"time_step_limit": [0.001, {"__float__": "Infinity"}]}, "time_step_limit bounds steps in time"),
-        ({"num_local_experts": 4}, "mixture-of-experts models are not supported yet"),
+        ({"num_local_experts": 4}, "bamba has no mixtures of experts"),
     ],
 )
 def test_what_it_cannot_be_is_refused_by_name(changed: dict[str, object], message: str) -> None:

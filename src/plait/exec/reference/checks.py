@@ -37,6 +37,8 @@ def _is_known_form(op: Op) -> bool:
             return len(op.inputs) == 2
         case Pool():
             return op.is_plain_mean
+        case Route():
+            return op.groups == 1
         case Scan():
             return op.kind in STEPS
         case Route():
