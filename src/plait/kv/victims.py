@@ -92,7 +92,7 @@ class Victims:
         best: Key | None = None
         victim: Node | Piece | None = None
         nodes_help = False
-        for g in dict.fromkeys([*short, *self._for_all]):
+        for g in dict.fromkeys([*short, *self._for_all]) if self._for_all else short:
             if g in self._whole:
                 nodes_help = True
             elif (piece := self._first_piece(g)) is not None and (best is None or piece.key < best):
