@@ -123,6 +123,10 @@ ChunkSpec PlanReader::ReadChunk(nb::handle chunk) const {
     CheckSize("positions", spec.positions.size(), spec.num_tokens);
   }
   for (nb::handle output : Tuple(outputs_.of(chunk), "outputs")) spec.outputs.push_back(ReadOutput(output));
+  for (nb::handle snapshot : Tuple(snapshots_.of(chunk), "snapshots")) {
+    spec.snapshots.push_back(ReadSnapshot(snapshot));
+  }
+  std::ranges::stable_sort(spec.snapshots, {}, &SnapshotSpec::offset);
   return spec;
 }
 
@@ -150,6 +154,14 @@ MoveSpec PlanReader::ReadMove(nb::handle move) const {
   spec.dst_block = CheckedIndex(nb::getattr(move, "dst_block"), "dst_block");
   spec.dst_slot = CheckedNumber<uint32_t>(nb::getattr(move, "dst_slot"), "dst_slot");
   spec.num_tokens = CheckedNumber<uint32_t>(nb::getattr(move, "num_tokens"), "num_tokens");
+  return spec;
+}
+
+SnapshotSpec PlanReader::ReadSnapshot(nb::handle snapshot) const {
+  SnapshotSpec spec;
+  spec.offset = CheckedNumber<uint32_t>(nb::getattr(snapshot, "offset"), "offset");
+  spec.group = ReadGroup(snapshot);
+  spec.block = CheckedIndex(nb::getattr(snapshot, "block"), "block");
   return spec;
 }
 

@@ -23,6 +23,7 @@
 
 #include "base/aligned.h"
 #include "base/cpu.h"
+#include "base/page_toucher.h"
 #include "bindings/arguments.h"
 #include "bindings/panels_bindings.h"
 #include "bindings/plan_reading.h"
@@ -40,6 +41,8 @@ constexpr size_t kMaxLanes = 64;
 constexpr size_t kMaxStepTokens = size_t{1} << 20;
 constexpr size_t kMaxRecordEvents = size_t{1} << 28;
 constexpr int kMaxProcessor = (1 << 16) - 1;
+// Of the cache, taken from the system beyond the blocks that are in use: a few steps' worth of a small model.
+constexpr size_t kBytesAhead = size_t{32} << 20;
 
 const Kernels& KernelsOf(Target target) {
   switch (target) {
@@ -145,6 +148,7 @@ class PyRuntime {
         number_(NextRuntimeNumber()),
         reader_(groups_.size(), number_),
         pool_(pool_bytes),
+        pages_(pool_.data(), pool_.size(), kBytesAhead),
         num_workers_(cores.size()),
         num_lanes_(num_lanes) {
     CheckSizes(cores, max_step_tokens, record_events);
@@ -180,6 +184,7 @@ class PyRuntime {
   void Submit(nb::handle plan, nb::list seats, nb::list grant_seats) {
     StepSpec step = reader_.ReadPlan(plan, std::move(seats), std::move(grant_seats));
     CheckLane(step.lane);
+    ExpectBlocks(step.grants);
     Alive().Submit(std::move(step));
   }
 
@@ -288,6 +293,15 @@ class PyRuntime {
       }
     }
   }
+  void ExpectBlocks(const std::vector<GrantSpec>& grants) {
+    size_t end = 0;
+    for (const GrantSpec& grant : grants) {
+      for (const int32_t block : grant.blocks) {
+        end = std::max(end, (static_cast<size_t>(std::max(block, 0)) + 1) * groups_[grant.group].block_bytes);
+      }
+    }
+    pages_.Expect(end);
+  }
   void CheckLane(size_t lane) const {
     if (lane >= num_lanes_) ThrowValueError("lane " + std::to_string(lane) + " of " + std::to_string(num_lanes_));
   }
@@ -300,6 +314,7 @@ class PyRuntime {
   const uint64_t number_;
   const PlanReader reader_;
   const AlignedBuffer pool_;
+  PageToucher pages_;  // of pool_
   const size_t num_workers_;
   const size_t num_lanes_;
   size_t vocab_size_ = 0;

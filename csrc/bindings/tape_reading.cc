@@ -40,9 +40,12 @@ nb::tuple Three(nb::handle of, const char* name) {
   return parts;
 }
 
-void ReadOperands(nb::handle op, const char* name, Operand (&operands)[3]) {
-  const nb::tuple parts = Three(op, name);
-  for (size_t i = 0; i < 3; ++i) {
+// Those that are named; the others are none.
+template <size_t kMost>
+void ReadOperands(nb::handle op, const char* name, Operand (&operands)[kMost]) {
+  const nb::tuple parts = nb::cast<nb::tuple>(nb::getattr(op, name));
+  if (parts.size() > kMost) ThrowValueError(std::string(name) + " has more parts than an op may have");
+  for (size_t i = 0; i < parts.size(); ++i) {
     const nb::handle part = parts[i];
     operands[i] = {Index(nb::getattr(part, "buffer"), "buffer"), Count(part, "column"), Count(part, "width")};
   }
@@ -55,7 +58,7 @@ void ReadIndices(nb::handle op, const char* name, int32_t (&indices)[3]) {
 
 OpSpec ReadOp(nb::handle op) {
   OpSpec spec;
-  spec.kind = Member(op, "kind", OpKind::kExpertsMix);
+  spec.kind = Member(op, "kind", OpKind::kShift);
   spec.space = Member(op, "space", Space::kOutputs);
   ReadOperands(op, "in_", spec.in);
   ReadOperands(op, "out", spec.out);
@@ -80,7 +83,7 @@ OpSpec ReadOp(nb::handle op) {
   spec.sinks = Index(nb::getattr(op, "sinks"), "sinks");
   spec.rope = Index(nb::getattr(op, "rope"), "rope");
   spec.norm_kind = Member(op, "norm_kind", NormKind::kLayer);
-  spec.activation = Member(op, "activation", Activation::kClampedSwish);
+  spec.activation = Member(op, "activation", Activation::kTanh);
   spec.arithmetic = Member(op, "arithmetic", Arithmetic::kScale);
   spec.by_position = nb::cast<bool>(nb::getattr(op, "by_position"));
   spec.vocab_size = Count(op, "vocab_size");
@@ -91,6 +94,10 @@ OpSpec ReadOp(nb::handle op) {
   spec.alpha = Number(op, "alpha");
   spec.limit = Number(op, "limit");
   spec.span = Count(op, "span");
+  spec.scan = Member(op, "scan", ScanKind::kRwkv7);
+  spec.state_begin = CheckedNumber<size_t>(nb::getattr(op, "state_begin"), "state_begin");
+  spec.taps = Count(op, "taps");
+  spec.activates = nb::cast<bool>(nb::getattr(op, "activates"));
   return spec;
 }
 
@@ -196,18 +203,22 @@ nb::dict TapeEnumerations() {
   names["RowSpace"] = Members("TOKENS", "OUTPUTS");
   names["OpKind"] = Members("EMBED", "NORM", "QUANTIZE", "GEMM", "GEMM_GLU", "ROPE", "CACHE_WRITE", "ROPE_WRITE",
                             "ATTEND", "GLU", "ARITHMETIC", "SELECT", "SAMPLE", "POOL", "ROUTE", "EXPERTS_GLU",
-                            "EXPERTS_OUT", "EXPERTS_MIX");
+                            "EXPERTS_OUT", "EXPERTS_MIX", "CONV", "SCAN", "SHIFT");
   static_assert(static_cast<int>(OpKind::kGemmGlu) == 4 && static_cast<int>(OpKind::kRopeWrite) == 7 &&
                 static_cast<int>(OpKind::kSample) == 12 && static_cast<int>(OpKind::kPool) == 13 &&
-                static_cast<int>(OpKind::kExpertsMix) == 17);
+                static_cast<int>(OpKind::kExpertsMix) == 17 && static_cast<int>(OpKind::kConv) == 18 &&
+                static_cast<int>(OpKind::kScan) == 19 && static_cast<int>(OpKind::kShift) == 20);
   names["ReachCode"] = Members("CAUSAL", "WINDOW", "CHUNK", "ALL");
   static_assert(static_cast<int>(Reach::kChunk) == 2 && static_cast<int>(Reach::kAll) == 3);
   names["NormCode"] = Members("RMS", "LAYER");
   static_assert(static_cast<int>(NormKind::kLayer) == 1);
-  names["ActivationCode"] = Members("SILU", "GELU", "GELU_TANH", "RELU2", "SIGMOID", "CLAMPED_SWISH");
-  static_assert(static_cast<int>(Activation::kGelu) == 1 && static_cast<int>(Activation::kClampedSwish) == 5);
+  names["ActivationCode"] = Members("SILU", "GELU", "GELU_TANH", "RELU2", "SIGMOID", "CLAMPED_SWISH", "TANH");
+  static_assert(static_cast<int>(Activation::kGelu) == 1 && static_cast<int>(Activation::kClampedSwish) == 5 &&
+                static_cast<int>(Activation::kTanh) == 6);
   names["ArithmeticCode"] = Members("ADD", "MUL", "SCALE");
   static_assert(static_cast<int>(Arithmetic::kMul) == 1 && static_cast<int>(Arithmetic::kScale) == 2);
+  names["ScanCode"] = Members("MAMBA2", "RWKV7");
+  static_assert(static_cast<int>(ScanKind::kMamba2) == 0 && static_cast<int>(ScanKind::kRwkv7) == 1);
   names["CacheCode"] = Members("F32", "F16", "BF16", "INT8");
   static_assert(static_cast<size_t>(CacheType::kInt8) + 1 == kNumCacheTypes);
   return names;

@@ -152,7 +152,7 @@ struct MergeCall {
   size_t y_stride = 0;
 };
 
-enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu2, kSigmoid, kClampedSwish };
+enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu2, kSigmoid, kClampedSwish, kTanh };
 
 // Elementwise on rows [num_rows][width]; every pointer has its own stride. `b` null: y = act(a). kClampedSwish takes
 // both: with g = min(a, limit) and u = min(max(b, -limit), limit), y = g / (1 + exp(-alpha g)) * (u + 1).
@@ -222,6 +222,9 @@ struct MixCall {
   size_t top_k = 0;
 };
 
+struct ConvCall;      // ops/recurrence.h
+struct ScanCall;      // ops/recurrence.h
+struct ShiftCall;     // ops/shift.h
 struct SamplerLoops;  // ops/sampler.h
 
 struct Kernels {
@@ -241,6 +244,9 @@ struct Kernels {
   void (*merge)(const MergeCall& call);
   void (*glu)(const GluCall& call);
   void (*arithmetic)(const ArithmeticCall& call);
+  void (*conv)(const ConvCall& call);
+  void (*scan)(const ScanCall& call);
+  void (*shift)(const ShiftCall& call);
   void (*route)(const RouteCall& call);
   void (*mix)(const MixCall& call);
   // z = softcap * tanh(z * logit_scale / softcap), or z * logit_scale where softcap is 0.

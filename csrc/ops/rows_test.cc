@@ -59,6 +59,8 @@ float Activated(Activation activation, float x) {
       return x / (1.0f + reference::Exp(-x));
     case Activation::kSigmoid:
       return 1.0f / (1.0f + reference::Exp(-x));
+    case Activation::kTanh:
+      return reference::Tanh(x);
     case Activation::kRelu2: {
       const float positive = x > 0.0f ? x : (std::isnan(x) ? x : 0.0f);
       return positive * positive;
@@ -73,8 +75,8 @@ float Activated(Activation activation, float x) {
   return reference::kNan;
 }
 
-constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu2,
-                                       Activation::kSigmoid};
+constexpr Activation kActivations[] = {Activation::kSilu,  Activation::kGelu,    Activation::kGeluTanh,
+                                       Activation::kRelu2, Activation::kSigmoid, Activation::kTanh};
 
 double Exact(Activation activation, double x) {
   const double u = std::sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
@@ -83,6 +85,8 @@ double Exact(Activation activation, double x) {
       return x / (1.0 + std::exp(-x));
     case Activation::kSigmoid:
       return 1.0 / (1.0 + std::exp(-x));
+    case Activation::kTanh:
+      return std::tanh(x);
     case Activation::kRelu2:
       return std::max(x, 0.0) * std::max(x, 0.0);
     case Activation::kGeluTanh:
@@ -137,7 +141,7 @@ TEST(ActivationsHaveTheReferencesBits) {
 
 TEST(ActivationsAreCloseToExactMathematics) {
   const std::vector<float> x = Spread(9001, 100.0f);
-  // Of the five, gelu_tanh has the largest: its exponent is a rounded cubic, up to 90.
+  // Of the six, gelu_tanh has the largest: its exponent is a rounded cubic, up to 90.
   for (const Activation activation : kActivations) {
     double worst = 0.0;
     for (const float number : x)
@@ -157,12 +161,12 @@ TEST(ExtremesOfActivations) {
       CheckSame(y, expected, "extremes", kernels->target);
       CHECK(std::isnan(y[0]));
       for (size_t i = 1; i < 5; ++i) {
-        const double exact = activation == Activation::kSigmoid ? 1.0
-                             : activation == Activation::kRelu2 ? double{x[i]} * x[i]
-                                                                : double{x[i]};
+        const bool is_limited = activation == Activation::kSigmoid || activation == Activation::kTanh;
+        const double exact = is_limited ? 1.0 : activation == Activation::kRelu2 ? double{x[i]} * x[i] : double{x[i]};
         CHECK_EQ(y[i], static_cast<float>(exact));
       }
-      for (size_t i = 5; i < 8; ++i) CHECK(std::fabs(y[i]) < 1e-35f);
+      const float limit = activation == Activation::kTanh ? -1.0f : 0.0f;
+      for (size_t i = 5; i < 8; ++i) CHECK(std::fabs(y[i] - limit) < 1e-35f);
     }
   }
 }

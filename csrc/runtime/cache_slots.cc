@@ -97,6 +97,10 @@ CachePlace PlaceOf(const GroupSpec& group, uint8_t* pool, size_t layer) {
 void MoveSlots(const GroupSpec& group, uint8_t* pool, const MoveSpec& move) {
   const uint8_t* source = pool + static_cast<size_t>(move.src_block) * group.block_bytes;
   uint8_t* target = pool + static_cast<size_t>(move.dst_block) * group.block_bytes;
+  if (group.is_state()) {
+    std::memmove(target, source, group.num_layers * group.layer_bytes);
+    return;
+  }
   ForEachHead(group, [&](size_t head) {
     ForEachPart(group, [&](const Part& part) {
       for (size_t row = 0; row < part.rows; ++row) {
@@ -110,6 +114,14 @@ void MoveSlots(const GroupSpec& group, uint8_t* pool, const MoveSpec& move) {
 }
 
 void PoisonSlots(const GroupSpec& group, uint8_t* pool, const std::vector<int32_t>& table, size_t start) {
+  if (group.is_state()) {
+    // A running state has no slots: behind its first token it holds what is gone on from.
+    for (const int32_t block : table) {
+      if (start > 0) break;
+      std::memset(pool + static_cast<size_t>(block) * group.block_bytes, 0xFF, group.num_layers * group.layer_bytes);
+    }
+    return;
+  }
   for (size_t entry = start / group.tokens_per_block; entry < table.size(); ++entry) {
     if (table[entry] == kNoBlock) continue;
     const size_t first_slot = entry * group.tokens_per_block < start ? start % group.tokens_per_block : 0;

@@ -18,10 +18,10 @@ namespace plait {
 // The place of one layer of a group.
 CachePlace PlaceOf(const GroupSpec& group, uint8_t* pool, size_t layer);
 
-// Copies token slots of every layer of a group from one block into another.
+// Copies token slots of every layer of a group from one block into another; a state, whole.
 void MoveSlots(const GroupSpec& group, uint8_t* pool, const MoveSpec& move);
 
-// Fills every slot of a table from `start` on with NaN.
+// Fills every slot of a table from `start` on with NaN; a state, where a sequence begins.
 void PoisonSlots(const GroupSpec& group, uint8_t* pool, const std::vector<int32_t>& table, size_t start);
 
 }  // namespace plait

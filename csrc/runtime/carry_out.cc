@@ -15,6 +15,7 @@
 #include "runtime/cache_slots.h"
 #include "runtime/carry_experts.h"
 #include "runtime/operands.h"
+#include "runtime/recurrence.h"
 
 namespace plait {
 namespace {
@@ -51,6 +52,7 @@ class Unit {
 
   void CarryOut(uint32_t unit) {
     if (op_.kind == OpKind::kAttend) return Attend(unit);
+    if (IsRecurrence(op_.kind)) return CarryOutRecurrence(machine_, arena_, context_, unit);
     if (op_.kind == OpKind::kExpertsGlu || op_.kind == OpKind::kExpertsOut) {
       return CarryOutExperts(machine_, arena_, context_, unit, scratch_);
     }

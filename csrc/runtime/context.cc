@@ -121,6 +121,7 @@ void Context::LayOutChunks() {
     chunk.tables = chunk.spec.seat->tables;
     chunk.first_row = row;
     row += chunk.spec.num_tokens;
+    rows_of_chunk_.push_back(chunk.spec.num_tokens);
     chunk_of_row_.resize(row, static_cast<uint32_t>(index));
     for (uint32_t i = 0; i < chunk.spec.num_tokens; ++i) {
       const int32_t slot = static_cast<int32_t>(chunk.spec.start + i);
@@ -128,6 +129,7 @@ void Context::LayOutChunks() {
     }
   }
   tokens_.resize(row, 0);
+  recurrence_.begins.reserve(num_chunks_ + 1);
 }
 
 void Context::LayOutOutputs(uint32_t index) {
@@ -199,6 +201,9 @@ void Context::Begin() {
       PoisonSlots(machine_.tape.groups[group], machine_.pool, chunk.tables[group],
                   static_cast<size_t>(chunk.spec.start));
     }
+    for (const SnapshotSpec& one : chunk.spec.snapshots) {
+      PoisonSlots(machine_.tape.groups[one.group], machine_.pool, {one.block}, 0);
+    }
   }
 }
 
@@ -252,6 +257,13 @@ void Context::Cut() {
     case OpKind::kAttend:
       split_.attend = &attend_tasks_[machine_.shape_of_op[static_cast<size_t>(op_)]];
       split_.num_units = split_.attend->num_units();
+      return;
+    case OpKind::kConv:
+    case OpKind::kScan:
+    case OpKind::kShift:
+      SplitRecurrence(PartsOf(op()), RecurrenceUs(op()), rows_of_chunk_, policy, &recurrence_);
+      split_.recurrence = &recurrence_;
+      split_.num_units = recurrence_.num_units();
       return;
     case OpKind::kExpertsGlu:
     case OpKind::kExpertsOut:

@@ -17,6 +17,7 @@
 
 #include "ops/sampler.h"
 #include "runtime/expert_rows.h"
+#include "runtime/recurrence_split.h"
 #include "runtime/runtime.h"
 #include "runtime/seat.h"
 #include "runtime/tape.h"
@@ -80,6 +81,7 @@ struct OpSplit {
   RowSplit rows;
   GemmSplit gemm;
   const AttendTasks* attend = nullptr;
+  const RecurrenceSplit* recurrence = nullptr;
 };
 
 // How a product was cut the last time in a step; most of a step's products are of a few shapes.
@@ -176,6 +178,8 @@ class Context {
   uint32_t num_pooled_ = 0;  // rows of the tile under way that are pooled
   OpSplit split_;
   std::vector<GemmCut> gemm_cuts_;  // per shape
+  std::vector<uint32_t> rows_of_chunk_;
+  RecurrenceSplit recurrence_;  // of the op under way
 
   std::atomic<uint32_t> num_workers_ = 0;
   bool has_started_ = false;

@@ -93,6 +93,13 @@ struct MaskSpec {
   std::vector<uint8_t> allowed;  // bit t, little-endian
 };
 
+// Behind the chunk's row `offset` the state of `group` is copied into `block`.
+struct SnapshotSpec {
+  uint32_t offset = 0;
+  size_t group = 0;
+  int32_t block = 0;
+};
+
 struct ChunkSpec {
   SeatRef seat;
   int64_t seq = 0;
@@ -103,6 +110,7 @@ struct ChunkSpec {
   std::vector<int32_t> positions;  // empty: start, start + 1, ...
   std::vector<OutputSpec> outputs;
   std::vector<MaskSpec> masks;
+  std::vector<SnapshotSpec> snapshots;  // by offset, ascending
 };
 
 struct StepSpec {

@@ -44,6 +44,12 @@ const char* NameOf(OpKind kind) {
       return "sample";
     case OpKind::kPool:
       return "pool";
+    case OpKind::kConv:
+      return "conv";
+    case OpKind::kScan:
+      return "scan";
+    case OpKind::kShift:
+      return "shift";
     case OpKind::kRoute:
       return "route";
     case OpKind::kExpertsGlu:
@@ -116,6 +122,15 @@ class OpCheck {
         Require(op_.space == Space::kOutputs, "is not in the space of outputs");
         Floats(op_.in[0], op_.in[0].width);
         break;
+      case OpKind::kConv:
+        CheckConv();
+        break;
+      case OpKind::kScan:
+        CheckScan();
+        break;
+      case OpKind::kShift:
+        CheckShift();
+        break;
       case OpKind::kRoute:
         CheckRoute();
         break;
@@ -187,6 +202,71 @@ class OpCheck {
     return &group;
   }
 
+  const GroupSpec* KeyGroup() {
+    const GroupSpec* group = Group();
+    if (group != nullptr) Require(!group->is_state(), "takes a cache group of states for keys and values");
+    return group;
+  }
+  // The op's part of a layer's state has so many floats.
+  void StateOf(size_t num_floats) {
+    const GroupSpec* group = Group();
+    if (group == nullptr) return;
+    Require(op_.space == Space::kTokens, "is not in the space of tokens");
+    Require(group->is_state(), "takes keys and values for states");
+    Require(op_.state_begin <= kMaxStride && op_.state_begin + num_floats <= group->state_floats(),
+            "has a state that its cache group does not hold");
+  }
+  void Weights(std::initializer_list<size_t> sizes) {
+    size_t i = 0;
+    for (const size_t size : sizes) Require(VectorSize(op_.weight[i++]) == size, "has a weight of another size");
+  }
+  void Inputs(std::initializer_list<size_t> widths) {
+    size_t i = 0;
+    for (const size_t width : widths) Floats(op_.in[i++], width);
+    for (; i < kMostScanInputs; ++i) Require(op_.in[i].buffer == kNone, "has more inputs than its kind");
+  }
+
+  void CheckConv() {
+    const size_t width = op_.in[0].width;
+    Require(op_.taps >= 2 && op_.taps <= kMostTaps, "has fewer taps than two, or more than there may be");
+    if (!fault_.empty()) return;
+    Inputs({width}), Floats(op_.out[0], width), Weights({width * op_.taps});
+    if (op_.bias != kNone) Require(VectorSize(op_.bias) == width, "has a bias of another width");
+    Require(op_.out[0].buffer != op_.in[0].buffer, "writes into its input");
+    StateOf(width * (op_.taps - 1));
+  }
+  void CheckShift() {
+    const size_t width = op_.in[0].width;
+    Inputs({width}), Floats(op_.out[0], op_.out[0].width);
+    if (!fault_.empty()) return;
+    Require(op_.out[0].width % width == 0, "has an output that is not whole rows side by side");
+    Weights({op_.out[0].width});
+    Require(op_.out[0].buffer != op_.in[0].buffer, "writes into its input");
+    StateOf(width);
+  }
+  void CheckScan() {
+    const size_t heads = op_.heads, columns = op_.head_dim_v, depth = op_.head_dim_k, groups = op_.kv_heads;
+    Require(heads > 0 && columns > 0 && depth > 0 && groups > 0 && heads % std::max<size_t>(groups, 1) == 0,
+            "does not divide its heads by its groups");
+    Require(std::max({heads, columns, depth}) <= kMaxCount, "has more heads or columns than possible");
+    if (!fault_.empty()) return;
+    switch (op_.scan) {
+      case ScanKind::kMamba2:
+        Inputs({heads * columns, heads, groups * depth, groups * depth}), Weights({heads, heads, heads});
+        break;
+      case ScanKind::kRwkv7: {
+        const size_t width = heads * columns;
+        Require(columns == depth && columns <= kMostRwkvHead, "has heads of a width that it cannot have");
+        Inputs({width, width, width, width, width}), Weights({width, width, width});
+        break;
+      }
+      default:
+        Say("is a scan of a kind that there is not");
+    }
+    Floats(op_.out[0], op_.scan == ScanKind::kRwkv7 ? 2 * heads * columns : heads * columns);
+    for (const Operand& in : op_.in) Require(in.buffer != op_.out[0].buffer, "writes into its input");
+    StateOf(heads * columns * depth);
+  }
   void CheckEmbed() {
     Require(op_.space == Space::kTokens, "is not in the space of tokens");
     if (op_.matrix[0] != kNone) {
@@ -260,14 +340,14 @@ class OpCheck {
     Require(op_.space == Space::kTokens, "is not in the space of tokens");
   }
   void CheckWrite(const Operand& k, const Operand& v) {
-    const GroupSpec* group = Group();
+    const GroupSpec* group = KeyGroup();
     if (group == nullptr) return;
     Floats(k, group->kv_heads * group->head_dim_k);
     Floats(v, group->kv_heads * group->head_dim_v);
     Require(op_.space == Space::kTokens, "is not in the space of tokens");
   }
   void CheckAttend() {
-    const GroupSpec* group = Group();
+    const GroupSpec* group = KeyGroup();
     if (group == nullptr) return;
     Require(op_.space == Space::kTokens, "is not in the space of tokens");
     Require(
@@ -377,7 +457,17 @@ std::string MatrixFault(const WeightPanels& matrix) {
   return "";
 }
 
+std::string StatesFault(const GroupSpec& group) {
+  if (group.num_layers == 0 || group.layer_bytes == 0) return "is empty";
+  if (group.num_layers > kMaxCount || group.layer_bytes > kMaxStride) return "has more or larger layers than possible";
+  if (group.type != CacheType::kF32) return "has states of another type than f32";
+  if ((group.layer_bytes | group.block_bytes) % sizeof(float) != 0) return "has states out of line";
+  if (group.block_bytes < group.num_layers * group.layer_bytes) return "has blocks that overlap";
+  return "";
+}
+
 std::string GroupFault(const GroupSpec& group) {
+  if (group.is_state()) return StatesFault(group);
   if (group.tokens_per_block == 0 || group.kv_heads == 0 || group.num_layers == 0) return "is empty";
   for (const size_t count : {group.num_layers, group.kv_heads, group.head_dim_k, group.head_dim_v}) {
     if (count > kMaxCount) return "has more layers, heads or columns of a head than possible";
@@ -427,8 +517,8 @@ std::string ExpertsFault(const Tape& tape) {
     const bool goes_on = op.kind == OpKind::kExpertsGlu || (i > 0 && follows(tape.ops[i - 1], op));
     const bool ends = op.kind == OpKind::kExpertsMix || (i + 1 < tape.ops.size() && follows(op, tape.ops[i + 1]));
     const int32_t routing = op.in[op.kind == OpKind::kExpertsGlu ? 1 : 0].buffer;
-    const bool is_routed = route != nullptr && route->experts == op.experts && route->top_k == op.top_k &&
-                           route->out[0].buffer == routing;
+    const bool is_routed =
+        route != nullptr && route->experts == op.experts && route->top_k == op.top_k && route->out[0].buffer == routing;
     if (!goes_on || !ends || !is_routed) {
       return "op " + std::to_string(i) + " (" + NameOf(op.kind) + ") is out of order";
     }

@@ -14,6 +14,7 @@
 
 #include "formats/scheme.h"
 #include "ops/kernels.h"
+#include "ops/recurrence.h"
 
 namespace plait {
 
@@ -63,16 +64,22 @@ enum class OpKind : uint8_t {
   kExpertsGlu,  // a lane's hidden rows = act(in0 x gate) * (in0 x up) of the experts that in1, a kRoute's out0, names
   kExpertsOut,  // a lane's output rows = hidden rows x down; in0: the routing
   kExpertsMix,  // out0 = sum of each row's output rows by the weights in in0, the routing
+  kConv,        // out0 = convolution of in0 along tokens: weight0 [taps][columns], bias; state of (group, layer)
+  kScan,        // out0 = recurrence `scan` over in0, in1, ... along tokens; weight0, ...; state of (group, layer)
+  kShift,       // out0 = in0 mixed with the row before it, once for each row of weight0; state of (group, layer)
 };
 
 constexpr bool IsOfExperts(OpKind kind) { return kind >= OpKind::kExpertsGlu && kind <= OpKind::kExpertsMix; }
+constexpr bool IsRecurrence(OpKind kind) {
+  return kind == OpKind::kConv || kind == OpKind::kScan || kind == OpKind::kShift;
+}
 constexpr bool IsProduct(OpKind kind) { return kind == OpKind::kGemm || kind == OpKind::kGemmGlu; }
 
 // One operation. Fields that a kind does not name are ignored.
 struct OpSpec {
   OpKind kind = OpKind::kArithmetic;
   Space space = Space::kTokens;
-  Operand in[3];
+  Operand in[kMostScanInputs];
   Operand out[3];
   int32_t matrix[3] = {kNone, kNone, kNone};  // index into Tape::matrices
   int32_t weight[3] = {kNone, kNone, kNone};  // index into Tape::vectors: norm weight, or bias of matrix_i
@@ -104,7 +111,12 @@ struct OpSpec {
   bool is_softmax = true;  // kRoute
   float alpha = 1.0f;      // kClampedSwish
   float limit = 0.0f;      // kClampedSwish
-  uint32_t span = 0;        // layer, for traces
+  uint32_t span = 0;       // layer, for traces
+  // kScan: `heads` heads of head_dim_v columns over a state of head_dim_k; kv_heads groups of them share inputs.
+  ScanKind scan = ScanKind::kMamba2;
+  size_t state_begin = 0;  // kConv, kScan, kShift: where the op's part begins in a layer's state, in floats
+  uint32_t taps = 0;       // kConv
+  bool activates = false;  // kConv: silu behind it
 };
 
 struct RopeTable {
@@ -115,7 +127,8 @@ struct RopeTable {
   std::vector<float> sin;
 };
 
-// How blocks of one cache group lie in the pool.
+// How blocks of one cache group lie in the pool. A group of states has no tokens per block and no heads: a block is one
+// state, float32, layer after layer.
 struct GroupSpec {
   size_t num_blocks = 0;
   size_t block_bytes = 0;
@@ -127,6 +140,9 @@ struct GroupSpec {
   size_t head_dim_k = 0;
   size_t head_dim_v = 0;
   CacheType type = CacheType::kF32;
+
+  bool is_state() const { return tokens_per_block == 0; }
+  size_t state_floats() const { return layer_bytes / sizeof(float); }  // of a layer
 };
 
 struct Tape {

@@ -111,6 +111,67 @@ TEST(ATapeThatMixesFloatsAndQuantisedRowsIsRefused) {
   });
 }
 
+TEST(AShiftThatCannotBeCarriedOutIsRefused) {
+  TinyModel model(TinyKind::kFloats);
+  model.AddRecurrence();
+  const std::vector<std::pair<std::string, Change>> faults = {
+      {"not whole rows side by side", [](Tape& tape) { FirstOf(tape, OpKind::kShift).out[0].width -= 1; }},
+      {"weight of another size", [](Tape& tape) { FirstOf(tape, OpKind::kShift).weight[0] = 0; }},
+      {"writes into its input",
+       [](Tape& tape) { FirstOf(tape, OpKind::kShift).in[0].buffer = FirstOf(tape, OpKind::kShift).out[0].buffer; }},
+      {"more inputs than its kind", [](Tape& tape) { FirstOf(tape, OpKind::kShift).in[1].buffer = 0; }},
+      {"takes keys and values for states", [](Tape& tape) { FirstOf(tape, OpKind::kShift).group = 0; }},
+      {"that its cache group does not hold", [](Tape& tape) { FirstOf(tape, OpKind::kShift).state_begin = SIZE_MAX; }},
+  };
+  for (const auto& [expected, change] : faults) CheckFault(model, expected, change);
+}
+
+TEST(AScanOfRwkv7ThatCannotBeCarriedOutIsRefused) {
+  TinyModel model(TinyKind::kFloats);
+  model.AddRecurrence();
+  const auto as_rwkv7 = [](Tape& tape) -> OpSpec& {
+    OpSpec& op = FirstOf(tape, OpKind::kScan);
+    op.scan = ScanKind::kRwkv7;
+    return op;
+  };
+  CheckFault(model, "heads of a width that it cannot have", [&](Tape& tape) { as_rwkv7(tape); });
+  CheckFault(model, "another width",
+             [&](Tape& tape) { as_rwkv7(tape).head_dim_v = FirstOf(tape, OpKind::kScan).head_dim_k; });
+}
+
+TEST(ARecurrenceThatCannotBeCarriedOutIsRefused) {
+  TinyModel model(TinyKind::kFloats);
+  model.AddRecurrence();
+  CHECK_EQ(TapeFault(model.tape()), "");
+  const std::vector<std::pair<std::string, Change>> faults = {
+      {"fewer taps than two", [](Tape& tape) { FirstOf(tape, OpKind::kConv).taps = 1; }},
+      {"more than there may be", [](Tape& tape) { FirstOf(tape, OpKind::kConv).taps = kMostTaps + 1; }},
+      {"weight of another size", [](Tape& tape) { FirstOf(tape, OpKind::kConv).taps = 2; }},
+      {"bias of another width",
+       [](Tape& tape) { FirstOf(tape, OpKind::kConv).bias = FirstOf(tape, OpKind::kConv).weight[0]; }},
+      {"writes into its input",
+       [](Tape& tape) { FirstOf(tape, OpKind::kConv).out[0] = FirstOf(tape, OpKind::kConv).in[0]; }},
+      {"more inputs than its kind", [](Tape& tape) { FirstOf(tape, OpKind::kConv).in[1].buffer = 0; }},
+      {"takes keys and values for states", [](Tape& tape) { FirstOf(tape, OpKind::kScan).group = 0; }},
+      {"of states for keys and values", [](Tape& tape) { FirstOf(tape, OpKind::kAttend).group = 1; }},
+      {"a layer that its cache group", [](Tape& tape) { FirstOf(tape, OpKind::kScan).layer = 1; }},
+      {"that its cache group does not hold", [](Tape& tape) { FirstOf(tape, OpKind::kScan).state_begin += 1; }},
+      {"that its cache group does not hold", [](Tape& tape) { FirstOf(tape, OpKind::kScan).state_begin = SIZE_MAX; }},
+      {"heads by its groups", [](Tape& tape) { FirstOf(tape, OpKind::kScan).kv_heads = 3; }},
+      {"heads by its groups", [](Tape& tape) { FirstOf(tape, OpKind::kScan).head_dim_k = 0; }},
+      {"another width", [](Tape& tape) { FirstOf(tape, OpKind::kScan).in[2].width -= 1; }},
+      {"names buffer", [](Tape& tape) { FirstOf(tape, OpKind::kScan).in[3].buffer = kNone; }},
+      {"weight of another size", [](Tape& tape) { FirstOf(tape, OpKind::kScan).weight[2] = 0; }},
+      {"of a kind that there is not",
+       [](Tape& tape) { FirstOf(tape, OpKind::kScan).scan = static_cast<ScanKind>(99); }},
+      {"states of another type", [](Tape& tape) { tape.groups[1].type = CacheType::kF16; }},
+      {"states out of line", [](Tape& tape) { tape.groups[1].block_bytes += 2; }},
+      {"blocks that overlap", [](Tape& tape) { tape.groups[1].block_bytes = tape.groups[1].layer_bytes - 4; }},
+      {"is empty", [](Tape& tape) { tape.groups[1].num_layers = 0; }},
+  };
+  for (const auto& [expected, change] : faults) CheckFault(model, expected, change);
+}
+
 TEST(BuffersAreAsLargeAsTheirRows) {
   CHECK_EQ(BufferRowBytes({Space::kTokens, 0, 576, 0}), 2304u);
   CHECK_EQ(BufferRowBytes({Space::kTokens, 0, 1, 0}), 64u);

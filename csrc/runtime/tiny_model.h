@@ -1,4 +1,5 @@
-// Tiny model: a tape of three layers, one of them with a mixture of experts, with every kind of op, and an interpreter that answers for one sequence alone.
+// Tiny model: a tape of three layers, one of them with a mixture of experts, with every kind of op, and an interpreter
+// that answers for one sequence alone.
 //
 // Owns the model and its weights for the tests of runtime/. The interpreter walks the same tape with whole ops, one
 // thread and its own memory: what it gives is what the runtime must give under every load, bit for bit.
@@ -23,6 +24,7 @@ inline constexpr size_t kTinyVocab = 50;
 inline constexpr size_t kTinyBlock = 16;  // tokens per block
 inline constexpr size_t kTinyBlocks = 192;
 inline constexpr size_t kTinyPositions = 2048;
+inline constexpr size_t kTinyStates = 64;  // blocks of states, behind those of keys and values
 
 enum class TinyKind {
   kFloats,    // f32 weights, f32 cache, ops apart from one another
@@ -35,9 +37,16 @@ class TinyModel {
   explicit TinyModel(TinyKind kind, uint64_t seed = 1);
 
   const Tape& tape() const { return tape_; }
-  size_t pool_bytes() const { return tape_.groups[0].num_blocks * tape_.groups[0].block_bytes; }
+  size_t pool_bytes() const {
+    return tape_.groups.size() == 1 ? tape_.groups[0].num_blocks * tape_.groups[0].block_bytes
+                                    : tape_.groups[1].num_blocks * tape_.groups[1].block_bytes;
+  }
   // Row `token` of the embedding becomes NaN.
   void SpoilToken(int32_t token);
+  // Behind the layers there is a convolution and a scan, of which sequences keep states (group 1).
+  void AddRecurrence();
+  // The first block of states that lies behind the keys and values.
+  int32_t FirstState() const;
   // The rows in front of the head can be pooled from now on.
   void AddPool();
 

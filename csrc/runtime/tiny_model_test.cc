@@ -16,6 +16,7 @@
 #include "base/testing.h"
 #include "formats/half.h"
 #include "formats/pack.h"
+#include "ops/shift.h"
 #include "runtime/units.h"
 
 namespace plait::testing {
@@ -316,6 +317,48 @@ void TinyModel::AddPool() {
   tape_.ops.insert(norm.base(), pool);
 }
 
+int32_t TinyModel::FirstState() const {
+  const size_t bytes = tape_.groups[0].num_blocks * tape_.groups[0].block_bytes;
+  return static_cast<int32_t>((bytes + tape_.groups[1].block_bytes - 1) / tape_.groups[1].block_bytes);
+}
+
+void TinyModel::AddRecurrence() {
+  constexpr uint32_t kStateHeads = 4, kColumns = 9, kDepth = 7, kTaps = 3, kScanned = kStateHeads * kColumns;
+  GroupSpec states;
+  states.num_layers = 1;
+  states.layer_bytes = (kWidth * kTaps + kScanned * kDepth) * sizeof(float);
+  states.block_bytes = states.layer_bytes + 2 * sizeof(float);
+  tape_.groups.push_back(states);
+  tape_.groups[1].num_blocks = static_cast<size_t>(FirstState()) + kTinyStates;
+  const Operand x = tape_.ops[tape_.first_output_op].in[0];
+  const Operand mixed = AddBuffer(Space::kTokens, kWidth);
+  const Operand shifted = AddBuffer(Space::kTokens, 2 * kWidth);
+  const Operand y = AddBuffer(Space::kTokens, kScanned);
+  OpSpec conv;
+  conv.kind = OpKind::kConv;
+  conv.in[0] = x, conv.out[0] = mixed;
+  conv.group = 1, conv.state_begin = kWidth, conv.taps = kTaps, conv.activates = true;
+  conv.weight[0] = AddVector(kWidth * kTaps, 0.0f, 1.0f), conv.bias = AddVector(kWidth, 0.0f, 0.3f);
+  OpSpec shift;
+  shift.kind = OpKind::kShift;
+  shift.in[0] = mixed, shift.out[0] = shifted;
+  shift.group = 1, shift.weight[0] = AddVector(2 * kWidth, 0.5f, 0.3f);
+  OpSpec scan;
+  scan.kind = OpKind::kScan;
+  scan.in[0] = Columns(shifted, 0, kScanned), scan.in[1] = Columns(shifted, kScanned, kStateHeads);
+  scan.in[2] = Columns(shifted, kWidth + kScanned + kStateHeads, kDepth);
+  scan.in[3] = Columns(shifted, kWidth + kScanned + kStateHeads + kDepth, kDepth);
+  scan.out[0] = y;
+  scan.group = 1, scan.state_begin = kWidth * kTaps;
+  scan.heads = kStateHeads, scan.kv_heads = 1, scan.head_dim_k = kDepth, scan.head_dim_v = kColumns;
+  for (int32_t& weight : scan.weight) weight = AddVector(kStateHeads, 0.0f, 1.0f);
+  OpSpec add;
+  add.in[0] = add.out[0] = Columns(x, 0, kScanned), add.in[1] = y;
+  const OpSpec ops[] = {conv, shift, scan, add};
+  tape_.ops.insert(tape_.ops.begin() + static_cast<int64_t>(tape_.first_output_op), std::begin(ops), std::end(ops));
+  tape_.first_output_op += std::size(ops);
+}
+
 void TinyModel::SpoilToken(int32_t token) {
   // Only the f32 panels are this simple.
   auto* panel = reinterpret_cast<float*>(panels_[0].data() + static_cast<size_t>(token) / kPanelColumns *
@@ -408,8 +451,12 @@ class Run {
       case OpKind::kGlu:
         return Glu(op, At(op.in[0]), At(op.in[1]), Stride(op.in[0]), At(op.out[0]));
       case OpKind::kArithmetic: {
-        float* y = At(op.out[0]);
-        for (size_t i = 0; i < num_rows_ * Stride(op.out[0]); ++i) y[i] = At(op.in[0])[i] + At(op.in[1])[i];
+        for (size_t row = 0; row < num_rows_; ++row) {
+          const float* a = At(op.in[0]) + row * Stride(op.in[0]);
+          const float* b = At(op.in[1]) + row * Stride(op.in[1]);
+          float* y = At(op.out[0]) + row * Stride(op.out[0]);
+          for (size_t column = 0; column < op.out[0].width; ++column) y[column] = a[column] + b[column];
+        }
         return;
       }
       case OpKind::kSelect:
@@ -417,6 +464,12 @@ class Run {
         return;
       case OpKind::kPool:
         break;
+      case OpKind::kConv:
+        return Convolve(op);
+      case OpKind::kScan:
+        return Scan(op);
+      case OpKind::kShift:
+        return Shift(op);
       case OpKind::kRoute:
         return Route(op);
       case OpKind::kExpertsGlu:
@@ -568,6 +621,36 @@ class Run {
     kernels_.rope(call);
   }
 
+  void Convolve(const OpSpec& op) {
+    ConvCall call;
+    call.x = At(op.in[0]), call.x_stride = Stride(op.in[0]);
+    call.y = At(op.out[0]), call.y_stride = Stride(op.out[0]);
+    call.num_rows = num_rows_, call.width = op.in[0].width;
+    call.taps = Vector(op.weight[0]), call.taps_stride = call.width, call.num_taps = op.taps;
+    call.bias = Vector(op.bias), call.is_silu = op.activates;
+    kernels_.conv(call);
+  }
+
+  void Shift(const OpSpec& op) {
+    ShiftCall call;
+    call.x = At(op.in[0]), call.x_stride = Stride(op.in[0]);
+    call.y = At(op.out[0]), call.y_stride = Stride(op.out[0]);
+    call.num_rows = num_rows_, call.width = call.stride = op.in[0].width;
+    call.mixes = op.out[0].width / op.in[0].width, call.weight = Vector(op.weight[0]);
+    kernels_.shift(call);
+  }
+
+  void Scan(const OpSpec& op) {
+    std::vector<float> state(size_t{op.heads} * op.head_dim_k * op.head_dim_v);
+    ScanCall call;
+    for (size_t i = 0; i < 4; ++i) call.in[i] = At(op.in[i]), call.in_stride[i] = Stride(op.in[i]);
+    for (size_t i = 0; i < 3; ++i) call.weight[i] = Vector(op.weight[i]);
+    call.y = At(op.out[0]), call.y_stride = Stride(op.out[0]);
+    call.num_rows = num_rows_, call.heads = call.num_heads = op.heads, call.groups = op.kv_heads;
+    call.head_dim = op.head_dim_v, call.state_dim = op.head_dim_k, call.state = state.data();
+    kernels_.scan(call);
+  }
+
   CachePlace Place(const OpSpec& op) {
     const GroupSpec& group = tape_.groups[0];
     return {pool_.data(),     group.block_bytes, op.layer * group.layer_bytes,
@@ -646,6 +729,11 @@ TEST(TheTinyModelsAreSoundAndTellSequencesApart) {
   for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers, TinyKind::kOwn}) {
     const TinyModel model(kind);
     CHECK_EQ(plait::TapeFault(model.tape()), "");
+    TinyModel recurrent(kind);
+    recurrent.AddRecurrence();
+    CHECK_EQ(plait::TapeFault(recurrent.tape()), "");
+    CHECK(Interpreter(recurrent, KernelsHere()).Logits({1, 2})[1] !=
+          Interpreter(model, KernelsHere()).Logits({1, 2})[1]);
     const Interpreter alone(model, KernelsHere());
     const auto one = alone.Logits({1, 2, 3, 4});
     const auto other = alone.Logits({1, 9, 3, 4});

@@ -118,12 +118,6 @@ double MultiplyAddsPerUs(Scheme scheme, bool is_wide) {
   }
 }
 
-uint32_t WantedUnits(double cost_us, const SplitPolicy& policy) {
-  const double most = cost_us / policy.sizes.smallest_us;
-  const double wanted = std::max(policy.sizes.per_worker * policy.num_workers, cost_us / policy.sizes.largest_us);
-  return static_cast<uint32_t>(std::clamp(std::min(most, wanted), 1.0, 65536.0));
-}
-
 uint64_t FirstSeen(const AttendShape& shape, uint64_t slot) {
   switch (shape.reach) {
     case Reach::kWindow:
@@ -360,6 +354,12 @@ class AttendPlanner {
 };
 
 }  // namespace
+
+uint32_t WantedUnits(double cost_us, const SplitPolicy& policy) {
+  const double most = cost_us / policy.sizes.smallest_us;
+  const double wanted = std::max(policy.sizes.per_worker * policy.num_workers, cost_us / policy.sizes.largest_us);
+  return static_cast<uint32_t>(std::clamp(std::min(most, wanted), 1.0, 65536.0));
+}
 
 uint64_t Draws::Next() {
   state_ += 0x9E3779B97F4A7C15u;

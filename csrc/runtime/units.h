@@ -48,6 +48,9 @@ struct RowSplit {
   uint32_t count(uint32_t unit) const;
 };
 
+// As many units as a cost is worth.
+uint32_t WantedUnits(double cost_us, const SplitPolicy& policy);
+
 RowSplit SplitRows(size_t num_rows, double row_us, const SplitPolicy& policy);
 
 struct GemmShape {

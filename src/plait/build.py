@@ -57,7 +57,7 @@ from plait.loading import load_model as load_model
 from plait.metrics.chrome_trace import check_trace
 from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
-from plait.model.cache_layout import CacheLayout, token_bytes
+from plait.model.cache_layout import CacheLayout, GroupLayout, token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.cost import Formats
 from plait.model.notes import model_notes
@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from plait.exec.native.executor import NativeConfig
 
 KIB, MIB = 1024, 1024 * 1024
+AHEAD_BYTES = 32 * MIB
+"""As kBytesAhead in csrc/bindings/runtime_bindings.cc."""
 NO_SLOS: Mapping[ServiceClass, Slo] = {}
 NO_NATIVE = (
     "{reason}; reinstall Plait where a C++ compiler is (GCC 11 or Clang 14 and newer), or take --executor reference"
@@ -159,7 +161,7 @@ def start_engine(
     """
     if options.profile is not None:
         check_trace(options.profile)
-    clock = RealClock()
+    clock, policy = RealClock(), policy_of(options, model)
     ready = load_executor(options, model, clock)
     executor, sizes, info = ready.executor, ready.sizes, ready.executor.info
     profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
@@ -187,7 +189,7 @@ def start_engine(
         eos_token_ids=model.tokenizer.eos_ids,
         enable_prefix=options.enable_prefix_caching,
         rules=ready.rules,
-        policy=policy_of(options, model, info),
+        policy=policy,
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
@@ -208,7 +210,7 @@ def start_engine(
     )
 
 
-def policy_of(options: EngineOptions, model: LoadedModel, info: ExecutorInfo) -> Policy:
+def policy_of(options: EngineOptions, model: LoadedModel) -> Policy:
     """How prompts and decode share this machine. Steps are not run side by side here yet: every one is fused."""
     choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
@@ -221,14 +223,9 @@ def policy_of(options: EngineOptions, model: LoadedModel, info: ExecutorInfo) ->
             "--scheduler chunked"
         )
     hardware = read_hardware(path, str(path))
-    if hardware.share_units < info.share_units:
-        raise UsageError(
-            f"{path} was measured on {hardware.share_units} cores, but {info.share_units} compute here; measure again "
-            "with plait calibrate, or lower --threads"
-        )
     weights = {name: model.weights[name].num_bytes / spec.num_elements for name, spec in model.program.weights.items()}
     cost = cost_model(model.program, Formats(weight_bytes=weights), hardware)
-    return Policy(preset, cost, num_spans=len(model.program.spans), has_lanes=False)
+    return Policy(preset, cost, num_spans=len(model.program.spans), has_lanes=False, priced_units=hardware.share_units)
 
 
 def load_executor(
@@ -386,17 +383,21 @@ def memory_texts(now: int | None, weights: int, arena: int, layout: CacheLayout)
 
     Activations and the cache are taken from the system when they are first written.
     """
-    per_block = " and ".join(
-        f"{placed.block_bytes / KIB:,.0f} KiB of KV cache for every {placed.tokens_per_block} tokens of a sequence"
-        for placed in layout.groups
-    )
+    per_block = " and ".join(map(_block_text, layout.groups))
     whole = "" if now is None else f"{now / MIB:,.0f} MiB now: "
     rest = "" if now is None else f", {(now - weights) / MIB:,.0f} MiB of Python and what it holds"
     return [
         f"resident memory: {whole}{weights / MIB:,.0f} MiB of packed weights{rest}",
-        f"later besides: up to {arena / MIB:,.0f} MiB of activations as steps grow, and {per_block}, up to "
-        f"{layout.pool_bytes / MIB:,.0f} MiB",
+        f"later besides: up to {arena / MIB:,.0f} MiB of activations as steps grow, and {per_block}, taken "
+        f"{min(AHEAD_BYTES, layout.pool_bytes) / MIB:,.0f} MiB ahead, up to {layout.pool_bytes / MIB:,.0f} MiB",
     ]
+
+
+def _block_text(placed: GroupLayout) -> str:
+    size = f"{placed.block_bytes / KIB:,.0f} KiB of"
+    if placed.group.is_state:
+        return f"{size} state for every sequence, and for every checkpoint of it"
+    return f"{size} KV cache for every {placed.tokens_per_block} tokens of a sequence"
 
 
 def _workers_text(workers: Workers) -> str:

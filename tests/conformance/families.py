@@ -141,6 +141,7 @@ def rounded_model(case: FamilyCase) -> FamilyModel:
     own_width: dict[str, object] = {"head_dim": 32} if "head_dim" in case.config else {}
     if "moe_intermediate_size" in case.config:
         own_width["moe_intermediate_size"] = 160
+    own_width |= {"mamba_n_heads": 8, "mamba_d_head": 16} if "mamba_n_heads" in case.config else {}
     config = {key: value for key, value in case.config.items() if case.model_type != "phi3" or key != "rope_scaling"}
     model = family_model(FamilyCase(case.number, case.name, {**config, **sizes, **own_width}, case.longest))
     own = replace(model.config, tied_embeddings=False)
@@ -174,7 +175,10 @@ def _checkpoint_shapes(
             if all(one in expected for one in ours_of) and covered.isdisjoint(ours_of):
                 covered.update(ours_of)
                 shapes = [expected[one] for one in ours_of]
-                yield f"model.layers.{layer}.{name}", (sum(shape[0] for shape in shapes), *shapes[0][1:])
+                rows, *columns = sum(shape[0] for shape in shapes), *shapes[0][1:]
+                # A convolution of each column for itself has one input of each.
+                columns = [1, *columns] if name.endswith("conv1d.weight") else columns
+                yield f"model.layers.{layer}.{name}", (rows, *columns)
 
 
 def _expert_shapes(config: ModelConfig, mixture: MixtureConfig, layer: str) -> Iterator[tuple[str, tuple[int, ...]]]:

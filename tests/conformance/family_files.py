@@ -27,6 +27,7 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
     "gemma3_text": "gemma3",
     "olmo3": "olmo2",
     "mixtral": "llama",
+    "ministral": "llama",
 } | {
     "qwen3_moe": "qwen3moe",
     "gpt_oss": "gpt-oss",
@@ -52,8 +53,12 @@ def gguf_form(case: FamilyCase) -> FamilyCase:
     return FamilyCase(case.number, case.name, {**case.config, **changes}, case.longest)
 
 
+def architecture_of(case: FamilyCase) -> str:
+    return ARCHITECTURES.get(case.model_type, case.model_type)
+
+
 def write_gguf(path: Path, case: FamilyCase, model: FamilyModel) -> None:
-    arch = ARCHITECTURES.get(case.model_type, case.model_type)
+    arch = architecture_of(case)
     writer = gguf.GGUFWriter(path, arch)
     _write_sizes(writer, case, model)
     _write_rope(writer, case, model)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from plait.model.cache_layout import CacheLayout, plan_layout
 from plait.model.cache_type import CacheType
-from plait.model.config import ModelConfig
+from plait.model.config import ModelConfig, config_from_hf
 from plait.model.families import build_program
 from plait.model.ops import Activation
 from plait.model.program import Program
@@ -80,6 +80,30 @@ def tiny_model(
     random = np.random.default_rng(seed)
     arrays = {name: _weight(name, spec.shape, random) for name, spec in program.weights.items()}
     return TinyModel(config, program, arrays)
+
+
+def tiny_rwkv(seed: int = 1) -> TinyModel:
+    """RWKV-7 of three layers and two heads of 8: sequences keep a state and no tokens."""
+    config = config_from_hf(
+        {
+            "model_type": "rwkv7",
+            "vocab_size": VOCAB_SIZE,
+            "hidden_size": 16,
+            "num_hidden_layers": 3,
+            "head_dim": 8,
+            "intermediate_size": 48,
+            "max_position_embeddings": MAX_POSITIONS,
+            "decay_low_rank_dim": 4,
+            "a_low_rank_dim": 3,
+            "v_low_rank_dim": 5,
+            "gate_low_rank_dim": 6,
+        }
+    )
+    program = build_program(config)
+    random = np.random.default_rng(seed)
+    return TinyModel(
+        config, program, {name: _weight(name, spec.shape, random) for name, spec in program.weights.items()}
+    )
 
 
 def _weight(name: str, shape: tuple[int, ...], random: np.random.Generator) -> Floats:

@@ -130,7 +130,7 @@ class Serving:
         cutting = Cutting("as it is", program, served.tokens_per_block, size)
         if setup.kv_layout is not None:
             cutting = cut(program, setup.kv_layout, served.tokens_per_block, size)
-        layout = cutting.plan(setup.cache_tokens * token_bytes(served.program, size))
+        layout = cutting.plan(setup.cache_tokens * unit_bytes(served.program, size))
         self._executor = room.executor
         self._executor.load({STEP_PROGRAM: cutting.program}, served.weights, layout)
         parts = assemble(
@@ -206,10 +206,16 @@ class Serving:
                 self.most_chunks = max(self.most_chunks, len(result.seqs))
 
 
+def unit_bytes(program: Program, cache_type: CacheType) -> int:
+    """Of a token; where no layer keeps tokens, of a quarter of a state."""
+    states = sum(group.elements_per_state for group in program.cache_groups)
+    return token_bytes(program, cache_type) or states * CacheType.F32.number_bytes // 4
+
+
 def least_cache_tokens(served: Served, num_tokens: int) -> int:
     """The smallest `Setup.cache_tokens` that serve one sequence of so many tokens: fewer, where layers have windows."""
     for cache_tokens in range(served.tokens_per_block, 2 * num_tokens + 1, served.tokens_per_block):
-        memory_bytes = cache_tokens * token_bytes(served.program, CacheType.F32)
+        memory_bytes = cache_tokens * unit_bytes(served.program, CacheType.F32)
         try:
             layout = plan_layout(served.program, memory_bytes=memory_bytes, tokens_per_block=served.tokens_per_block)
         except UsageError:

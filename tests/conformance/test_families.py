@@ -18,14 +18,14 @@ from tests.conformance.families import (
     one_of_each,
     rounded_model,
 )
-from tests.conformance.family_files import gguf_form, write_gguf
+from tests.conformance.family_files import architecture_of, gguf_form, write_gguf
 from tests.conformance.test_goldens import EIGHT_BITS
 
 from plait.exec.loading import LoadableExecutor
 from plait.exec.native import presence
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
 from plait.exec.scoring import LogitsTap
-from plait.model.config import config_from_gguf
+from plait.model.config import GGUF_ARCHITECTURES, config_from_gguf
 from plait.model.families import build_program
 from plait.model.program import expected_weights
 from plait.weights.gguf import read_gguf
@@ -94,7 +94,9 @@ def test_eight_bit_products_come_near_to_floats(case: FamilyCase) -> None:
     assert (given.argmax(axis=1) == wanted.argmax(axis=1)).mean() >= EIGHT_BITS.equal
 
 
-@by_case
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if architecture_of(case) in GGUF_ARCHITECTURES], ids=lambda case: case.name
+)
 def test_a_gguf_file_gives_the_logits_of_its_checkpoint(tmp_path: Path, case: FamilyCase) -> None:
     case = gguf_form(case)
     original = family_model(case)

@@ -119,7 +119,7 @@ def test_a_saved_configuration_is_read_like_the_one_it_was_made_from(tmp_path: P
     assert config_from_hf(written) == config_from_hf(case.config)
 
 
-@pytest.mark.parametrize("model_type", HF_MODEL_TYPES)
+@pytest.mark.parametrize("model_type", [name for name in HF_MODEL_TYPES if name != "rwkv7"])
 def test_missing_keys_have_the_defaults_of_transformers(model_type: str) -> None:
     from transformers import AutoConfig
 

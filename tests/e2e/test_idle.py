@@ -123,4 +123,10 @@ def test_it_occupies_what_the_start_report_says(model_path: Path) -> None:
         blocks = SEQUENCES * -(-(PROMPT_TOKENS + OUTPUT_TOKENS - 1) // engine.said("tokens of a sequence"))
         cache = blocks * engine.said("KiB of KV cache") / 1024
         assert cache > now / 2
-        assert engine.resident() == pytest.approx(now + engine.said("MiB of activations") + cache, rel=CLOSE)
+        whole = now + engine.said("MiB of activations")
+        ahead = engine.said("MiB ahead")
+        # Pages ahead of use are taken in their own time, or not at all where the system has no way to.
+        until_s = time.monotonic() + 10.0
+        while engine.resident() < (1 - CLOSE) * (whole + cache + ahead) and time.monotonic() < until_s:
+            time.sleep(0.05)
+        assert (1 - CLOSE) * (whole + cache) <= engine.resident() <= (1 + CLOSE) * (whole + cache + ahead)

@@ -19,6 +19,8 @@ from tests.properties.test_load_native import QUIET, check_bits
 
 from plait import _native
 from plait.core.request import Request
+from plait.model.cache_layout import plan_layout, token_bytes
+from plait.model.cache_type import CacheType
 
 BLOCK = 8
 LONGEST = 96
@@ -36,6 +38,15 @@ def answers_of(subject: Served, setup: Setup, requests: list[Request]) -> Servin
     serving.serve(requests)
     serving.close()
     return serving
+
+
+def few_tokens(subject: Served) -> int:
+    """Enough for prompts and not for their answers; where a state fills a page, room for two of them and one more."""
+    if not any(group.is_state for group in subject.program.cache_groups):
+        least = least_cache_tokens(subject, LONGEST)
+        return least + max(BLOCK, least // 3)
+    layout = plan_layout(subject.program, memory_bytes=1 << 30, tokens_per_block=BLOCK, cache_type=CacheType.F16)
+    return -(-3 * layout.page_bytes // token_bytes(subject.program, CacheType.F16))
 
 
 def expected_answers(subject: Served) -> dict[AnswerKey, Answer]:
@@ -61,10 +72,7 @@ def test_answers_of_every_family_are_the_same_under_every_load(case: FamilyCase)
     assert in_part.most_chunks >= 4
     assert any(answer.num_cached for answer in in_part.answers.values())
     plain = Treatment(threads=1, target=targets[(case.number + 1) % len(targets)])
-    # Enough for the prompts and not for their answers.
-    least = least_cache_tokens(subject, LONGEST)
-    few_tokens = least + max(BLOCK, least // 3)
-    crowded = answers_of(subject, Setup(64, cache_tokens=few_tokens, make_room=plain), GROWING)
+    crowded = answers_of(subject, Setup(64, cache_tokens=few_tokens(subject), make_room=plain), GROWING)
     check_bits(crowded.answers, expected)
     assert crowded.num_preemptions >= 1 or not grows(subject)
 

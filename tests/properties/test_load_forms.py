@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("plait._native", reason="needs the native runtime, and that a C++ compiler")
 
-from tests.conformance.models import VISIBILITIES, VOCAB_SIZE, tiny_model
+from tests.conformance.models import VISIBILITIES, VOCAB_SIZE, tiny_model, tiny_rwkv
 from tests.conformance.native_rooms import Treatment
 from tests.conformance.serving import Answer, AnswerKey, Served, Serving, Setup, alone, grows, least_cache_tokens
 from tests.properties import test_load_tiny as tiny
@@ -100,7 +100,7 @@ SEEN = {**VISIBILITIES, "windows in tables": (window(21), CAUSAL, window(21), CA
 
 
 def served(visibility: str) -> Served:
-    model = tiny_model(SEEN[visibility], seed=5)
+    model = tiny_rwkv(seed=5) if visibility == "states only" else tiny_model(SEEN[visibility], seed=5)
     program = with_pool(model.program)
     if visibility == "windows in tables":
         # Every layer of the windows has blocks of its own, and full layers lie two in a block.
@@ -118,7 +118,13 @@ def check_all(answers: Mapping[AnswerKey, Answer], expected: Mapping[AnswerKey, 
 
 @pytest.mark.parametrize(
     ("seed", "visibility"),
-    [(4, "causal"), (3, "window beside causal"), (5, "chunked beside window"), (6, "windows in tables")],
+    [
+        (4, "causal"),
+        (3, "window beside causal"),
+        (5, "chunked beside window"),
+        (6, "windows in tables"),
+        (7, "states only"),
+    ],
 )
 def test_every_form_of_answer_is_the_same_under_every_load(seed: int, visibility: str) -> None:
     subject, requests = served(visibility), write_requests(seed)

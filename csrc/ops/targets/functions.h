@@ -11,6 +11,8 @@
 
 #include "formats/scheme.h"
 #include "ops/kernels.h"
+#include "ops/recurrence.h"
+#include "ops/shift.h"
 
 namespace plait::PLAIT_TARGET {
 
@@ -26,6 +28,11 @@ void Attend(const AttendCall& call, uint8_t* scratch);
 void Merge(const MergeCall& call);
 void Glu(const GluCall& call);
 void RowArithmetic(const ArithmeticCall& call);
+void Convolve(const ConvCall& call);
+void Scan(const ScanCall& call);
+void ScanMamba2(const ScanCall& call);
+void ScanRwkv7(const ScanCall& call);
+void ShiftRows(const ShiftCall& call);
 void Route(const RouteCall& call);
 void Mix(const MixCall& call);
 void CapLogits(float* z, size_t count, float logit_scale, float softcap);

@@ -1,4 +1,5 @@
-// Elementary functions on vectors of floats: exponential, hyperbolic tangent, the tail of the normal distribution.
+// Elementary functions on vectors of floats: exponential, hyperbolic tangent, the tail of the normal distribution,
+// softplus.
 //
 // Owns the polynomials and their measured errors. Knows nothing about rows; ops/targets/simd.h owns the instructions.
 // Invariant: one sequence of operations per function, for every lane, every target, whole vectors and remainders alike.
@@ -135,6 +136,25 @@ PLAIT_INLINE F32 GeluTanh(F32 x) {
 PLAIT_INLINE F32 Relu2(F32 x) {
   const F32 positive = Max(Zero(), x);  // Max keeps a NaN in its second place.
   return Mul(positive, positive);
+}
+
+// ln(1 + exp(x)). Error at most 2 ulp down to exp(x) = 2^-124.8, then 0.
+PLAIT_INLINE F32 Softplus(F32 x) {
+  // max(x, 0) + ln(1 + e) with e = exp(-|x|) in (0, 1]; ln(1 + e) = 2 atanh(s) with s = e / (2 + e) <= 1/3, of whose
+  // series eight terms behind the first leave out 1e-9.
+  const F32 e = ExpOfNegative(Negated(Magnitude(x)));
+  const F32 s = Div(e, Add(Broadcast(2.0f), e));
+  const F32 square = Mul(s, s);
+  F32 p = Fma(Broadcast(1.0f / 17.0f), square, Broadcast(1.0f / 15.0f));
+  p = Fma(p, square, Broadcast(1.0f / 13.0f));
+  p = Fma(p, square, Broadcast(1.0f / 11.0f));
+  p = Fma(p, square, Broadcast(1.0f / 9.0f));
+  p = Fma(p, square, Broadcast(1.0f / 7.0f));
+  p = Fma(p, square, Broadcast(1.0f / 5.0f));
+  p = Fma(p, square, Broadcast(1.0f / 3.0f));
+  const F32 twice = Add(s, s);
+  const F32 log = Fma(Mul(twice, square), p, twice);
+  return Add(Max(Zero(), x), log);  // Max keeps a NaN in its second place.
 }
 
 }  // namespace plait::PLAIT_TARGET

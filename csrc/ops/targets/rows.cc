@@ -136,6 +136,8 @@ void Glu(const GluCall& call) {
       return Activate(call, [](F32 x) __attribute__((always_inline)) { return Relu2(x); });
     case Activation::kSigmoid:
       return Activate(call, [](F32 x) __attribute__((always_inline)) { return Sigmoid(x); });
+    case Activation::kTanh:
+      return Activate(call, [](F32 x) __attribute__((always_inline)) { return Tanh(x); });
   }
 }
 

@@ -166,6 +166,8 @@ def _measure_steps(model: LoadedModel, options: EngineOptions, steps_s: float, t
     from plait.cli.step_bench import StepBench, bench_memory
     from plait.exec.native.executor import NativeExecutor
 
+    if any(group.is_state for group in model.program.cache_groups):
+        raise PlaitError(f"{model.name} keeps states, of which no steps are measured yet; calibrate with another model")
     choice = choose_executor(options, model.program, None)
     per_token = token_bytes(model.program, choice.cache_type)
     rows = 2 * options.max_num_seqs

@@ -16,7 +16,7 @@ from plait.cost.solo import decode_shape, prefill_shape
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _CONTEXTS = (64, 512, 2048, 8192)
-_PROMPTS = (16, 64, 256, 512, 1024, 2048)
+_PROMPTS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 _STARTS = (0, 512, 2048, 8192)
 _MIXED_PROMPTS = (64, 256, 448)
 _MIXED_ROWS = (1, 8, 32)
@@ -29,7 +29,7 @@ _CONTEXT = 512
 
 _HELD_ROWS = (3, 6, 12, 24, 48, 96)
 _HELD_CONTEXTS = (192, 1024)
-_HELD_PROMPTS = (32, 96, 384)
+_HELD_PROMPTS = (48, 96, 192, 384)
 _HELD_STARTS = (256, 1024)
 _HELD_MIXED = ((128, 4), (320, 12))
 _HELD_BESIDE = ((2, 128), (8, 384))

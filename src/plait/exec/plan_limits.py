@@ -7,10 +7,12 @@ Invariant: a plan that passed can be carried out without a further check of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from plait.core.ids import GroupId
 from plait.core.step import Chunk, FromDevice, Join, OutputKind, RowMask, StepPlan
+from plait.model.cache_layout import CacheLayout
 from plait.model.ops import Embed, EmbedSource, Rope
 from plait.model.pooling import has_pool
 from plait.model.program import Program
@@ -27,9 +29,11 @@ class PlanLimits:
     num_positions: int
     pools: bool = False
     """Whether rows can be pooled."""
+    num_states: Mapping[GroupId, int] = field(default_factory=dict)
+    """Blocks of every group of states."""
 
     @classmethod
-    def of(cls, program: Program) -> PlanLimits:
+    def of(cls, program: Program, layout: CacheLayout) -> PlanLimits:
         by_token, by_position = [program.vocab_size], [1 << 62]
         for op in program.ops:
             if isinstance(op, Embed):
@@ -37,7 +41,8 @@ class PlanLimits:
                 sizes.append(program.weights[op.table].shape[0])
             elif isinstance(op, Rope):
                 by_position.append(op.spec.max_positions)
-        return cls(min(by_token), program.vocab_size, min(by_position), has_pool(program))
+        num_states = {one.group.id: one.num_blocks for one in layout.groups if one.group.is_state}
+        return cls(min(by_token), program.vocab_size, min(by_position), has_pool(program), num_states)
 
     def fault(self, plan: StepPlan) -> str | None:
         """The first thing that no plan for this executor may ask. The plan does not contradict itself."""
@@ -71,8 +76,10 @@ class PlanLimits:
         return None if fault is None else f"sequence {join.seq} joins {fault}"
 
     def _chunk_fault(self, chunk: Chunk) -> str | None:
-        if chunk.drafts is not None or chunk.snapshots:
-            return "has drafts or snapshots, which this executor does not take"
+        if chunk.drafts is not None:
+            return "has drafts, which this executor does not take"
+        if chunk.snapshots and (fault := self._snapshot_fault(chunk)) is not None:
+            return fault
         positions = chunk.positions or (chunk.start + chunk.num_tokens - 1,)
         if not 0 <= min(positions) <= max(positions) < self.num_positions:
             return f"has positions up to {max(positions)}; they must lie in [0, {self.num_positions})"
@@ -85,6 +92,16 @@ class PlanLimits:
             return None
         fault = _token_fault(chunk.tokens, self.num_entries)
         return None if fault is None else f"is given {fault}"
+
+    def _snapshot_fault(self, chunk: Chunk) -> str | None:
+        for one in chunk.snapshots:
+            if not 0 <= one.block < self.num_states.get(one.group, 0):
+                return f"has a snapshot into block {one.block} of group {one.group}, which is no state"
+        places = {(one.group, one.offset) for one in chunk.snapshots}
+        blocks = {(one.group, one.block) for one in chunk.snapshots}
+        if not len(places) == len(blocks) == len(chunk.snapshots):
+            return "has two snapshots of one state or into one block"
+        return None
 
     def _mask_fault(self, mask: RowMask, chunks: Sequence[Chunk]) -> str | None:
         if len(mask.allowed) * 8 < self.vocab_size:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from plait.core.ids import GroupId
 from plait.model.builder import ProgramBuilder
+from plait.model.mamba2 import mixer
 from plait.model.model_config import ModelConfig
 from plait.model.ops import NormKind, ValueId
 from plait.model.program import GroupKind, Program
@@ -46,6 +47,10 @@ class Layer:
     def name(self) -> str:
         return f"layers.{self.number}"
 
+    @property
+    def is_recurrent(self) -> bool:
+        return self.number in self.config.recurrent_layers
+
     def norm(self, x: ValueId, name: str) -> ValueId:
         return norm(self.b, self.config, x, f"{self.name}.{name}")
 
@@ -73,6 +78,13 @@ class Layer:
             sinks=f"{self.name}.sinks" if config.sinks else None,
         )
         return self._linear(y, "o", config.hidden, config.out_bias, shard_axis=1)
+
+    def recurrence(self, x: ValueId) -> ValueId:
+        """The mixer of a layer that keeps a state."""
+        config = self.config
+        assert config.mamba2 is not None
+        where = (self.name, self.group, self.slot)
+        return mixer(self.b, config.mamba2, *where, x, width=config.hidden, eps=config.norm_eps)
 
     def gated_mlp(self, x: ValueId) -> ValueId:
         """down(activation(gate) * up) of x."""
@@ -112,13 +124,14 @@ def decoder(config: ModelConfig, write: LayerWriter) -> Program:
     """Embedding, layers, norm and head of a decoder-only model."""
     b = ProgramBuilder(config.family)
     groups = _declare_groups(b, config)
+    kept = _kept(config)
     b.span("embed", "embed")
     x = b.embed("embed", config.table_rows, config.hidden, scale=config.embed_scale)
     used = dict.fromkeys(groups, 0)
-    for i, visibility in enumerate(config.layer_visibility):
+    for i, what in enumerate(kept):
         b.span(f"layers.{i}", _kind(config, i))
-        x = write(Layer(b, config, i, groups[visibility], used[visibility]), x)
-        used[visibility] += 1
+        x = write(Layer(b, config, i, groups[what], used[what]), x)
+        used[what] += 1
     b.span("head", "head")
     x = norm(b, config, b.select(x), "final_norm")
     logits = b.linear(x, "embed" if config.tied_embeddings else "head", config.table_rows, shard_axis=0)
@@ -131,25 +144,41 @@ def norm(b: ProgramBuilder, config: ModelConfig, x: ValueId, weight: str) -> Val
     return b.norm(x, weight, config.norm_eps, kind=config.norm_kind, bias=bias, offset=config.norm_offset)
 
 
+Kept: TypeAlias = Visibility | None
+"""What a layer's cache group is for: the tokens that its rows see, or, None, a state."""
+
+
+def _kept(config: ModelConfig) -> list[Kept]:
+    """Of each layer."""
+    states = config.recurrent_layers
+    return [None if layer in states else seen for layer, seen in enumerate(config.layer_visibility)]
+
+
 def _kind(config: ModelConfig, layer: int) -> str:
+    if layer in config.recurrent_layers:
+        return "layer state"
     visibility = config.layer_visibility[layer]
     seen = "" if visibility.reach is Reach.CAUSAL else f" {visibility.reach} {visibility.size}"
     dense = config.mixture is not None and layer in config.mixture.dense_layers
     return f"layer{seen}" + (" unrotated" if layer in config.unrotated_layers else "") + (" dense" if dense else "")
 
 
-def _declare_groups(b: ProgramBuilder, config: ModelConfig) -> dict[Visibility, GroupId]:
-    counts: dict[Visibility, int] = {}
-    for visibility in config.layer_visibility:
-        counts[visibility] = counts.get(visibility, 0) + 1
-    return {
-        visibility: b.kv_group(
-            f"{_KINDS[visibility.reach]} {visibility.size}" if visibility.size else "full",
-            layers,
-            config.num_kv_heads,
-            config.head_dim,
-            _KINDS[visibility.reach],
-            visibility.size,
-        )
-        for visibility, layers in counts.items()
-    }
+def _declare_groups(b: ProgramBuilder, config: ModelConfig) -> dict[Kept, GroupId]:
+    counts: dict[Kept, int] = {}
+    for what in _kept(config):
+        counts[what] = counts.get(what, 0) + 1
+    return {what: _declare_group(b, config, what, layers) for what, layers in counts.items()}
+
+
+def _declare_group(b: ProgramBuilder, config: ModelConfig, what: Kept, layers: int) -> GroupId:
+    if what is None:
+        assert config.mamba2 is not None
+        return b.group(config.mamba2.cache_group())
+    return b.kv_group(
+        f"{_KINDS[what.reach]} {what.size}" if what.size else "full",
+        layers,
+        config.num_kv_heads,
+        config.head_dim,
+        _KINDS[what.reach],
+        what.size,
+    )

@@ -165,9 +165,10 @@ class ProgramBuilder:
         bias: str | None = None,
         offset: float = 0.0,
         parts: int = 1,
+        own_weights: bool = False,
     ) -> ValueId:
-        """`parts` > 1: a per-head norm whose weight [width / parts] serves every part."""
-        shape = (self.width(x) // parts,)
+        """`parts` > 1: a per-head norm whose weight [width / parts] serves every part, or each has its own."""
+        shape = (self.width(x) if own_weights else self.width(x) // parts,)
         self.weight(weight, shape, WeightRole.NORM)
         if bias is not None:
             self.weight(bias, shape, WeightRole.NORM)
@@ -296,6 +297,14 @@ class ProgramBuilder:
         self._ops.append(ops.Conv((x,), y, weight, width, group, slot, part, bias, activation))
         return y
 
+    def shift(self, x: ValueId, weight: str, mixes: int, group: GroupId, slot: int, *, part: int = 0) -> ValueId:
+        """[R, mixes * D]: views of it are the mixes, `x` mixed with the row before it by a row of `weight` each."""
+        width = self.width(x)
+        self.weight(weight, (mixes, width), WeightRole.SCAN)
+        y = self._like(x, weight, mixes * width)
+        self._ops.append(ops.Shift((x,), y, weight, group, slot, part))
+        return y
+
     def scan(
         self,
         inputs: tuple[ValueId, ...],
@@ -314,11 +323,10 @@ class ProgramBuilder:
         for name, shape in weights.items():
             self.weight(name, shape, WeightRole.SCAN, 0)
         heads, head_dim, state_dim = dims
-        y = self._like(inputs[0], "scanned", heads * head_dim)
-        self._ops.append(
-            ops.Scan(inputs, y, kind, tuple(weights), heads, head_dim, state_dim, group, slot, part, groups)
-        )
-        return y
+        output = ValueId(len(self._values))
+        scan = ops.Scan(inputs, output, kind, tuple(weights), heads, head_dim, state_dim, group, slot, part, groups)
+        self._ops.append(scan)
+        return self._like(inputs[0], "scanned", scan.width)
 
     def route(
         self,

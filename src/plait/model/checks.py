@@ -12,7 +12,7 @@ from dataclasses import fields
 
 from plait.core.errors import InvariantError
 from plait.core.ids import GroupId
-from plait.model.ops import Attend, CacheWrite, Conv, Op, Scan, Value, ValueId, op_group, op_name, op_weights
+from plait.model.ops import Attend, CacheWrite, Conv, Op, Scan, Shift, Value, ValueId, op_group, op_name, op_weights
 from plait.model.parts import ProgramParts, Span
 from plait.model.widths import op_fault
 
@@ -122,7 +122,7 @@ def _written_place(op: Op) -> tuple[GroupId, int, int] | None:
     match op:
         case CacheWrite():
             return (op.group, op.slot, 0)
-        case Conv() | Scan():
+        case Conv() | Shift() | Scan():
             return (op.group, op.slot, op.part)
         case _:
             return None

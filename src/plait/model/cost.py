@@ -40,6 +40,7 @@ from plait.model.ops import (
     Scan,
     ScanKind,
     Select,
+    Shift,
     Space,
     Tap,
     op_name,
@@ -55,6 +56,7 @@ ACTIVATION_FLOPS = {
     Activation.GELU_TANH: 10,
     Activation.RELU2: 4,
     Activation.SIGMOID: 4,
+    Activation.TANH: 5,
 }
 """Per number, the product with `up` included where there is one."""
 
@@ -261,7 +263,7 @@ def read_bytes(program: ProgramParts, ctx: int, formats: Formats | None = None) 
             group = program.cache_groups[op.group]
             keys = op.visibility.union(ctx - 1, 1, group.max_rows)
             read[op.group] += keys * op.kv_heads * (op.head_dim_k + op.head_dim_v) * formats.cache(op.group)
-        elif isinstance(op, Conv | Scan):
+        elif isinstance(op, Conv | Shift | Scan):
             part = program.cache_groups[op.group].state_parts[op.part]
             read[op.group] += part * formats.cache(op.group)
     return tuple(read)
@@ -361,7 +363,7 @@ def _rates(program: ProgramParts, layers: Sequence[Op], formats: Formats) -> OpR
             return OpRates(op, space, out, flops=float(ACTIVATION_FLOPS[op.activation] * out), activations=moved)
         case Add() | Mul() | Scale() | Pool() | Tap():
             return OpRates(op, space, out, flops=float(out), activations=moved)
-        case Conv() | Scan():
+        case Conv() | Shift() | Scan():
             return _state_rates(program, op, out, stored, moved, formats)
         case Route():
             flops = float(ROUTE_FLOPS * op.experts)
@@ -404,10 +406,16 @@ def _attend_rates(
 
 
 def _state_rates(
-    program: ProgramParts, op: Conv | Scan, out: int, stored: float, moved: float, formats: Formats
+    program: ProgramParts, op: Conv | Shift | Scan, out: int, stored: float, moved: float, formats: Formats
 ) -> OpRates:
     state = program.cache_groups[op.group].state_parts[op.part]
-    flops = 2.0 * out * op.width if isinstance(op, Conv) else float(SCAN_FLOPS[op.kind] * op.state_elements)
+    match op:
+        case Conv():
+            flops = 2.0 * out * op.width
+        case Shift():
+            flops = 2.0 * out + state
+        case Scan():
+            flops = float(SCAN_FLOPS[op.kind] * op.state_elements)
     state_bytes = state * formats.cache(op.group)
     return OpRates(
         op, Space.TOKENS, out, flops=flops, weights_once=stored, state_per_chunk=state_bytes, activations=moved

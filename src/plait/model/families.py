@@ -6,6 +6,7 @@ A new family is one file with an entry like those below, one line here, and its 
 from __future__ import annotations
 
 from plait.core.errors import ModelError
+from plait.model.bamba import BAMBA
 from plait.model.family import Family
 from plait.model.gemma import GEMMA
 from plait.model.gemma2 import GEMMA2
@@ -13,6 +14,7 @@ from plait.model.gemma3 import GEMMA3
 from plait.model.gpt_oss import GPT_OSS
 from plait.model.granite import GRANITE
 from plait.model.llama import LLAMA
+from plait.model.ministral import MINISTRAL
 from plait.model.mistral import MISTRAL
 from plait.model.mixtral import MIXTRAL
 from plait.model.model_config import ModelConfig
@@ -22,12 +24,14 @@ from plait.model.program import Program
 from plait.model.qwen2 import QWEN2
 from plait.model.qwen3 import QWEN3
 from plait.model.qwen3_moe import QWEN3_MOE
+from plait.model.rwkv7 import RWKV7
 from plait.model.smollm3 import SMOLLM3
 from plait.model.starcoder2 import STARCODER2
 
 ALL_FAMILIES: tuple[Family, ...] = (
     LLAMA,
     MISTRAL,
+    MINISTRAL,
     QWEN2,
     QWEN3,
     PHI3,
@@ -39,6 +43,8 @@ ALL_FAMILIES: tuple[Family, ...] = (
     GRANITE,
     SMOLLM3,
     STARCODER2,
+    BAMBA,
+    RWKV7,
     MIXTRAL,
     QWEN3_MOE,
     GPT_OSS,

@@ -87,7 +87,7 @@ def plain_config(
     value_length = model.key("attention.value_length")
     facts.refuse(value_length, (head_dim,), f"values must be as long as keys ({head_dim})")
     max_positions = model.integer("context_length", 1, MAX_POSITIONS)
-    vocab_size, padding_rows = _vocabulary(facts, model.key("vocab_size"))
+    vocab_size, padding_rows = vocabulary_rows(facts, model.key("vocab_size"))
     names = model.tensor_names
     return ModelConfig(
         family=family,
@@ -175,7 +175,7 @@ def _factors(model: GgufModel, name: str) -> tuple[float, ...]:
     return tuple(float(factor) for factor in factors)
 
 
-def _vocabulary(facts: Facts, rows_key: str) -> tuple[int, int]:
+def vocabulary_rows(facts: Facts, rows_key: str) -> tuple[int, int]:
     """Tokens, and rows of padding behind them."""
     tokens = facts.values.get("tokenizer.ggml.tokens")
     num_tokens = len(tokens) if isinstance(tokens, Sized) else 0

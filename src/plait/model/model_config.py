@@ -9,10 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from plait.core.errors import ModelError
+from plait.model.mamba2 import Mamba2
 from plait.model.mixture_config import MixtureConfig
 from plait.model.ops import Activation, NormKind
 from plait.model.rope import RopeSpec
 from plait.model.visibility import Visibility
+
+
+@dataclass(frozen=True, slots=True)
+class RwkvRanks:
+    """Columns between the two matrices of each low-rank gate of an RWKV-7 layer."""
+
+    decay: int
+    rate: int
+    """Of how fast a key's old value is forgotten for the new one (`a`, the in-context learning rate)."""
+    value: int
+    """Of how much of the first layer's value is taken; the first layer has none."""
+    gate: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,10 @@ class ModelConfig:
     attention_softcap: float | None = None
     logit_scale: float = 1.0
     logit_softcap: float | None = None
+    mamba2: Mamba2 | None = None
+    """Layers that keep a state instead of attending; None: there are none."""
+    rwkv: RwkvRanks | None = None
+    """Of RWKV-7, which has no attention: heads and their dimension are those of its states, and nothing is rotated."""
     sinks: bool = False
     """A head may attend to nothing: its softmax has one more term."""
     mixture: MixtureConfig | None = None
@@ -66,6 +83,10 @@ class ModelConfig:
     def table_rows(self) -> int:
         """Rows of the embedding table and of the head."""
         return self.vocab_size + self.padding_rows
+
+    @property
+    def recurrent_layers(self) -> tuple[int, ...]:
+        return () if self.mamba2 is None else self.mamba2.layers
 
     def rope_of(self, layer: int) -> RopeSpec | None:
         """The rotary table of a layer; None: it rotates nothing."""
@@ -101,4 +122,6 @@ class ModelConfig:
             )
         if len(self.layer_visibility) != self.num_layers:
             return f"{len(self.layer_visibility)} attention patterns for {self.num_layers} layers"
+        if self.mamba2 is not None and (fault := self.mamba2.fault(self.num_layers)) is not None:
+            return fault
         return self.rope.fault()

@@ -203,6 +203,8 @@ class Activation(StrEnum):
     """max(x, 0)^2"""
     SIGMOID = "sigmoid"
     """1 / (1 + exp(-x))"""
+    TANH = "tanh"
+    """(exp(2 x) - 1) / (exp(2 x) + 1)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,25 @@ class Conv:
     activation: Activation | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Each token mixed with the one before it, in M ways side by side:
+
+    y[t, m D + c] = x[t, c] + (x[t - 1, c] - x[t, c]) * w[m, c], the difference and the product rounded.
+
+    The token before the chunk comes from the running state (zeros at the start of a sequence): part `part` of layer
+    `slot` of a STATE group, [D] float32. Snapshots as in `Conv`.
+    inputs: (x,) [R, D]; output: [R, M D] in TOKENS; weight: [M, D].
+    """
+
+    inputs: tuple[ValueId]
+    output: ValueId
+    weight: str
+    group: GroupId
+    slot: int
+    part: int = 0
+
+
 class ScanKind(StrEnum):
     """Which recurrence, as written at `Scan`."""
 
@@ -296,11 +317,14 @@ class Scan:
                  q_g, k_g divided by sqrt(sum of their squares + 1e-6), q_g also by sqrt(N)
                  S = exp(-exp(A_log_h) sp(a_h + dt_bias_h)) S;  u = (v_h - S k_g) / (1 + exp(-b_h))
                  S = S + u k_g^T;  y_h = S q_g
-    RWKV7        inputs r, w, k, v, a, b [H N] each, P = N; no weights
-                 S = S diag(exp(-exp(w_h))) + (S a_h) b_h^T + v_h k_h^T;  y_h = S r_h
+    RWKV7        inputs r, w, k, v, a [H N] each, P = N; weights k_k, k_a, r_k [H N]; heads as rows, * number by number
+                 d = exp(-exp(-1/2) / (1 + exp(-w_h)));  n = k_h * k_k, divided by max(sqrt(sum of its squares), 1e-12)
+                 k = k_h * (1 + (a_h - 1) * k_a);  u = S n;  S = S diag(d) - u (n * a_h)^T + v_h k^T
+                 y_h = S r_h, and in the columns behind all y: b_h = (sum_n r_h * k * r_k) v_h
 
-    output: [R, H P] in TOKENS. The state [H, P, N], float32 and zeros at the start of a sequence, is part `part` of
-    layer `slot` of a STATE group; whether a chunk has one, and its snapshots (bit copies), come from the plan.
+    output: [R, H P] in TOKENS, for RWKV7 [R, 2 H P]. The state [H, P, N], float32 and zeros at the start of a sequence,
+    is part `part` of layer `slot` of a STATE group; whether a chunk has one, and its snapshots (bit copies), come from
+    the plan.
     """
 
     inputs: tuple[ValueId, ...]
@@ -318,6 +342,11 @@ class Scan:
     @property
     def state_elements(self) -> int:
         return self.heads * self.head_dim * self.state_dim
+
+    @property
+    def width(self) -> int:
+        """Columns of the output."""
+        return self.heads * self.head_dim * (2 if self.kind is ScanKind.RWKV7 else 1)
 
 
 class RouteScore(StrEnum):
@@ -471,6 +500,7 @@ Op = (
     | Mul
     | Scale
     | Conv
+    | Shift
     | Scan
     | Route
     | Experts
@@ -494,6 +524,8 @@ def op_weights(op: Op) -> tuple[str, ...]:
     match op:
         case Embed():
             return (op.table,)
+        case Shift():
+            return (op.weight,)
         case Norm() | Linear() | Conv():
             return tuple(name for name in (op.weight, op.bias) if name is not None)
         case Route():
@@ -511,7 +543,7 @@ def op_weights(op: Op) -> tuple[str, ...]:
 def op_group(op: Op) -> GroupId | None:
     """The cache group that `op` reads or writes."""
     match op:
-        case Place() | CacheWrite() | Attend() | Conv() | Scan():
+        case Place() | CacheWrite() | Attend() | Conv() | Shift() | Scan():
             return op.group
         case _:
             return None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from plait.core.errors import InvariantError
 from plait.core.ids import GroupId
 from plait.model.checks import groups_of
-from plait.model.ops import Attend, CacheWrite, Conv, Op, Scan
+from plait.model.ops import Attend, CacheWrite, Conv, Op, Scan, Shift
 from plait.model.program import CacheGroup, Program, Span
 
 Place = tuple[GroupId, int]
@@ -71,7 +71,7 @@ def _spans(spans: Sequence[Span], ops: Sequence[Op]) -> Iterator[Span]:
 
 def _moved(op: Op, places: Mapping[Place, Place]) -> Op:
     match op:
-        case CacheWrite() | Conv() | Scan():
+        case CacheWrite() | Conv() | Shift() | Scan():
             group, slot = places[op.group, op.slot]
             return replace(op, group=group, slot=slot)
         case Attend() if op.group is not None:

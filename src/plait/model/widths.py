@@ -30,6 +30,7 @@ from plait.model.ops import (
     Scan,
     ScanKind,
     Select,
+    Shift,
     Space,
     Tap,
 )
@@ -66,6 +67,10 @@ def op_fault(program: ProgramParts, op: Op) -> str | None:
             faults += _equal("width", widths[0], out) + _place_faults(program.cache_groups[op.group], out)
         case Conv():
             faults += _equal("width", widths[0], out) + _conv_faults(program, op, out)
+        case Shift():
+            faults += _shape(program, op.weight, (out // widths[0], widths[0])) + _shift_faults(
+                program, op, widths[0], out
+            )
         case Scan():
             faults += _scan_faults(program, op, widths, out)
         case Route():
@@ -101,7 +106,7 @@ def _space_faults(program: ProgramParts, op: Op) -> Faults:
             fits = spaces == [Space.TOKENS] and out is Space.OUTPUTS
         case Sample() | Pool():
             fits = spaces == [Space.OUTPUTS]
-        case Place() | Conv() | Scan():
+        case Place() | Conv() | Shift() | Scan():
             fits = all(space is Space.TOKENS for space in spaces) and out is Space.TOKENS
         case CacheWrite():
             fits = len(set(spaces)) == 1 and spaces[0] is not Space.OUTPUTS
@@ -196,6 +201,11 @@ def _conv_faults(program: ProgramParts, op: Conv, channels: int) -> Faults:
     return faults + _state_faults(program, op.group, op.slot, op.part, channels * (op.width - 1))
 
 
+def _shift_faults(program: ProgramParts, op: Shift, width: int, out: int) -> Faults:
+    faults = _state_faults(program, op.group, op.slot, op.part, width)
+    return faults if out % width == 0 else [*faults, f"output width {out} is no multiple of {width}"]
+
+
 def _scan_faults(program: ProgramParts, op: Scan, widths: list[int], out: int) -> Faults:
     heads, dim, state, shared = op.heads, op.head_dim, op.state_dim, op.groups * op.state_dim
     inner = heads * dim
@@ -203,14 +213,14 @@ def _scan_faults(program: ProgramParts, op: Scan, widths: list[int], out: int) -
         ScanKind.MAMBA1: ([heads, heads, state, state], [(heads, state), (heads,), (heads,)]),
         ScanKind.MAMBA2: ([inner, heads, shared, shared], [(heads,), (heads,), (heads,)]),
         ScanKind.GATED_DELTA: ([shared, shared, inner, heads, heads], [(heads,), (heads,)]),
-        ScanKind.RWKV7: ([inner] * 6, []),
+        ScanKind.RWKV7: ([inner] * 5, [(inner,)] * 3),
     }
     wanted, shapes = forms[op.kind]
     faults = [] if widths == wanted else [f"inputs are {widths} wide, expected {wanted}"]
     if len(op.weights) != len(shapes):
         return [*faults, f"{len(op.weights)} weights, expected {len(shapes)}"]
     faults += [fault for name, shape in zip(op.weights, shapes, strict=True) for fault in _shape(program, name, shape)]
-    faults += _equal("output width", out, inner)
+    faults += _equal("output width", out, op.width)
     if op.groups < 1 or heads % op.groups:
         faults.append(f"{heads} heads share {op.groups} groups")
     if op.kind is ScanKind.MAMBA1 and dim != 1:

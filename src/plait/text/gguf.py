@@ -9,11 +9,20 @@ from collections.abc import Callable, Mapping
 
 from plait.core.errors import ModelError
 from plait.text.bpe import bpe_from_gguf
+from plait.text.rwkv_world import world_from_gguf
 from plait.text.spm import spm_from_gguf
 from plait.text.tokenizer import Tokenizer
 
-KINDS: Mapping[str, Callable[[Mapping[str, object]], Tokenizer]] = {"gpt2": bpe_from_gguf, "llama": spm_from_gguf}
-_WORDS = {"gpt2": "byte-level BPE", "llama": "sentencepiece, merging by score"}
+KINDS: Mapping[str, Callable[[Mapping[str, object]], Tokenizer]] = {
+    "gpt2": bpe_from_gguf,
+    "llama": spm_from_gguf,
+    "rwkv": world_from_gguf,
+}
+_WORDS = {
+    "gpt2": "byte-level BPE",
+    "llama": "sentencepiece, merging by score",
+    "rwkv": "RWKV's, the longest token that fits",
+}
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:

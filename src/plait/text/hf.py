@@ -25,6 +25,7 @@ from plait.text.hf_sentencepiece import tokenizer_from_sentencepiece
 from plait.text.hf_tokens import AddedToken, HfFiles, HfTokens, collect_tokens, read_hf_files
 from plait.text.hf_vocabulary import hf_vocabulary
 from plait.text.merging import build_backend, library_errors
+from plait.text.rwkv_world import tokenizer_from_world
 from plait.text.sentencepiece_model import read_sentencepiece
 from plait.text.tokenizer import Tokenizer
 
@@ -63,6 +64,9 @@ def _without_json(directory: Path, files: HfFiles) -> Tokenizer:
     model = read_sentencepiece(path)
     if model is not None:
         return tokenizer_from_sentencepiece(model, files, path)
+    world = tokenizer_from_world(directory, files)
+    if world is not None:
+        return world
     found = next((name for name in _OTHERS if (directory / name).exists()), None)
     has = f"has {found}, {_OTHERS[found]}, but" if found else "has"
     raise ModelError(

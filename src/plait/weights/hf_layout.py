@@ -29,6 +29,7 @@ TEXT_FILES: Final = (
     "chat_template.json",
     "chat_templates/tool_use.jinja",
     "merges.txt",
+    "rwkv_vocab_v20230424.txt",
     "special_tokens_map.json",
     "tokenizer.json",
     "tokenizer.model",

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from plait.core.errors import ModelError
 from plait.model.config import ModelConfig
 from plait.weights.canonical import Named, NameMap, listed, weight_table
+from plait.weights.rwkv_names import RWKV7_NAMES, rwkv7_tensors
 from plait.weights.stacked import HF_STACKED, from_gpt_oss, unstacked
 from plait.weights.stored import StoredTensor
 from plait.weights.table import WeightTable
@@ -100,9 +102,41 @@ def _gemma3() -> NameMap:
     return NameMap(layer_name, plain.layer, {**plain.outside, **beside, "language_model.lm_head.weight": "head"})
 
 
+_BAMBA: Final = {
+    "pre_ff_layernorm.weight": ("ffn_norm",),
+    "feed_forward.gate_proj.weight": ("gate",),
+    "feed_forward.up_proj.weight": ("up",),
+    "feed_forward.down_proj.weight": ("down",),
+    "feed_forward.gate_proj.bias": ("gate_bias",),
+    "feed_forward.up_proj.bias": ("up_bias",),
+    "feed_forward.down_proj.bias": ("down_bias",),
+    "mamba.in_proj.weight": ("z", "xbc", "dt"),
+    "mamba.in_proj.bias": ("z_bias", "xbc_bias", "dt_bias"),
+    "mamba.conv1d.weight": ("conv",),
+    "mamba.conv1d.bias": ("conv_bias",),
+    "mamba.A_log": ("a_log",),
+    "mamba.D": ("d",),
+    "mamba.dt_bias": ("dt_shift",),
+    "mamba.norm.weight": ("mixer_norm",),
+    "mamba.out_proj.weight": ("out",),
+    "mamba.out_proj.bias": ("out_bias",),
+}
+
+
+def _bamba() -> NameMap:
+    """Only what its layers have: a name of another family's layers is none of its own."""
+    attention = {name: ours for name, ours in _PLAIN.layer.items() if name.startswith("self_attn.")}
+    norm = {"input_layernorm.weight": ("attn_norm",)}
+    outside = {name: ours for name, ours in _PLAIN.outside.items() if not name.startswith("model.norm")}
+    return NameMap(
+        _PLAIN.layer_name, {**attention, **norm, **_BAMBA}, {**outside, "model.final_layernorm.weight": "final_norm"}
+    )
+
+
 HF_NAMES: Final[Mapping[str, NameMap]] = {
     "llama": _PLAIN,
     "mistral": _PLAIN,
+    "ministral": _PLAIN,
     "qwen2": _PLAIN,
     "qwen3": _PLAIN | _HEAD_NORMS,
     "phi3": _PLAIN | _FUSED,
@@ -114,6 +148,8 @@ HF_NAMES: Final[Mapping[str, NameMap]] = {
     "granite": _PLAIN,
     "smollm3": _PLAIN,
     "starcoder2": _PLAIN | _STARCODER2,
+    "bamba": _bamba(),
+    "rwkv7": RWKV7_NAMES,
     "mixtral": (_PLAIN | {"mlp.gate.weight": ("router",), "block_sparse_moe.gate.weight": ("router",)}).with_experts(
         {**_EXPERTS, **_MIXTRAL_EXPERTS}
     ),
@@ -141,17 +177,29 @@ def load_hf_weights(
     return weight_table(list(_named(tensors, config, source)), expected, source, sha256)
 
 
+def _without_middle(tensor: StoredTensor) -> StoredTensor:
+    """A convolution of each column for itself is stored as [C, 1, W]."""
+    shape = tensor.shape
+    return replace(tensor, shape=(shape[0], shape[2])) if len(shape) == 3 and shape[1] == 1 else tensor
+
+
 def _named(tensors: Mapping[str, StoredTensor], config: ModelConfig, source: Path) -> Iterator[Named]:
     names_of = HF_NAMES[config.family]
     unknown: list[str] = []
-    stacks = from_gpt_oss(tensors, source) if config.family == "gpt_oss" else unstacked(tensors, HF_STACKED, source)
+    stacks: Iterator[tuple[str, StoredTensor]]
+    if config.family == "rwkv7":
+        stacks = ((one.name, one) for one in rwkv7_tensors(tensors, source))
+    elif config.family == "gpt_oss":
+        stacks = from_gpt_oss(tensors, source)
+    else:
+        stacks = unstacked(tensors, HF_STACKED, source)
     for name, tensor in stacks:
         names = names_of.ours(name)
         is_spare = names == ("head",) and config.tied_embeddings
         if is_spare or _ROPE_BUFFER.fullmatch(name) or (config.family == "gemma3" and _IMAGE_PART.fullmatch(name)):
             continue
         if names:
-            yield Named(tensor, names)
+            yield Named(_without_middle(tensor), names)
         else:
             unknown.append(name)
     if unknown:

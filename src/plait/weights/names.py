@@ -19,6 +19,7 @@ from plait.model.limits import MAX_WIDTH
 from plait.weights.canonical import Named, NameMap, listed, weight_table
 from plait.weights.gguf import GgufFile
 from plait.weights.gguf_header import shown
+from plait.weights.rwkv_names import RWKV7_GGUF_NAMES, rwkv7_gguf_tensors
 from plait.weights.stacked import GGUF_STACKED, unstacked
 from plait.weights.stored import StoredTensor
 from plait.weights.table import WeightTable
@@ -82,6 +83,7 @@ GGUF_NAMES: Final[Mapping[str, NameMap]] = {
     "granite": _PLAIN,
     "smollm3": _PLAIN,
     "starcoder2": _PLAIN | _NORM_BIASES,
+    "rwkv7": RWKV7_GGUF_NAMES,
     "qwen3moe": (_PLAIN | {**_HEAD_NORMS, **_ROUTER}).with_experts(_EXPERTS),
     "gpt-oss": (_PLAIN | _GPT_OSS).with_experts(_EXPERTS),
 }
@@ -160,7 +162,9 @@ def _architecture(file: GgufFile) -> str:
 
 def _named(file: GgufFile, architecture: str, rope_factors_used: bool) -> Iterator[Named]:
     unknown: list[str] = []
-    for gguf_name, tensor in unstacked(file.tensors, GGUF_STACKED, file.path):
+    is_rwkv7 = architecture == "rwkv7"
+    shaped = {one.name: one for one in rwkv7_gguf_tensors(file.tensors)} if is_rwkv7 else file.tensors
+    for gguf_name, tensor in unstacked(shaped, GGUF_STACKED, file.path):
         if gguf_name in _ROPE_FACTORS:
             if rope_factors_used:
                 continue

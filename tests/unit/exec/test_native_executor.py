@@ -27,7 +27,7 @@ from plait.core.step import BlockGrant, Chunk, Join, OutputKind, Outputs, SeqRes
 from plait.exec.loading import Numbers
 from plait.exec.native import tape
 from plait.model.builder import ProgramBuilder
-from plait.model.cache_layout import CacheLayout, plan_layout
+from plait.model.cache_layout import CacheLayout, GroupLayout, plan_layout
 from plait.model.cache_type import INT8_TOKENS, CacheType
 from plait.model.ops import Activation, ValueId
 from plait.model.program import CacheGroup, GroupKind, Program
@@ -474,13 +474,22 @@ def test_a_program_with_an_operation_it_does_not_have_is_refused_by_name() -> No
         NativeExecutor(NativeConfig(WORKERS)).load({"step": program}, odd.table_of({}), layout_of(decoder()))
 
 
-def test_a_cache_of_anything_but_keys_and_values_is_refused() -> None:
+STATES = CacheGroup(GroupId(0), "memory", GroupKind.STATE, 1, state_parts=(8,))
+IMAGES = CacheGroup(GroupId(0), "memory", GroupKind.EMBEDDING, 1, 1, 8, 0)
+
+
+@pytest.mark.parametrize(
+    ("group", "cache_type", "why"),
+    [
+        (IMAGES, CacheType.F32, "is embedding; the native executor keeps keys, values and states only"),
+        (STATES, CacheType.F16, "keeps states of f16; the native executor keeps them in f32 only"),
+    ],
+)
+def test_a_cache_that_it_does_not_keep_is_refused(group: CacheGroup, cache_type: CacheType, why: str) -> None:
     program = decoder()
-    layout = layout_of(program)
-    states = CacheGroup(GroupId(0), "states", GroupKind.STATE, 1, state_parts=(8,))
-    refused = replace(layout, groups=(replace(layout.groups[0], group=states),), page_bytes=32)
-    refused = replace(refused, groups=(replace(refused.groups[0], num_blocks=refused.num_pages),))
-    with pytest.raises(ModelError, match="cache group states is state; the native executor keeps keys and values only"):
+    placed = GroupLayout(group, 0 if group.is_state else 1, cache_type, 1)
+    refused = CacheLayout(placed.block_bytes, 1, (placed,))
+    with pytest.raises(ModelError, match=f"cache group memory {why}"):
         NativeExecutor(NativeConfig(WORKERS)).load({"step": program}, table_in(program, formats.F32), refused)
 
 
@@ -496,6 +505,7 @@ ENUMERATIONS: tuple[type[IntEnum], ...] = (
     tape.ActivationCode,
     tape.ArithmeticCode,
     tape.CacheCode,
+    tape.ScanCode,
 )
 
 

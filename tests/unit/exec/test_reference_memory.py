@@ -185,10 +185,21 @@ def test_a_poisoned_pool_holds_no_number_at_all() -> None:
     "refused",
     [
         layout(group(0, 1, 1, 4, 4), cache_type=CacheType.F16),
-        layout(CacheGroup(GroupId(0), "states", GroupKind.STATE, 1, state_parts=(8,)), cache_type=CacheType.F32),
+        layout(CacheGroup(GroupId(0), "images", GroupKind.EMBEDDING, 1, 1, 4, 0), cache_type=CacheType.F32),
     ],
-    ids=["half precision", "states"],
+    ids=["half precision", "rows of an encoder"],
 )
 def test_memory_that_it_does_not_keep_is_refused_by_name(refused: CacheLayout) -> None:
-    with pytest.raises(ModelError, match=r"cache group .* keeps keys and values of f32 only"):
+    with pytest.raises(ModelError, match=r"cache group .* this executor keeps"):
         CacheMemory(refused)
+
+
+def test_a_state_lies_layer_after_layer_and_part_after_part() -> None:
+    states = layout(CacheGroup(GroupId(0), "states", GroupKind.STATE, 2, state_parts=(3, 5)))
+    memory = CacheMemory(states, poison=True)
+    memory.state(FULL, 1, 1, BlockId(2))[:] = some(5)
+    placed = states.groups[0]
+    assert number_at(memory, placed.block_offset(BlockId(2)) + placed.state_offset(1, 1)) == some(5)[0]
+    memory.move(Move(FULL, BlockId(2), 0, BlockId(0), 0, 1))
+    assert memory.state(FULL, 1, 1, BlockId(0)).tobytes() == some(5).tobytes()
+    assert np.isnan(memory.state(FULL, 1, 1, BlockId(1))).all()

@@ -219,6 +219,7 @@ DEFINITIONS: dict[Activation, Callable[[float], float]] = {
     Activation.GELU_TANH: lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     Activation.RELU2: lambda x: max(x, 0.0) ** 2,
     Activation.SIGMOID: lambda x: 1 / (1 + math.exp(-x)),
+    Activation.TANH: math.tanh,
 }
 
 
@@ -235,5 +236,6 @@ def test_an_activation_is_what_its_definition_says(activation: Activation) -> No
 def test_an_activation_has_its_limits_far_out(activation: Activation) -> None:
     with np.errstate(over="ignore"):
         low, high = activate(activation, np.asarray([[-1e4, 1e4]], np.float32))[0]
-    assert abs(low) < 1e-30
-    assert high == {Activation.RELU2: np.float32(1e8), Activation.SIGMOID: 1.0}.get(activation, np.float32(1e4))
+    limits = {Activation.RELU2: np.float32(1e8), Activation.SIGMOID: 1.0, Activation.TANH: 1.0}
+    assert abs(low - (-1.0 if activation is Activation.TANH else 0.0)) < 1e-30
+    assert high == limits.get(activation, np.float32(1e4))

@@ -243,6 +243,11 @@ def test_rwkv_keeps_its_sums_in_float32_and_no_tokens() -> None:
     assert {part.name: part.num_bytes for part in state.state_parts} == {"shift": 2 * 64 * 2, "sums": 3 * 64 * 4}
 
 
+def test_rwkv7_keeps_a_matrix_for_each_head_and_no_tokens() -> None:
+    (state,) = read("rwkv7", head_dim=16)
+    assert {part.name: part.num_bytes for part in state.state_parts} == {"shift": 2 * 64 * 2, "wkv": 64 * 16 * 4}
+
+
 def test_kimi_linear_counts_its_layers_from_one() -> None:
     linear = {"full_attn_layers": [4], "num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4}
     groups = read("kimi_linear", linear_attn_config=linear, kv_lora_rank=16, qk_rope_head_dim=8)

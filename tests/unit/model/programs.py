@@ -12,7 +12,8 @@ from typing import TypeVar
 from plait.core.ids import GroupId
 from plait.core.step import ChunkShape, StepShape
 from plait.model.builder import ProgramBuilder
-from plait.model.config import ModelConfig
+from plait.model.config import ModelConfig, config_from_hf
+from plait.model.families import build_program
 from plait.model.llama import llama_program
 from plait.model.ops import Activation, Op, PoolKind, ScanKind, Space, ValueId
 from plait.model.program import CacheGroup, GroupKind, Program, WeightRole
@@ -105,6 +106,30 @@ def mamba_span(b: ProgramBuilder, layer: str, group: GroupId, slot: int, x: Valu
     weights = {f"{layer}.{name}": (2,) for name in ("a_log", "d", "dt_bias")}
     y = b.scan(parts, ScanKind.MAMBA2, weights, (2, 3, 4), group, slot, part=1)
     return b.add(x, b.linear(b.mul(y, b.act(gate, Activation.SILU)), f"{layer}.out", b.width(x)))
+
+
+RWKV: dict[str, object] = {
+    "model_type": "rwkv7",
+    "architectures": ["RWKV7ForCausalLM"],
+    "vocab_size": 24,
+    "hidden_size": 8,
+    "num_hidden_layers": 3,
+    "head_dim": 4,
+    "intermediate_size": 12,
+    "hidden_act": "sqrelu",
+    "max_position_embeddings": 64,
+    "norm_eps": 1e-5,
+    "decay_low_rank_dim": 3,
+    "a_low_rank_dim": 2,
+    "v_low_rank_dim": 5,
+    "gate_low_rank_dim": 6,
+    "tie_word_embeddings": False,
+}
+"""config.json of a model of three layers and two heads."""
+
+
+def rwkv_program() -> Program:
+    return build_program(config_from_hf(RWKV))
 
 
 def expert_span(b: ProgramBuilder, layer: str, x: ValueId) -> ValueId:

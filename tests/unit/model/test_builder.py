@@ -9,6 +9,7 @@ from tests.unit.model.programs import (
     first_of,
     hybrid_program,
     one_span,
+    rwkv_program,
     tiny_program,
 )
 
@@ -229,7 +230,11 @@ def test_routing_options_reach_the_op() -> None:
     assert (op.score, op.bias) == (RouteScore.SIGMOID, "router_bias")
     assert program.weights["router"].role is WeightRole.ROUTER
     assert [program.weights[f"experts.{expert}.down"].shape for expert in range(4)] == [(8, 6)] * 4
-    assert [program.weights[f"experts.{part}_bias"].shape for part in ("gate", "up", "down")] == [(4, 6), (4, 6), (4, 8)]
+    assert [program.weights[f"experts.{part}_bias"].shape for part in ("gate", "up", "down")] == [
+        (4, 6),
+        (4, 6),
+        (4, 8),
+    ]
     assert product_weights(program)[0] == "experts.0.gate", "routers are not rounded"
 
 
@@ -245,6 +250,6 @@ def test_biased_convolution_declares_both_weights() -> None:
 
 
 def test_the_programs_of_this_room_use_every_operation_but_the_sum_over_ranks() -> None:
-    programs = (tiny_program(), hybrid_program(), encoder_program(), cross_program())
+    programs = (tiny_program(), hybrid_program(), encoder_program(), cross_program(), rwkv_program())
     used = {type(op) for program in programs for op in program.ops}
     assert set(OP_TYPES) - used == {AllReduce}

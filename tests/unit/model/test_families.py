@@ -22,7 +22,9 @@ def test_families_build_the_program_of_their_architecture() -> None:
 
 
 def test_an_unknown_family_is_named_with_those_that_are_known() -> None:
-    with pytest.raises(ModelError, match="architecture 'mamba' is not supported; supported: llama, mistral, qwen2"):
+    with pytest.raises(
+        ModelError, match="architecture 'mamba' is not supported; supported: llama, mistral, ministral, qwen2"
+    ):
         build_program(replace(tiny(), family="mamba"))
 
 
@@ -33,7 +35,8 @@ def test_every_family_has_names_for_its_weights() -> None:
 
 
 def test_every_family_is_checked_against_its_original() -> None:
-    assert {case.model_type for case in CASES} == set(HF_MODEL_TYPES)
+    # transformers has no RWKV-7: the logits that its authors published are (tests/conformance/test_rwkv7.py).
+    assert {case.model_type for case in CASES} | {"rwkv7"} == set(HF_MODEL_TYPES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

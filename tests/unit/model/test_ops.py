@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "ops.md"
 
 CONTRACT = [
     *("Embed", "Place", "Norm", "Linear", "Rope", "CacheWrite", "Attend", "Glu", "Act", "Add", "Mul", "Scale"),
-    *("Conv", "Scan", "Route", "Experts", "Select", "Sample", "Pool", "Tap", "AllReduce"),
+    *("Conv", "Shift", "Scan", "Route", "Experts", "Select", "Sample", "Pool", "Tap", "AllReduce"),
 ]
 
 X, Y, Z = ValueId(0), ValueId(1), ValueId(2)
@@ -43,6 +43,7 @@ EXAMPLES: list[tuple[Op, tuple[str, ...], GroupId | None]] = [
     (ops.Mul((X, Y), Z), (), None),
     (ops.Scale((X,), Y, 2.0), (), None),
     (ops.Conv((X,), Y, "w", 4, G, 0), ("w",), G),
+    (ops.Shift((X,), Y, "w", G, 0), ("w",), G),
     (ops.Scan((X,), Y, ops.ScanKind.RWKV7, ("a", "b"), 2, 4, 4, G, 0), ("a", "b"), G),
     (ops.Route((X,), Y, 8, 2), (), None),
     (ops.Route((X,), Y, 8, 2, bias="b"), ("b",), None),
@@ -121,4 +122,6 @@ def test_the_reference_page_names_every_choice(enum: type[ops.Activation]) -> No
 
 def test_a_scans_state_is_one_matrix_for_each_head() -> None:
     op = ops.Scan((X,), Y, ops.ScanKind.MAMBA2, (), heads=3, head_dim=4, state_dim=5, group=G, slot=0)
+    assert op.width == 3 * 4
+    assert ops.Scan((X,), Y, ops.ScanKind.RWKV7, (), 3, 4, 4, G, 0).width == 2 * 3 * 4
     assert op.state_elements == 60

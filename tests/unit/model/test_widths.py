@@ -215,12 +215,23 @@ def test_convolution_fits_its_weight_and_its_state(f: Fixture) -> None:
     assert f.fault(ops.Conv((f.x8,), f.x8, f.weight(8, 4), 4, f.states, 2)) == "slot 2 of group states, which has 2"
 
 
+def test_a_shift_fits_its_weight_and_its_state(f: Fixture) -> None:
+    wide = f.value(48)
+    assert f.fault(ops.Shift((f.value(24),), wide, f.weight(2, 24), f.states, 0)) is None
+    assert f.fault(ops.Shift((f.value(24),), wide, f.weight(3, 24), f.states, 0)) == (
+        "weight 3x24 has shape [3, 24], expected [2, 24]"
+    )
+    assert f.fault(ops.Shift((f.x8,), wide, f.weight(6, 8), f.states, 0)) == "state elements is 24, expected 8"
+    odd = ops.Shift((f.value(24),), f.value(50), f.weight(2, 24), f.states, 0)
+    assert f.fault(odd) == "output width 50 is no multiple of 24"
+
+
 SCANS: list[tuple[ScanKind, list[int], list[tuple[int, ...]], tuple[int, int, int], int]] = [
     (ScanKind.MAMBA1, [8, 8, 4, 4], [(8, 4), (8,), (8,)], (8, 1, 4), 1),
     (ScanKind.MAMBA2, [8, 2, 4, 4], [(2,), (2,), (2,)], (2, 4, 4), 1),
     (ScanKind.MAMBA2, [8, 2, 8, 8], [(2,), (2,), (2,)], (2, 4, 4), 2),
     (ScanKind.GATED_DELTA, [4, 4, 8, 2, 2], [(2,), (2,)], (2, 4, 4), 1),
-    (ScanKind.RWKV7, [8, 8, 8, 8, 8, 8], [], (2, 4, 4), 1),
+    (ScanKind.RWKV7, [8, 8, 8, 8, 8], [(8,), (8,), (8,)], (2, 4, 4), 1),
 ]
 
 
@@ -235,7 +246,9 @@ def test_scans_take_the_inputs_and_weights_of_their_kind(
 ) -> None:
     inputs = tuple(f.value(width) for width in widths)
     weights = tuple(f.weight(*shape) for shape in shapes)
-    op = ops.Scan(inputs, f.x8, kind, weights, *dims, f.states, 0, part=1, groups=groups)
+    both = f.value(16)  # of RWKV7: what is read, and what is the token's own
+    output = both if kind is ScanKind.RWKV7 else f.x8
+    op = ops.Scan(inputs, output, kind, weights, *dims, f.states, 0, part=1, groups=groups)
     assert f.fault(op) is None
     assert "wide, expected" in (f.fault(replace(op, inputs=inputs[1:])) or "")
     assert (
@@ -243,14 +256,14 @@ def test_scans_take_the_inputs_and_weights_of_their_kind(
         == f"{len(shapes) + 1} weights, expected {len(shapes)}"
     )
     assert f.fault(replace(op, part=0)) == "state elements is 24, expected 32"
-    assert f.fault(replace(op, output=f.x4)) == "output width is 4, expected 8"
+    assert f.fault(replace(op, output=f.x4)) == f"output width is 4, expected {op.width}"
     if weights:
         assert "has shape" in (f.fault(replace(op, weights=(f.weight(32, 8), *weights[1:]))) or "")
 
 
 def test_scans_with_impossible_dimensions(f: Fixture) -> None:
-    six = (f.x8,) * 6
-    odd = ops.Scan(six, f.x8, ScanKind.RWKV7, (), 4, 2, 4, f.states, 0, part=1)
+    five, three = (f.x8,) * 5, (f.weight(8),) * 3
+    odd = ops.Scan(five, f.value(16), ScanKind.RWKV7, three, 4, 2, 4, f.states, 0, part=1)
     assert f.fault(odd) == "state_dim is 4, expected head_dim 2"
     small = ops.Scan((f.x4, f.x4, f.x4, f.x4), f.x4, ScanKind.MAMBA1, ("a", "b", "c"), 2, 2, 4, f.states, 0)
     assert "wide, expected" in (f.fault(replace(small, weights=(f.weight(2, 4), f.weight(2), f.weight(2)))) or "")

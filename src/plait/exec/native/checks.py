@@ -11,11 +11,12 @@ from typing import Final
 
 from plait.core.errors import ModelError
 from plait.exec.native.drafts import SUPPORTED
+from plait.exec.native.recurrence import is_known
 from plait.exec.native.tape import CacheCode
 from plait.model.cache_layout import CacheLayout, GroupLayout
 from plait.model.cache_type import CacheType
 from plait.model.mixture_config import MAX_EXPERTS
-from plait.model.ops import Attend, CacheWrite, Op, Pool, Route, Sample, Space, op_name
+from plait.model.ops import Attend, CacheWrite, Conv, Op, Pool, Route, Sample, Scan, Space, op_name
 from plait.model.program import GroupKind, Program
 from plait.model.visibility import Reach
 
@@ -31,7 +32,7 @@ _WAY_OUT: Final = "use --executor reference, or a model of another family"
 def check_program(program: Program) -> None:
     """`ModelError` for the first thing that cannot be carried out."""
     for op in program.ops:
-        if not isinstance(op, SUPPORTED) or not _is_cached(op) or not _is_plain(op):
+        if not isinstance(op, SUPPORTED) or not _is_known_form(op):
             raise ModelError(
                 f"{program.name} needs the operation {op_name(op)}, which the native executor does not have in this "
                 f"form; {_WAY_OUT}"
@@ -44,25 +45,35 @@ def check_program(program: Program) -> None:
 
 def check_layout(layout: CacheLayout) -> None:
     for placed in layout.groups:
-        if not _holds_keys(placed):
+        if placed.group.is_state and placed.cache_type is not CacheType.F32:
             raise ModelError(
-                f"cache group {placed.group.name} is {placed.group.kind}; the native executor keeps keys and values "
-                f"only; {_WAY_OUT}"
+                f"cache group {placed.group.name} keeps states of {placed.cache_type}; the native executor keeps them "
+                f"in f32 only; {_WAY_OUT}"
+            )
+        if not placed.group.is_state and not _holds_keys(placed):
+            raise ModelError(
+                f"cache group {placed.group.name} is {placed.group.kind}; the native executor keeps keys, values and "
+                f"states only; {_WAY_OUT}"
             )
 
 
-def _is_plain(op: Op) -> bool:
-    """Whatever else pools may do is for whoever asked; experts are chosen among all of them."""
-    if isinstance(op, Route):
-        return op.groups == 1 and op.experts <= MAX_EXPERTS
-    return not isinstance(op, Pool) or op.is_plain_mean
-
-
-def _is_cached(op: Op) -> bool:
-    """Attention without a cache, among the rows of a chunk, and caches of encoder rows are not carried out."""
-    if isinstance(op, Attend):
-        return op.group is not None and op.visibility.reach is not Reach.ALL
-    return not isinstance(op, CacheWrite) or len(op.inputs) == 2
+def _is_known_form(op: Op) -> bool:
+    """Attention without a cache, among the rows of a chunk, and caches of encoder rows are not carried out; nor are
+    some kinds of pools, convolutions and scans, and experts chosen by groups.
+    """
+    match op:
+        case Attend():
+            return op.group is not None and op.visibility.reach is not Reach.ALL
+        case CacheWrite():
+            return len(op.inputs) == 2
+        case Pool():
+            return op.is_plain_mean
+        case Conv() | Scan():
+            return is_known(op)
+        case Route():
+            return op.groups == 1 and op.experts <= MAX_EXPERTS
+        case _:
+            return True
 
 
 def _holds_keys(placed: GroupLayout) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from plait.core.errors import InvariantError, ModelError
 from plait.exec.native import tape
 from plait.exec.native.fusion import AddedProduct, Fused, GatedProducts, Plain, Projections, RotatedWrite
+from plait.exec.native.recurrence import conv_spec, scan_spec, shift_spec
 from plait.exec.native.tape import NONE, Indices, OpKind, OpSpec, RopeUse, RowSpace, Scheme
 from plait.exec.native.uses import Uses
 from plait.model.ops import (
@@ -23,6 +24,7 @@ from plait.model.ops import (
     Attend,
     CacheWrite,
     ClampedSwish,
+    Conv,
     Embed,
     EmbedSource,
     Experts,
@@ -38,7 +40,9 @@ from plait.model.ops import (
     RouteScore,
     Sample,
     Scale,
+    Scan,
     Select,
+    Shift,
     Space,
     ValueId,
     op_name,
@@ -46,7 +50,26 @@ from plait.model.ops import (
 from plait.model.visibility import Reach
 
 SUPPORTED = (
-    *(Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Route, Experts, Select, Pool),
+    *(
+        Embed,
+        Norm,
+        Linear,
+        Rope,
+        CacheWrite,
+        Attend,
+        Glu,
+        Act,
+        Add,
+        Mul,
+        Scale,
+        Conv,
+        Shift,
+        Scan,
+        Route,
+        Experts,
+        Select,
+        Pool,
+    ),
     Sample,
 )
 
@@ -243,6 +266,12 @@ def _plain(op: Op, uses: Uses, numbers: Numbering) -> Draft:
             return Draft(spec, op.inputs, (op.output,), reuses=0)
         case CacheWrite() | Attend():
             return _cached(op, uses, numbers)
+        case Conv():
+            return Draft(conv_spec(op, uses.program.cache_groups[op.group], numbers.vector), op.inputs, (op.output,))
+        case Shift():
+            return Draft(shift_spec(op, uses.program.cache_groups[op.group], numbers.vector), op.inputs, (op.output,))
+        case Scan():
+            return Draft(scan_spec(op, uses.program.cache_groups[op.group], numbers.vector), op.inputs, (op.output,))
         case Route():
             spec = OpSpec(
                 OpKind.ROUTE,

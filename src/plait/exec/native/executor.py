@@ -127,7 +127,7 @@ class NativeExecutor:
         tape = lower(program, schemes)
         codes = [CACHE_CODES[placed.cache_type] for placed in layout.groups]
         self._fingerprint = fingerprint(weights.short_identity, schemes.values(), codes, tape.ropes)
-        limits = self._limits(program)
+        limits = self._limits(program, layout)
         self._pools = limits.pools
         # Packing lets the file's pages go, so whatever else is read comes before it.
         floats = vectors(tape, weights)
@@ -299,8 +299,8 @@ class NativeExecutor:
             raise InvariantError("the native executor was used before a model was loaded")
         return self._state
 
-    def _limits(self, program: Program) -> PlanLimits:
-        limits = PlanLimits.of(program)
+    def _limits(self, program: Program, layout: CacheLayout) -> PlanLimits:
+        limits = PlanLimits.of(program, layout)
         most = limits.num_positions if self._config.max_positions is None else self._config.max_positions
         return replace(limits, num_positions=min(limits.num_positions, most))
 

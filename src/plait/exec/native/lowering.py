@@ -177,12 +177,12 @@ def _offsets(storages: Sequence[_Storage]) -> dict[_Storage, int]:
     return offsets
 
 
-def _inputs(one: Draft, uses: Uses, places: Mapping[Key, int]) -> Operands:
+def _inputs(one: Draft, uses: Uses, places: Mapping[Key, int]) -> tuple[Operand, ...]:
     operands = []
     for value, key in zip(one.inputs, _reads(one, uses), strict=True):
         seen = uses.program.values[value]
         operands.append(Operand(places[key], 0 if key[1] else seen.offset, seen.width))
-    return _three(operands)
+    return tuple(operands) if len(operands) > 3 else _three(operands)
 
 
 def _outputs(one: Draft, uses: Uses, places: Mapping[Key, int]) -> Operands:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait import _native
+from plait.exec.native.recurrence import by_tap, taps_of
 from plait.exec.native.repacking import BITS, repacked, scheme_of
 from plait.exec.native.tape import Scheme, Tape
 from plait.model.ops import Embed, Experts, Linear, Op
@@ -83,8 +84,11 @@ def pack(tape: Tape, weights: WeightTable, schemes: Mapping[str, Scheme], num_th
 
 
 def vectors(tape: Tape, weights: WeightTable) -> list[Floats]:
-    """Norm weights, biases and sinks, in the tape's order."""
-    return [weights[name].dequantize().reshape(-1) for name in tape.vectors]
+    """Norm weights, biases, sinks, and those of recurrences, in the tape's order."""
+    made = [weights[name].dequantize().reshape(-1) for name in tape.vectors]
+    for index, num_taps in taps_of(tape).items():
+        made[index] = by_tap(made[index], num_taps)
+    return made
 
 
 def _shape(tensor: Tensor) -> tuple[int, int]:

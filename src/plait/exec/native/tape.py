@@ -84,6 +84,9 @@ class OpKind(IntEnum):
     EXPERTS_GLU = 15
     EXPERTS_OUT = 16
     EXPERTS_MIX = 17
+    CONV = 18
+    SCAN = 19
+    SHIFT = 20
 
 
 class ReachCode(IntEnum):
@@ -105,12 +108,18 @@ class ActivationCode(IntEnum):
     RELU2 = 3
     SIGMOID = 4
     CLAMPED_SWISH = 5
+    TANH = 6
 
 
 class ArithmeticCode(IntEnum):
     ADD = 0
     MUL = 1
     SCALE = 2
+
+
+class ScanCode(IntEnum):
+    MAMBA2 = 0
+    RWKV7 = 1
 
 
 class CacheCode(IntEnum):
@@ -162,11 +171,13 @@ NO_INDICES: Indices = (NONE, NONE, NONE)
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """One operation. Fields that a kind does not need keep their defaults. `in_` are inputs, `out` outputs."""
+    """One operation. Fields that a kind does not need keep their defaults. `in_` are inputs, six at most; `out`
+    outputs.
+    """
 
     kind: OpKind
     space: RowSpace = RowSpace.TOKENS
-    in_: Operands = NO_OPERANDS
+    in_: tuple[Operand, ...] = NO_OPERANDS
     out: Operands = NO_OPERANDS
     matrix: Indices = NO_INDICES
     weight: Indices = NO_INDICES
@@ -199,6 +210,11 @@ class OpSpec:
     alpha: float = 1.0
     limit: float = 0.0
     span: int = 0
+    scan: ScanCode = ScanCode.MAMBA2
+    state_begin: int = 0
+    """Floats of a layer's state that stand before this operation's."""
+    taps: int = 0
+    activates: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,16 @@ Invariant: a program that passed can be executed without a further check.
 from __future__ import annotations
 
 from plait.core.errors import ModelError
+from plait.exec.reference.recurrence import STEPS
 from plait.exec.reference.step import SUPPORTED
-from plait.model.ops import Attend, CacheWrite, Op, Pool, Route, Sample, Space
+from plait.model.ops import Attend, CacheWrite, Op, Pool, Route, Sample, Scan, Space
 from plait.model.program import Program
 
 
 def check_program(program: Program) -> None:
     """`ModelError` for the first thing that cannot be executed."""
     for op in program.ops:
-        if not isinstance(op, SUPPORTED) or not _is_cached(op) or not _is_plain(op):
+        if not isinstance(op, SUPPORTED) or not _is_known_form(op):
             raise ModelError(
                 f"{program.name} needs the operation {type(op).__name__}, which the reference executor does not have"
                 " in this form; choose a model of another family"
@@ -27,13 +28,18 @@ def check_program(program: Program) -> None:
         raise ModelError(f"{program.name} does not end in logits; the reference executor runs text generation only")
 
 
-def _is_plain(op: Op) -> bool:
-    """Whatever else pools may do is for whoever asked; experts are chosen among all of them."""
-    return not (isinstance(op, Pool) and not op.is_plain_mean) and not (isinstance(op, Route) and op.groups > 1)
-
-
-def _is_cached(op: Op) -> bool:
-    """Attention without a cache and caches of encoder rows are not executed."""
-    return not (isinstance(op, Attend) and op.group is None) and not (
-        isinstance(op, CacheWrite) and len(op.inputs) != 2
-    )
+def _is_known_form(op: Op) -> bool:
+    """Attention without a cache, caches of encoder rows and some kinds of scans, pools and routes are not."""
+    match op:
+        case Attend():
+            return op.group is not None
+        case CacheWrite():
+            return len(op.inputs) == 2
+        case Pool():
+            return op.is_plain_mean
+        case Scan():
+            return op.kind in STEPS
+        case Route():
+            return op.groups == 1
+        case _:
+            return True

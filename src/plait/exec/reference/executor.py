@@ -118,7 +118,7 @@ class ReferenceExecutor:
         check_program(program)
         ropes = dict.fromkeys((op.spec, op.mscale) for op in program.ops if isinstance(op, Rope))
         self._fingerprint = fingerprint(weights.short_identity)
-        self._limits = PlanLimits.of(program)
+        self._limits = PlanLimits.of(program, layout)
         self._intake = Intake(self.info, slots_of(layout), self._limits.fault)
         self._loaded = Loaded(
             program=program,

@@ -1,8 +1,8 @@
 """Cache memory of the reference executor: one flat buffer, addressed by the layout and nothing else.
 
 Owns the bytes of every block. Block b of group g lies at b * block_bytes, whoever it belongs to; inside it, per layer
-slot and KV head, keys [head_dim_k][tokens], then values [tokens][head_dim_v]. Knows nothing about sequences: callers
-bring block tables.
+slot and KV head, keys [head_dim_k][tokens], then values [tokens][head_dim_v]; of a state, per layer slot, part after
+part. Knows nothing about sequences: callers bring block tables.
 Invariant: a slot that was never written may hold anything, NaN included, and nothing here hides that.
 """
 
@@ -31,12 +31,20 @@ class CacheMemory:
         count = layout.pool_bytes // FLOAT_BYTES
         self._pool: Floats = np.full(count, np.nan, np.float32) if poison else np.zeros(count, np.float32)
         self._tokens = [group.tokens_per_block for group in layout.groups]
-        self._keys: list[Floats] = []
-        self._values: list[Floats] = []
+        self._keys: dict[GroupId, Floats] = {}  # [block, layer slot, head, d_k, token]
+        self._values: dict[GroupId, Floats] = {}  # [block, layer slot, head, token, d_v]
+        self._states: dict[GroupId, Floats] = {}  # [block, layer slot, numbers of all parts]
+        self._parts: dict[GroupId, tuple[int, ...]] = {}
         for placed in layout.groups:
-            keys, values = self._views(placed)
-            self._keys.append(keys)  # [block, layer slot, head, d_k, token]
-            self._values.append(values)  # [block, layer slot, head, token, d_v]
+            if placed.cache_type is not CacheType.F32:
+                raise ModelError(
+                    f"cache group {placed.group.name} is of {placed.cache_type}; this executor keeps f32 only"
+                )
+            if placed.group.is_state:
+                self._states[placed.group.id] = self._state_view(placed)
+                self._parts[placed.group.id] = placed.group.state_parts
+            else:
+                self._keys[placed.group.id], self._values[placed.group.id] = self._views(placed)
 
     def write(
         self, group: GroupId, slot: int, table: Sequence[BlockId], start: int, keys: Floats, values: Floats
@@ -63,7 +71,11 @@ class CacheMemory:
         return keys, values
 
     def move(self, move: Move) -> None:
-        """Copy token slots of every layer of a group from one block into another."""
+        """Copy token slots of every layer of a group from one block into another; a state, whole."""
+        if move.group in self._states:
+            states = self._states[move.group]
+            states[move.dst_block] = states[move.src_block]
+            return
         source = slice(move.src_slot, move.src_slot + move.num_tokens)
         target = slice(move.dst_slot, move.dst_slot + move.num_tokens)
         keys, values = self._keys[move.group], self._values[move.group]
@@ -71,10 +83,20 @@ class CacheMemory:
         values[move.dst_block][..., target, :] = values[move.src_block][..., source, :]
 
     def poison(self, group: GroupId, table: Sequence[BlockId], start: int) -> None:
-        """Fill the slots of a table from `start` on with NaN."""
+        """Fill the slots of a table from `start` on with NaN; a state, if the sequence begins."""
+        if group in self._states:
+            if start == 0:
+                self._states[group][list(table)] = np.nan
+            return
         for block, inside, _ in self._pieces(group, table, range(start, len(table) * self._tokens[group])):
             self._keys[group][block][..., inside] = np.nan
             self._values[group][block][..., inside, :] = np.nan
+
+    def state(self, group: GroupId, slot: int, part: int, block: BlockId) -> Floats:
+        """One part of one layer's state, flat; a view: what is written into it stays."""
+        parts = self._parts[group]
+        first = sum(parts[:part])
+        return self._states[group][block, slot, first : first + parts[part]]
 
     def _pieces(self, group: GroupId, table: Sequence[BlockId], slots: range) -> Iterator[tuple[BlockId, slice, slice]]:
         """Block by block: the block, the part of it that lies in `slots`, and that part counted from `slots.start`."""
@@ -86,17 +108,22 @@ class CacheMemory:
 
     def _views(self, placed: GroupLayout) -> tuple[Floats, Floats]:
         group, size = placed.group, placed.tokens_per_block
-        holds_keys = group.kind in (GroupKind.FULL, GroupKind.WINDOW, GroupKind.CHUNKED)
-        if not holds_keys or placed.cache_type is not CacheType.F32:
+        if group.kind not in (GroupKind.FULL, GroupKind.WINDOW, GroupKind.CHUNKED):
             raise ModelError(
-                f"cache group {group.name} is {group.kind} of {placed.cache_type}; this executor keeps keys and values "
-                "of f32 only"
+                f"cache group {group.name} is {group.kind}; this executor keeps keys, values and states only"
             )
         key_span, value_span = group.head_dim_k * size, size * group.head_dim_v
         shape = (placed.num_blocks, group.num_layers, group.num_kv_heads, key_span + value_span)
-        content = group.num_layers * placed.layer_bytes // FLOAT_BYTES
         # Dividing the last axis of a view gives a view, behind which padding stays out.
-        blocks = self._pool.reshape(placed.num_blocks, -1)[:, :content].reshape(shape)
+        blocks = self._contents(placed).reshape(shape)
         keys = blocks[..., :key_span].reshape(*shape[:3], group.head_dim_k, size)
         values = blocks[..., key_span:].reshape(*shape[:3], size, group.head_dim_v)
         return keys, values
+
+    def _state_view(self, placed: GroupLayout) -> Floats:
+        return self._contents(placed).reshape(placed.num_blocks, placed.group.num_layers, -1)
+
+    def _contents(self, placed: GroupLayout) -> Floats:
+        """[block, numbers]"""
+        content = placed.group.num_layers * placed.layer_bytes // FLOAT_BYTES
+        return self._pool.reshape(placed.num_blocks, -1)[:, :content]

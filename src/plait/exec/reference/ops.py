@@ -102,6 +102,8 @@ def activate(activation: Activation, x: Floats) -> Floats:
             y = np.divide(x, ONE + np.exp(-x), dtype=np.float32)
         case Activation.SIGMOID:
             y = np.divide(ONE, ONE + np.exp(-x), dtype=np.float32)
+        case Activation.TANH:
+            y = np.tanh(x)
         case Activation.RELU2:
             y = np.square(np.maximum(x, np.float32(0)))
         case Activation.GELU_TANH:

@@ -15,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from plait.core.errors import InvariantError
-from plait.core.ids import SeqId
+from plait.core.ids import BlockId, SeqId
 from plait.core.step import Chunk, FromDevice, OutputKind, SeqResult, SeqStatus, StepPlan, TokenLogprob
 from plait.exec.reference import mixture, sampler
 from plait.exec.reference import ops as math_of
 from plait.exec.reference.attention import attend, whole_tiles
 from plait.exec.reference.memory import CacheMemory
 from plait.exec.reference.ops import RopeTable
+from plait.exec.reference.recurrence import Keep, conv, scan
+from plait.exec.reference.rwkv import shift
 from plait.exec.roster import Seat
 from plait.model.checks import root_of
 from plait.model.ops import (
@@ -29,6 +31,7 @@ from plait.model.ops import (
     Add,
     Attend,
     CacheWrite,
+    Conv,
     Embed,
     EmbedSource,
     Experts,
@@ -42,7 +45,9 @@ from plait.model.ops import (
     Route,
     Sample,
     Scale,
+    Scan,
     Select,
+    Shift,
     ValueId,
 )
 from plait.model.program import Program
@@ -54,7 +59,26 @@ RopeKey = tuple[RopeSpec, float]
 """What rope tables depend on: the spec and mscale."""
 
 SUPPORTED = (
-    *(Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Route, Experts, Select, Pool),
+    *(
+        Embed,
+        Norm,
+        Linear,
+        Rope,
+        CacheWrite,
+        Attend,
+        Glu,
+        Act,
+        Add,
+        Mul,
+        Scale,
+        Conv,
+        Shift,
+        Scan,
+        Route,
+        Experts,
+        Select,
+        Pool,
+    ),
     Sample,
 )
 
@@ -181,6 +205,8 @@ class StepRun:
         if self.loaded.poison:
             for group in self.loaded.program.cache_groups:
                 self.loaded.memory.poison(group.id, seat.tables[group.id], chunk.start)
+            for snapshot in chunk.snapshots:
+                self.loaded.memory.poison(snapshot.group, (snapshot.block,), 0)
         return tokens
 
     def _execute(self, op: Op) -> None:
@@ -211,6 +237,8 @@ class StepRun:
                 self._put(op.output, inputs[0] * inputs[1])
             case Scale():
                 self._put(op.output, inputs[0] * np.float32(op.factor))
+            case Conv() | Shift() | Scan():
+                self._put(op.output, self._recur(op, inputs))
             case Route():
                 self._put(op.output, mixture.route(op, inputs[0], weights))
             case Experts():
@@ -265,6 +293,38 @@ class StepRun:
             rows = slice(row, row + chunk.num_tokens)
             y[rows] = attend(op, q[rows], keys, values, tiles.start, chunk.start, sinks)
         return y
+
+    def _recur(self, op: Conv | Shift | Scan, inputs: Sequence[Floats]) -> Floats:
+        """Chunk by chunk from the sequence's running state; where the plan has a snapshot, the state goes there too."""
+        memory, weights = self.loaded.memory, self.loaded.weights
+        y = np.zeros((len(inputs[0]), self.loaded.program.values[op.output].width), np.float32)
+        for chunk, seat, row in self._live_chunks():
+            running = memory.state(op.group, op.slot, op.part, seat.tables[op.group][0])
+            state = running.copy() if chunk.start else np.zeros_like(running)
+            kept = {one.offset: one.block for one in chunk.snapshots if one.group == op.group}
+            rows = [of[row : row + chunk.num_tokens] for of in inputs]
+            offsets = (*(offset for offset in kept if offset != chunk.num_tokens - 1), chunk.num_tokens - 1)
+            keep = self._keeper(op, running, chunk.num_tokens - 1, kept)
+            match op:
+                case Conv():
+                    made = conv(op, rows[0], weights, state, offsets, keep)
+                case Shift():
+                    made = shift(op, rows[0], weights, state, offsets, keep)
+                case Scan():
+                    made = scan(op, rows, weights, state, offsets, keep)
+            y[row : row + chunk.num_tokens] = made
+        return y
+
+    def _keeper(self, op: Conv | Shift | Scan, running: Floats, last: int, blocks: Mapping[int, BlockId]) -> Keep:
+        """Puts the state behind a token into its snapshot, and the one behind the chunk's last into `running`."""
+
+        def keep(offset: int, state: Floats) -> None:
+            if offset in blocks:
+                self.loaded.memory.state(op.group, op.slot, op.part, blocks[offset])[:] = state
+            if offset == last:
+                running[:] = state
+
+        return keep
 
     def _select(self, x: Floats) -> Floats:
         rows = [

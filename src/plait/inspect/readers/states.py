@@ -255,6 +255,14 @@ def read_rwkv4(facts: Facts) -> list[Layer]:
     return [State("rwkv", parts, 1)] * num_layers(facts)
 
 
+def read_rwkv7(facts: Facts) -> list[Layer]:
+    """The last row of two mixings, and a matrix for each head, which other programs keep in f32 too."""
+    hidden = facts.integer("hidden_size", 1, MAX_WIDTH)
+    dim = facts.integer("head_dim", 1, MAX_WIDTH, 64)
+    parts = (Part("shift", 2 * hidden), Part("wkv", hidden * dim, NumberType.F32))
+    return [State("rwkv", parts, max(1, hidden // dim))] * num_layers(facts)
+
+
 def read_recurrent_gemma(facts: Facts) -> list[Layer]:
     """Two recurrent layers and one with a window, in turn."""
     count = num_layers(facts)

@@ -54,6 +54,7 @@ READERS: Final[Mapping[str, Reader]] = MappingProxyType(
         "zamba2": states.read_zamba2,
         "kimi_linear": states.read_kimi_linear,
         "rwkv": states.read_rwkv4,
+        "rwkv7": states.read_rwkv7,
         "recurrent_gemma": states.read_recurrent_gemma,
     }
 )
