@@ -57,8 +57,9 @@ class Bench:
             for uniform in (False, True)
         }
         self.program = self.models[False].program
-        whole = -(-self.sizes.document // BLOCK) * BLOCK
-        self.budget = 2 * whole * token_bytes(self.program, F16)
+        self.length = -(-self.sizes.document // BLOCK) * BLOCK
+        """Of a document in whole blocks."""
+        self.budget = 2 * self.length * token_bytes(self.program, F16)
         self.vocab = self.program.vocab_size
         self.answers: dict[str, int] = {}
 
@@ -88,7 +89,7 @@ def _of_windows(args: argparse.Namespace, rows: Sequence[str]) -> dict[str, obje
         print(f"warning: others use {busy:.0%} of this machine, so speeds and their ratios say little")
     bench = Bench(args)
     layouts = args.layouts.split(",")
-    print(f"budget {bench.budget / 2**20:,.1f} MiB: two sequences of {bench.sizes.document:,} tokens under uniform")
+    print(f"budget {bench.budget / 2**20:,.1f} MiB: two sequences of {bench.length:,} tokens under uniform")
     found: dict[str, object] = {"model": bench.models[False].name, "budget_bytes": bench.budget}
     bounds = _bounds(bench, measure(_native, quick=True)) if {"answers", "documents"} & set(rows) else {}
     for name, bound in bounds.items():
@@ -145,10 +146,10 @@ def closed_form(groups: Sequence[CacheGroup], memory_bytes: int, num_tokens: int
 
 
 def _capacity(bench: Bench, layouts: Sequence[str]) -> dict[str, object]:
-    length = bench.sizes.document
+    length = bench.length
     most = closed_form(bench.program.cache_groups, bench.budget, length)
     print(f"\ncapacity: sequences of {length:,} tokens answered at once; closed form {most:.2f}")
-    batch = capacity_batch(bench.sizes, int(most) + 3, bench.vocab)
+    batch = capacity_batch(bench.sizes, length, int(most) + 3, bench.vocab)
     found: dict[str, object] = {"closed_form": most}
     for layout in layouts:
         one = _visited(bench, layout, batch)

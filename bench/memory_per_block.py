@@ -23,6 +23,7 @@ from pathlib import Path
 
 from plait.core.ids import GroupId, LaneId, SeqId, StepId
 from plait.core.step import FROM_DEVICE, Chunk, StepPlan
+from plait.kv import cache
 from plait.kv.cache import KVCache, Root
 from plait.model.cache_layout import CacheLayout, GroupLayout
 from plait.model.cache_type import CacheType
@@ -176,10 +177,14 @@ def compared(checkout: Path, repeat: int) -> None:
     here, script = Path(__file__).parents[1], Path(__file__)
     found: dict[Path, list[dict[str, float]]] = {here: [], checkout: []}
     for root in (here, checkout, checkout, here):
-        command = [sys.executable, str(script), "--json", "--only", "full", "--repeat", str(repeat)]
+        # Without site-packages: an editable install would come before any path. The memory needs no library.
+        command = [sys.executable, "-S", str(script), "--json", "--only", "full", "--repeat", str(repeat)]
         environment = {**os.environ, "PYTHONPATH": str(root / "src")}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        found[root].append(json.loads(done.stdout.splitlines()[-1]))
+        told = json.loads(done.stdout.splitlines()[-1])
+        if not Path(told.pop("sources")).is_relative_to((root / "src").resolve()):
+            raise SystemExit(f"{root} was not measured, but other sources")
+        found[root].append(told)
     quotients = {}
     for name in found[here][0]:
         ours, theirs = (min(one[name] for one in found[root]) for root in (here, checkout))
@@ -205,7 +210,7 @@ def main() -> None:
         print(f"  {'ns a block':<12}" + "".join(f"{pages:>9,} pages" for pages in POOLS))
         for what in MEASURES:
             print(f"  {what:<12}" + "".join(f"{found[f'{name}, {what}, {pages}']:>15,.0f}" for pages in POOLS))
-    return print(json.dumps(found))
+    return print(json.dumps({**found, "sources": str(Path(cache.__file__).resolve())}))
 
 
 if __name__ == "__main__":

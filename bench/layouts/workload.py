@@ -57,10 +57,10 @@ class Batch:
         return sum(map(len, self.prompts)) + self.output * len(self.prompts)
 
 
-def capacity_batch(sizes: Sizes, count: int, vocab: int) -> Batch:
-    """More documents than fit, each of its own tokens, all at once."""
+def capacity_batch(sizes: Sizes, length: int, count: int, vocab: int) -> Batch:
+    """More sequences of `length` tokens than fit, each of its own tokens, all at once."""
     dice = random.Random(1)
-    length = sizes.document - sizes.output
+    length -= sizes.output
     return Batch(tuple(_tokens(dice, length, vocab) for _ in range(count)), sizes.output, count)
 
 

@@ -35,7 +35,7 @@ class PagePool:
 
     @property
     def num_free(self) -> int:
-        return sum(map(len, self._free))
+        return len(self._free[0]) if self.is_shared else sum(map(len, self._free))
 
     def num_free_for(self, group: GroupId) -> int:
         return len(self._free_of(group))

@@ -57,6 +57,9 @@ class Room:
 
     def is_free(self, demand: Counts) -> bool:
         """Whether nothing needs to be evicted for it."""
+        if len(self._pools) == 1:  # asked again for every block that is evicted
+            pool = self._pools[0]
+            return demand[0] <= pool.num_free + self._pages.num_free * pool.blocks_per_page
         return self._suffice(self._free_pages(), demand, [pool.num_free for pool in self._pools])
 
     def is_obtainable(self, demand: Counts) -> bool:

@@ -101,7 +101,7 @@ class Victims:
         best: Key | None = None
         victim: Victim | None = None
         nodes_help = False
-        for g in dict.fromkeys([*short, *self._for_all]):
+        for g in dict.fromkeys([*short, *self._for_all]) if self._for_all else short:
             if g in self._whole:
                 nodes_help = True
             elif g in self._images.groups:
