@@ -15,6 +15,7 @@ from plait.core.executor import Executor, ExecutorInfo, Foresight, StepForm
 from plait.cost.model import CostModel
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.kv.cache import KVCache
+from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import CacheLayout
 from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 from plait.sched.lives import LivesConfig
@@ -63,10 +64,11 @@ def assemble(
     eos_token_ids: tuple[int, ...] = (),
     enable_prefix: bool = True,
     foresight: Foresight | None = None,
+    rules: MemoryRules = ALL_RULES,
     policy: Policy = CHUNKS,
 ) -> EngineParts:
     """An engine on an executor that has its programs, weights and memory. Starts nothing. `foresight` is for devices
-    whose `info.runs`, and for chunks.
+    whose `info.runs`, and for chunks; `rules` switches off habits of the memory.
     """
     info = executor.info
     lives = LivesConfig(
@@ -78,7 +80,7 @@ def assemble(
         can_embed=info.pools,
         can_import=info.imports,
     )
-    kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix)
+    kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix, rules=rules)
     scheduler: ChunkedScheduler | MultiplexScheduler
     if policy.preset == CHUNKED:
         size = policy.max_step_tokens or info.max_step_tokens

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
 from plait.assembly import Policy, assemble
+from plait.config.ablations import memory_ablations, scheduler_ablations
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import (
     available_memory_bytes,
@@ -30,7 +31,6 @@ from plait.config.resolve import (
     resolve_sizes,
     resolve_workers,
 )
-from plait.config.schedulers import ablations_in
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
@@ -49,15 +49,15 @@ from plait.exec.loading import LoadableExecutor, LogitsObserver
 from plait.exec.native import presence
 from plait.exec.native.checks import check_program as check_native
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
-from plait.kv.layouts.serving import cut, described
+from plait.kv.layouts.serving import Cutting, cut
 from plait.kv.report import CacheReport
-from plait.kv.room import sequence_bytes
+from plait.kv.rules import ALL_RULES, MemoryRules, rules_without
 from plait.loading import LoadedModel as LoadedModel  # callers take them from here
 from plait.loading import load_model as load_model
 from plait.metrics.chrome_trace import check_trace
 from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
-from plait.model.cache_layout import CacheLayout, plan_layout, token_bytes
+from plait.model.cache_layout import CacheLayout, token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.cost import Formats
 from plait.model.notes import model_notes
@@ -106,6 +106,8 @@ class LocalEngine:
     """How much of the KV memory eviction could not free now."""
     cache_report: Callable[[], CacheReport] | None = None
     """What the KV memory holds, by group; off by the step that is running."""
+    geometry: str | None = None
+    """How the KV memory is cut, in words, where there was something to choose."""
 
     def close(self) -> None:
         """End everything; what was profiled is written and reported. Again: nothing more happens."""
@@ -138,6 +140,9 @@ class ReadyExecutor:
     sizes: Sizes
     notes: tuple[str, ...]
     """One line each, for the start-up report."""
+    rules: MemoryRules = ALL_RULES
+    geometry: str | None = None
+    """How memory is cut, in words, where there was something to choose."""
     work: WorkLog | None = None
 
 
@@ -156,8 +161,7 @@ def start_engine(
         check_trace(options.profile)
     clock, policy = RealClock(), policy_of(options, model)
     ready = load_executor(options, model, clock)
-    executor, sizes = ready.executor, ready.sizes
-    info = executor.info
+    executor, sizes, info = ready.executor, ready.sizes, ready.executor.info
     profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
     vocab_size = model.program.vocab_size
     inbox = Inbox()
@@ -182,6 +186,7 @@ def start_engine(
         _ports(inbox, client, events, model, profile),
         eos_token_ids=model.tokenizer.eos_ids,
         enable_prefix=options.enable_prefix_caching,
+        rules=ready.rules,
         policy=policy,
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
@@ -200,12 +205,13 @@ def start_engine(
         profile=profile,
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
+        geometry=ready.geometry,
     )
 
 
 def policy_of(options: EngineOptions, model: LoadedModel) -> Policy:
     """How prompts and decode share this machine. Steps are not run side by side here yet: every one is fused."""
-    choice, ablations = options.scheduler, ablations_in(options.ablate)
+    choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
     if preset == CHUNKED:
         return Policy()
@@ -228,17 +234,10 @@ def load_executor(
     # A runtime that cannot be used is no trouble for whoever does not want it.
     missing = None if options.executor == "reference" else presence.missing()
     choice = choose_executor(options, model.program, missing)
-    equal_blocks = has_equal_blocks(options)
-    program, geometry = cut(model.program, options.block_size, choice.cache_type, equal_blocks=equal_blocks)
-    model = replace(model, program=program)
-    sizes = resolve_sizes(options, model_facts(options, model, choice.cache_type), available_memory_bytes())
-    layout = plan_layout(
-        model.program,
-        memory_bytes=sizes.memory_bytes,
-        tokens_per_block=options.block_size,
-        cache_type=choice.cache_type,
-        equal_blocks=equal_blocks,
-    )
+    cutting = cut(model.program, options.kv_layout, options.block_size, choice.cache_type)
+    model = replace(model, program=cutting.program)
+    sizes = resolve_sizes(options, model_facts(model, cutting), available_memory_bytes())
+    layout = cutting.plan(sizes.memory_bytes)
     try:
         if choice.is_native:
             loaded = _native_executor(options, model, layout, sizes.max_model_tokens, observe_logits)
@@ -250,21 +249,18 @@ def load_executor(
             f"{options.max_num_batched_tokens:,} tokens a step takes ({error}); ask for less with --kv-cache-memory or "
             "--max-num-batched-tokens, or raise the limits of this process"
         ) from error
-    cutting = () if geometry is None else (described(geometry),)
-    notes = (*choice.notes, *loaded.notes, *cutting, *model_notes(model.config, model.program))
-    return ReadyExecutor(loaded.executor, layout, sizes, notes, loaded.work)
+    words = cutting.described()
+    notes = (*choice.notes, *loaded.notes, *(() if words is None else (words,)))
+    rules = cutting.rules(rules_without(memory_ablations(options.ablate)))
+    return ReadyExecutor(
+        loaded.executor, layout, sizes, (*notes, *model_notes(model.config, model.program)), rules, words, loaded.work
+    )
 
 
-def has_equal_blocks(options: EngineOptions) -> bool:
-    """Whether blocks of all groups are padded to the largest."""
-    return options.kv_layout == "max-page"
-
-
-def model_facts(options: EngineOptions, model: LoadedModel, cache_type: CacheType) -> ModelFacts:
+def model_facts(model: LoadedModel, cutting: Cutting) -> ModelFacts:
     """What the sizes of a model's memory depend on."""
-    groups, equal_blocks = model.program.cache_groups, has_equal_blocks(options)
-    needs = sequence_bytes(groups, options.block_size, cache_type, equal_blocks=equal_blocks)
-    return ModelFacts(model.config.max_positions, token_bytes(model.program, cache_type), needs)
+    per_token = token_bytes(cutting.program, cutting.cache_type)
+    return ModelFacts(model.config.max_positions, per_token, cutting.sequence_bytes())
 
 
 def _ports(inbox: Inbox, client: AsyncClient, events: EventSink, model: LoadedModel, profile: Profile | None) -> Ports:

@@ -40,6 +40,7 @@ from plait.config.resolve import Processors, resolve_sizes, resolve_workers
 from plait.core.errors import PlaitError
 from plait.exec.native import presence
 from plait.exec.native.tune_table import check_folder
+from plait.kv.layouts.serving import cut
 from plait.model.cache_type import CacheType
 
 if TYPE_CHECKING:
@@ -229,7 +230,8 @@ def _expect(
             Weight.SLOWS, f"{model.name} runs on the reference executor only: {choice.notes}", "take another file"
         )
         return
-    facts = model_facts(engine_options, model, choice.cache_type)
+    cutting = cut(model.program, engine_options.kv_layout, engine_options.block_size, choice.cache_type)
+    facts = model_facts(model, cutting)
     free_beside = max(0, found.free_bytes - model.weights.total_bytes)
     sizes = resolve_sizes(engine_options, facts, free_beside)
     began, before = time.monotonic(), processor_seconds()

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
-from plait.build import choose_executor, has_equal_blocks, load_model, model_facts, native_config
+from plait.build import choose_executor, load_model, model_facts, native_config
 from plait.cli.serve_parts import listed
 from plait.cli.terminal import download_progress
 from plait.config.engine_options import EngineOptions
@@ -20,9 +20,9 @@ from plait.config.machine import available_memory_bytes
 from plait.config.resolve import resolve_sizes
 from plait.config.serve_options import ServeOptions
 from plait.exec.native import presence
-from plait.kv.layouts.serving import cut, described
+from plait.kv.layouts.serving import cut
 from plait.loading import LoadedModel
-from plait.model.cache_layout import plan_layout, token_bytes
+from plait.model.cache_layout import token_bytes
 from plait.text.tool_calls import tool_format_of
 
 
@@ -32,18 +32,11 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
         model = load_model(engine, progress, datetime.now)
     missing = None if engine.executor == "reference" else presence.missing()
     choice = choose_executor(engine, model.program, missing)
-    equal_blocks = has_equal_blocks(engine)
-    program, geometry = cut(model.program, engine.block_size, choice.cache_type, equal_blocks=equal_blocks)
-    model = replace(model, program=program)
+    cutting = cut(model.program, engine.kv_layout, engine.block_size, choice.cache_type)
+    model = replace(model, program=cutting.program)
     per_token = token_bytes(model.program, choice.cache_type)
-    sizes = resolve_sizes(engine, model_facts(engine, model, choice.cache_type), available_memory_bytes())
-    layout = plan_layout(
-        model.program,
-        memory_bytes=sizes.memory_bytes,
-        tokens_per_block=engine.block_size,
-        cache_type=choice.cache_type,
-        equal_blocks=equal_blocks,
-    )
+    sizes = resolve_sizes(engine, model_facts(model, cutting), available_memory_bytes())
+    layout = cutting.plan(sizes.memory_bytes)
     executor: dict[str, object] = {"name": "native" if choice.is_native else "reference", "notes": list(choice.notes)}
     if choice.is_native:
         config, workers = native_config(engine, sizes.max_model_tokens)
@@ -63,7 +56,8 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
             "max_model_tokens": sizes.max_model_tokens,
             "sequences_of_full_length": round(sizes.capacity_tokens / sizes.max_model_tokens, 2),
             "because": list(sizes.reasons),
-            "geometry": None if geometry is None else described(geometry),
+            "layout": engine.kv_layout,
+            "geometry": cutting.described(),
             "groups": [
                 {
                     "name": placed.group.name,

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from plait.config.schedulers import ablations_in
+from plait.cli.streams import say
+from plait.config.ablations import scheduler_ablations
 from plait.config.sim_options import SimOptions
 from plait.core.errors import UsageError
 from plait.core.own_file import check_replaceable, check_writable
@@ -88,6 +89,10 @@ def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup
     lines = (*_model_words(model, hardware, form, replica), *more, *words, _pace_words(workload))
     calibration = hardware.calibration
     measured = None if calibration is None else f"{calibration.calibrated_on} with {calibration.model}"
+    if calibration is not None and calibration.counted is not None:
+        differs = calibration.counted.differs(replica.formats, model.program.num_parameters, calibration.model)
+        if differs is not None:
+            say(f"warning: {differs}")
     return Setup(cluster, workload, slo, _inputs(options, model, cluster, workload, named), lines, measured)
 
 
@@ -127,7 +132,7 @@ def _replica(options: SimOptions, model: BareModel, hardware: HardwareSpec) -> t
         )
     is_gpu = hardware.unit != "core"
     choice = options.scheduler
-    preset = preset_of(choice.name, ablations_in(options.ablate), chunk_s=choice.chunk_s, units=choice.units)
+    preset = preset_of(choice.name, scheduler_ablations(options.ablate), chunk_s=choice.chunk_s, units=choice.units)
     rows, step = LIMITS[is_gpu]
     element_bytes = cache_type.number_bytes if cache_type is not CacheType.INT8 else cache_type.vector_bytes(128) / 128
     replica = ReplicaSpec(

@@ -8,16 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from plait.config.ablations import ABLATIONS, some_of
+from plait.config.kv_layouts import parse_served_layout
 from plait.config.option import option
 from plait.config.places import cache_dir
-from plait.config.schedulers import (
-    ABLATIONS,
-    DEFAULT_SCHEDULER,
-    SCHEDULERS,
-    SchedulerChoice,
-    parse_ablations,
-    parse_scheduler,
-)
+from plait.config.schedulers import DEFAULT_SCHEDULER, SCHEDULERS, SchedulerChoice, parse_scheduler
 from plait.config.values import (
     count_between,
     count_from,
@@ -117,10 +112,17 @@ class EngineOptions:
     )
     kv_layout: str = option(
         "paged",
-        parse_text,
-        "how the cache is cut; paged: every kind of layer keeps what it needs; uniform: every layer every token; "
-        "max-page: as paged, all blocks padded to the largest",
-        choices=("paged", "uniform", "max-page"),
+        parse_served_layout,
+        "how the cache is cut; paged: every kind of layer keeps what it needs; to compare: uniform (every layer every "
+        "token), vllm, max-page, static or manual:GROUP=SHARE:GROUP=SHARE (a part of the memory for each kind)",
+        metavar="LAYOUT",
+        rare=True,
+    )
+    ablate: str = option(
+        "none",
+        some_of(ABLATIONS),
+        "habits of the cache and the scheduler to do without, to see what they are worth: " + ", ".join(ABLATIONS),
+        metavar="NAMES",
         rare=True,
     )
     scheduler: SchedulerChoice = option(
@@ -129,13 +131,6 @@ class EngineOptions:
         f"which tokens a step has: {', '.join(SCHEDULERS)}, chunked:TIME; all but chunked need what plait calibrate "
         "measured here",
         metavar="NAME",
-        rare=True,
-    )
-    ablate: str = option(
-        "none",
-        parse_ablations,
-        "mechanisms of the scheduler to do without, to see what they are worth: " + ", ".join(ABLATIONS),
-        metavar="NAMES",
         rare=True,
     )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)

@@ -1,7 +1,7 @@
-"""Schedulers: what may stand in --scheduler and --ablate.
+"""Schedulers: what may stand in --scheduler.
 
-Owns the names and how their arguments are written. What a scheduler does, and what it does without a mechanism, stands
-in `plait.sched.multiplex`.
+Owns the names and how their arguments are written. What a scheduler does stands in
+`plait.sched.multiplex`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,6 @@ CHUNKED: Final = "chunked"
 STATIC: Final = "static"
 UNPARTITIONED: Final = "unpartitioned"
 SCHEDULERS: Final = (CHUNKED, "bullet", "muxwise", "xyserve", "temporal", "plait")
-ABLATIONS: Final = (
-    "partition",
-    "shares",
-    "queue-order",
-    "decode-delay",
-    "hand-over",
-    "balanced-split",
-    "overlap",
-    "guard",
-    "layers",
-    "polling",
-    "preemption",
-    "reserve",
-    "fused",
-    "lanes",
-    "slices",
-    "dead-band",
-)
 _UNITS: Final = re.compile(r"[1-9][0-9]{0,6}")
 
 
@@ -67,22 +49,6 @@ def parse_scheduler(text: str) -> SchedulerChoice:
         expected = f"one of {', '.join(SCHEDULERS)}, chunked:TIME, static:UNITS or {UNPARTITIONED} is expected"
         raise ValueError(expected + _nearest(name, (*SCHEDULERS, STATIC, UNPARTITIONED)))
     return SchedulerChoice(name)
-
-
-def parse_ablations(text: str) -> str:
-    """none, or names of `ABLATIONS` with commas; kept as they were written, without blanks."""
-    names = [name.strip() for name in text.split(",")]
-    if names == ["none"]:
-        return "none"
-    for name in names:
-        if name not in ABLATIONS:
-            raise ValueError(f"none, or some of {', '.join(ABLATIONS)} are expected{_nearest(name, ABLATIONS)}")
-    return ",".join(dict.fromkeys(names))
-
-
-def ablations_in(text: str) -> tuple[str, ...]:
-    """The names in a parsed value."""
-    return () if text == "none" else tuple(text.split(","))
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

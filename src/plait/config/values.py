@@ -156,6 +156,16 @@ def parse_path(text: str) -> Path:
         raise ValueError("there is no such user; write the whole path") from None
 
 
+def parse_report(text: str) -> Path | None:
+    """Where a report goes. Other commands have a flag of the same name, and environment and YAML say it to all of them:
+    what means yes there is standard output here, what means no is none. A file of such a name is ./1.
+    """
+    lowered = text.strip().lower()
+    if lowered in _TRUE:
+        return Path("-")
+    return None if lowered in _FALSE else parse_path(text)
+
+
 def parse_path_or(*words: str) -> Callable[[str], str]:
     """A path, as text, or one of `words` as it is."""
 

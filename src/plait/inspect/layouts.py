@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from plait.config.kv_layouts import MANUAL, manual_shares
 from plait.kv.layouts.buddy import buddy
 from plait.kv.layouts.groups import MemoryGroup
 from plait.kv.layouts.jenga import jenga
@@ -24,9 +23,6 @@ MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
     {"uniform": uniform, "vllm": vllm, "jenga": jenga, "plait": plait}
     | {"max-page": max_page, "static": static, "buddy": buddy}
 )
-MANUAL: Final = "manual"
-_SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/0{0,8}[1-9][0-9]{0,8})?")
-"""Without exponents: a number of a billion digits would be written out."""
 DEFAULT_LAYOUTS: Final = ("uniform", "vllm", "jenga", "plait")
 
 
@@ -34,8 +30,7 @@ def make_layout(name: str, groups: Sequence[MemoryGroup], tokens_per_block: int)
     """`name` is one of `MAKERS`, or manual:GROUP=SHARE:GROUP=SHARE; `parse_layouts` has checked it."""
     kind, _, shares = name.partition(":")
     if kind == MANUAL:
-        weights = dict(one.split("=", 1) for one in shares.split(":"))
-        return manual(groups, tokens_per_block, {group: Fraction(share) for group, share in weights.items()})
+        return manual(groups, tokens_per_block, manual_shares(shares))
     return MAKERS[kind](groups, tokens_per_block)
 
 
@@ -47,17 +42,10 @@ def parse_layouts(text: str) -> tuple[str, ...]:
     for name in names:
         kind, colon, shares = name.partition(":")
         if kind == MANUAL:
-            _check_shares(shares)
+            manual_shares(shares)
         elif kind not in MAKERS or colon:
             raise ValueError(f"{name!r} is no layout; known are {_known()}")
     return names
-
-
-def _check_shares(shares: str) -> None:
-    for one in shares.split(":"):
-        group, equals, share = one.partition("=")
-        if not (group and equals and _SHARE.fullmatch(share) and Fraction(share) > 0):
-            raise ValueError(f"{one!r} is no share; write manual:GROUP=SHARE:GROUP=SHARE, e.g. manual:full=3:window=1")
 
 
 def _known() -> str:

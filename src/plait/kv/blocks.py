@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NewType
+from typing import NewType, cast
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, PageId, SeqId
@@ -23,6 +23,10 @@ from plait.model.cache_layout import GroupLayout
 
 Owner = NewType("Owner", int)
 """A page's owner is a lifetime (docs/adr/0015): what shares a page should die together."""
+
+
+_EVERYBODY = Owner(1 << 62)
+"""Of all pages, where there are no owners."""
 
 
 def tail_of(seq: SeqId) -> Owner:
@@ -53,7 +57,7 @@ class BlockState(IntEnum):
 
 
 _FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
-_EVICTABLE, _QUARANTINED = int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
+_SHARED, _EVICTABLE, _QUARANTINED = int(BlockState.SHARED), int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
 _PRIVATE_ALONE = frozenset((_PRIVATE,))
 _OWN = (_PRIVATE, _QUARANTINED)
 """States of blocks that only their sequence keeps from being free."""
@@ -62,7 +66,8 @@ _OWN = (_PRIVATE, _QUARANTINED)
 class BlockPool:
     """The blocks of one cache group. Block ids of page p are p * blocks_per_page to (p + 1) * blocks_per_page - 1."""
 
-    def __init__(self, layout: GroupLayout, page_bytes: int, pages: PagePool) -> None:
+    def __init__(self, layout: GroupLayout, page_bytes: int, pages: PagePool, by_owner: bool = True) -> None:
+        """`by_owner=False`: pages belong to nobody, and a free block on any of them comes before a fresh page."""
         self.layout = layout
         self.group = layout.group.id
         self.blocks_per_page = page_bytes // layout.block_bytes
@@ -70,7 +75,10 @@ class BlockPool:
         """Blocks by state; free ones on lent pages only."""
         self.num_unpinned_pages = 0
         """Lent pages without a pinned (private, shared or quarantined) block: eviction can give them back."""
+        self.num_evicted = 0
+        """Cached blocks that were freed, since the start."""
         self._pages = pages
+        self._by_owner = by_owner
         self._watcher: Callable[[PageId], None] | None = None
         self._states = bytearray(layout.num_blocks)
         self._holders: list[SeqId | None] = [None] * layout.num_blocks
@@ -137,6 +145,8 @@ class BlockPool:
         if self.blocks_per_page == 1:
             return self._grant_pages(owner, count)
         granted: list[BlockId] = []
+        holder = _sequence_of(owner)
+        owner = owner if self._by_owner else _EVERYBODY
         while len(granted) < count:
             source = self._source(owner, frugal)
             pages = self._open[source]
@@ -150,7 +160,7 @@ class BlockPool:
             taken = free[: -wanted - 1 : -1]
             if len(taken) < len(free):
                 self._open.setdefault(source, {})[page] = free[:-wanted]
-            self._take(page, taken, _sequence_of(owner))
+            self._take(page, taken, holder)
             granted += taken
         return granted
 
@@ -191,28 +201,34 @@ class BlockPool:
 
     def free_own(self, blocks: Sequence[BlockId]) -> None:
         """Those of `blocks` that are private or quarantined, and not published."""
-        own = [block for block in blocks if self._states[block] in _OWN]
+        states, counts, holders, num_pinned = self._states, self.counts, self._holders, self._num_pinned
+        own = [block for block in blocks if states[block] in _OWN]
         if self.blocks_per_page > 1:
             for block in own:
                 self.free(block)
             return
         for block in own:
-            before, self._states[block] = self._states[block], _FREE
-            self.counts[before] -= 1
-            self._holders[block] = None
-            self._num_pinned[block] = 0
-        self._pages.give_back_many([PageId(block) for block in own], self.group)
+            counts[states[block]] -= 1
+            states[block] = _FREE
+            holders[block] = None
+            num_pinned[block] = 0
+        self._pages.give_back_many(cast("list[PageId]", own), self.group)
 
     def free(self, block: BlockId) -> None:
         """A private, quarantined or evictable block holds nothing any more; its page goes back with its last block."""
-        before = self.state(block)
-        if before in (BlockState.FREE, BlockState.SHARED):
-            raise InvariantError(f"block {block} of group {self.group} is freed while it is {before.name.lower()}")
-        self._turn(block, before, BlockState.FREE)
+        before = self._states[block]
+        if before in (_FREE, _SHARED):
+            name = BlockState(before).name.lower()
+            raise InvariantError(f"block {block} of group {self.group} is freed while it is {name}")
+        self._states[block] = _FREE
+        self.counts[before] -= 1
+        self.counts[_FREE] += 1
         self._holders[block] = None
         page = PageId(block // self.blocks_per_page)
-        if before != BlockState.EVICTABLE:
+        if before != _EVICTABLE:
             self._unpin(page)
+        else:
+            self.num_evicted += 1
         key = self._owner[page]
         pages = self._open.setdefault(key, {})
         free = pages.setdefault(page, [])
@@ -276,14 +292,15 @@ class BlockPool:
 
     def _grant_pages(self, owner: Owner, count: int) -> list[BlockId]:
         """Blocks that are pages: there is nothing to choose, and nobody to share a page with."""
-        blocks = [BlockId(page) for page in self._pages.lend_many(self.group, count)]
+        blocks = cast("list[BlockId]", self._pages.lend_many(self.group, count))
+        states, holders, num_pinned = self._states, self._holders, self._num_pinned
         holder = _sequence_of(owner)
         for block in blocks:
-            if self._states[block] != _FREE:
+            if states[block] != _FREE:
                 raise InvariantError(f"block {block} of group {self.group} is {self.state(block).name} on a free page")
-            self._states[block] = _PRIVATE
-            self._holders[block] = holder
-            self._num_pinned[block] = 1
+            states[block] = _PRIVATE
+            holders[block] = holder
+            num_pinned[block] = 1
         self.counts[BlockState.PRIVATE] += count
         return blocks
 
@@ -291,7 +308,7 @@ class BlockPool:
         """Whose pages the next blocks come from; borrows a page where that is the answer."""
         if owner in self._open:
             return owner
-        if frugal or not self._pages.num_free:
+        if frugal or not self._pages.num_free_for(self.group):
             if None in self._open:
                 return None
             if self._open:

@@ -37,17 +37,19 @@ from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
 from plait.kv.index import PrefixIndex
 from plait.kv.keeps import Keeps, keeps_of, refuse_unsupported
 from plait.kv.looking import Looking
-from plait.kv.nodes import Node
+from plait.kv.nodes import Node, Piece
+from plait.kv.outliving import outlive
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.promises import Promises
-from plait.kv.report import CacheReport, IndexReport, Usage, counts_of, group_report
+from plait.kv.report import CacheReport, HitTotals, Usage, group_report, index_report, usage_of
 from plait.kv.room import Room
+from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
 
-__all__ = ["CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
+__all__ = ["NO_GRANTS", "CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Grants:
 
 
 NO_GRANTS = Grants((), ())
+"""Returned itself where there is nothing new."""
 
 
 STATE_TOKENS = 32
@@ -68,6 +71,7 @@ STATE_TOKENS = 32
 class KVCache:
     """See the module. `enable_prefix=False`: nothing is looked up or published. `keeps`: rules for groups whose kind
     says too little, by group. `node_tokens`: between checkpoints at least, where no group has blocks of tokens.
+    `rules`: habits that may be switched off.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class KVCache:
         enable_prefix: bool = True,
         keeps: Mapping[GroupId, Keeps] | None = None,
         node_tokens: int = STATE_TOKENS,
+        rules: MemoryRules = ALL_RULES,
     ) -> None:
         refuse_unsupported(layout, groups)
         self._layout = layout
@@ -84,11 +89,13 @@ class KVCache:
         self.tokens_per_block = max(one.tokens_per_block for one in layout.groups) or node_tokens
         """The same in every group of tokens."""
         self._keeps = tuple((keeps or {}).get(one.group.id) or keeps_of(one) for one in layout.groups)
-        self._pages = PagePool(layout.num_pages)
-        self._pools = tuple(BlockPool(group, layout.page_bytes, self._pages) for group in layout.groups)
-        sizes = [pool.layout.block_bytes // self.tokens_per_block for pool in self._pools]
+        self._rules = rules
+        self._pages = PagePool(layout.num_pages, layout.own_pages)
+        self._pools = tuple(BlockPool(g, layout.page_bytes, self._pages, rules.by_owner) for g in layout.groups)
+        content = [pool.layout.block_bytes - pool.layout.padding_bytes for pool in self._pools]
+        sizes = [num_bytes // self.tokens_per_block for num_bytes in content]
         self.slot_bytes = [0 if keeps.is_state else size for keeps, size in zip(self._keeps, sizes, strict=True)]
-        self._index = PrefixIndex(self._pools, self._keeps)
+        self._index = PrefixIndex(self._pools, self._keeps, rules, self._pages.is_shared)
         self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
         self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state]
         self._windows = [g for g in self._of_tokens if not self._keeps[g].keeps_all]
@@ -96,7 +103,7 @@ class KVCache:
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
         self._parts = sorted(self._windows + self._states)
         self._planned = PlannedBlocks()
-        self._looking = Looking(self._index, self._planned, self._keeps, self.tokens_per_block)
+        self._looking = Looking(self._index, self._planned, self._keeps, self.tokens_per_block, rules.tails)
         self._tables: dict[SeqId, SeqTable] = {}
         self._flights = Flights(self._pools, self._index, self._tables, self.tokens_per_block)
         self._quarantined: dict[SeqTable, None] = {}
@@ -105,10 +112,7 @@ class KVCache:
         self.capacity_tokens = self._room.num_tokens_empty()
         """Tokens of one sequence alone in empty memory."""
         self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block)
-        self._num_duplicates = 0
-        self._asked_tokens = 0
-        self._hit_tokens = 0
-        self._lost_tokens = [0] * len(self._pools)
+        self._totals = HitTotals(len(self._pools))
 
     @property
     def keeps_all(self) -> bool:
@@ -130,7 +134,9 @@ class KVCache:
         behind it, if that is more than its tail. A step that copies it must be submitted before the source changes.
         """
         table = self._tables.get(source)
-        if table is None or not table.publishes or table.node.length != hit.num_tokens or self._states:
+        if table is None or not table.publishes or table.node.length != hit.num_tokens:
+            return hit
+        if self._states or not self._rules.tails:
             return hit
         num_tokens = min(limit, table.num_committed) - hit.num_tokens
         if num_tokens <= hit.num_reused - hit.num_tokens:
@@ -160,6 +166,7 @@ class KVCache:
             pieces = [*pieces, *copy.source.pieces.values()]
         for piece in pieces:
             self._index.take(piece)
+            piece.was_hit = True
         self._tables[seq] = SeqTable(
             seq=seq,
             node=node,
@@ -174,14 +181,12 @@ class KVCache:
             num_granted=[0] * len(self._pools),
             num_dead=[blocks.count(NO_BLOCK) if self._parts else 0 for blocks in hit.blocks],
             dead_end=[keeps.dead(hit.num_tokens).stop if self._parts else 0 for keeps in self._keeps],
+            num_matched=hit.num_matched,
             copy=copy,
             copy_granted=copy is None and not (hit.num_tokens and self._states),
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
         )
-        self._asked_tokens += hit.num_asked
-        self._hit_tokens += hit.num_reused
-        for g, lost in enumerate(hit.losses):
-            self._lost_tokens[g] += lost
+        self._totals.add(hit)
 
     def reserve(self, seq: SeqId, num_tokens: int, now_s: float, up_to: int | None = None) -> Grants | None:
         """Let the table hold `num_tokens` tokens in all, evicting cached blocks if there is no other way. `up_to`: how
@@ -208,6 +213,7 @@ class KVCache:
         table.kept_slots = max(table.kept_slots, -(-num_tokens // size) * size)
         table.num_slots = max(table.num_slots, -(-reach // size) * size)
         table.target = max(table.target, num_tokens)
+        table.num_prompt = num_tokens if table.is_new else table.num_prompt
         table.is_new = False
         return Grants(tuple(self._new_grants(table)), table.take_moves(self._of_tokens, self._states))
 
@@ -275,10 +281,11 @@ class KVCache:
 
         A block has at most one writing sequence, which is on one lane; published blocks are never written (H6, H7).
         """
+        size = self.tokens_per_block
         for table in self._flights.submit(plan).writers:
             if table.copy is not None:
                 self._drop_copy(table, self._now_s)
-            if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
+            if table.publishes and (table.planned is not None or table.planned_end - table.node.length >= size):
                 self._plan_next(table)
 
     def commit(self, step: StepId, seq: SeqId, tokens: Sequence[int], now_s: float) -> None:
@@ -333,9 +340,10 @@ class KVCache:
             table.planned_end = table.num_committed
         if table.publishes:
             table.tail += tokens
-        for checkpoint in table.checkpoints if writing.snapshots else ():
-            if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
-                checkpoint.is_written = True
+        if writing.snapshots:
+            for checkpoint in table.checkpoints:
+                if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
+                    checkpoint.is_written = True
         return table
 
     def collected(self, step: StepId) -> None:
@@ -369,6 +377,11 @@ class KVCache:
         for g, blocks in self._own_blocks(table):
             self._pools[g].quarantine_own(blocks)
 
+    def num_slots(self, seq: SeqId) -> int:
+        """Tokens up to which `reserve` and `extent` have nothing to do. It never decreases until `release`."""
+        table = self._table(seq)
+        return min(table.num_slots, table.kept_slots)
+
     def table(self, seq: SeqId, group: GroupId) -> tuple[BlockId, ...]:
         return tuple(self._table(seq).blocks[group])
 
@@ -401,34 +414,20 @@ class KVCache:
         return self._room.num_tokens_behind(hit)
 
     def usage(self) -> Usage:
-        counts = tuple(counts_of(pool) for pool in self._pools)
-        sizes = [pool.layout.block_bytes for pool in self._pools]
-        used = sum((c.used + c.quarantined) * size for c, size in zip(counts, sizes, strict=True))
-        evictable = sum(c.evictable * size for c, size in zip(counts, sizes, strict=True))
-        total = self._layout.pool_bytes
-        return Usage(total, used, evictable, total - used - evictable, self._pages.num_free, counts)
+        return usage_of(self._pools, self._layout.pool_bytes, self._pages.num_free)
 
     def idle_bytes(self) -> int:
         """Bytes of granted slots that no step so far fills, those in flight included. Looks at every table."""
         return sum(self._idle_bytes())
 
     def _idle_bytes(self) -> list[int]:
-        kept = sum(table.kept_slots - table.planned_end for table in self._tables.values())
-        followed = sum(table.num_slots - table.planned_end for table in self._tables.values())
+        tables = list(self._tables.values())  # at once: those who look on are on another thread
+        kept = sum(table.kept_slots - table.planned_end for table in tables)
+        followed = sum(table.num_slots - table.planned_end for table in tables)
         return [(kept if k.keeps_all else followed) * n for k, n in zip(self._keeps, self.slot_bytes, strict=True)]
 
     def explain(self) -> CacheReport:
-        usage = self.usage()
-        index = IndexReport(
-            is_enabled=self._enable_prefix,
-            num_roots=self._index.num_roots,
-            num_nodes=self._index.num_nodes,
-            num_evictable=self._index.num_evictable,
-            num_evictions=self._index.num_evictions,
-            num_duplicates=self._num_duplicates,
-            asked_tokens=self._asked_tokens,
-            hit_tokens=self._hit_tokens,
-        )
+        usage, idle = self.usage(), self._idle_bytes()
         return CacheReport(
             page_bytes=self._layout.page_bytes,
             num_pages=self._layout.num_pages,
@@ -438,8 +437,8 @@ class KVCache:
             available_tokens=self.available_tokens,
             capacity_tokens=self.capacity_tokens,
             usage=usage,
-            groups=tuple(map(group_report, self._pools, usage.groups, self._lost_tokens, self._idle_bytes())),
-            index=index,
+            groups=tuple(group_report(p, usage.groups[g], self._totals, idle[g]) for g, p in enumerate(self._pools)),
+            index=index_report(self._index, self._totals, self._enable_prefix),
         )
 
     def check(self) -> None:
@@ -510,14 +509,17 @@ class KVCache:
             self._pools[g].disown(checkpoints_of(table.seq))
         for piece in table.states.values():
             self._index.give(piece, at_s)
-        self._index.release(table.node, at_s)
+        self._index.leave(table.node, at_s)
 
-    def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> None:
+    def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> list[Piece]:
         """A table does not need them any more: private ones hold nothing, pieces have one user less."""
         self._pools[group].free_own(blocks)
+        pieces = []
         for block in blocks if group in self._parts else ():
             if (piece := self._index.piece(group, block)) is not None:
                 self._index.give(piece, at_s)
+                pieces.append(piece)
+        return pieces
 
     def _drop_dead(self, table: SeqTable, at_s: float) -> None:
         """Behind what is accepted now, some rows of the past are looked at by nobody any more (H3)."""
@@ -526,7 +528,9 @@ class KVCache:
         for g in self._windows:
             dead = self._keeps[g].dead(table.num_committed)
             if dead.stop > table.dead_end[g]:
-                self._let_go(g, table.dropped(g, dead), at_s)
+                pieces = self._let_go(g, table.dropped(g, dead), at_s)
+                if pieces and self._rules.balanced:
+                    outlive(self._index, self._keeps[g], table, g, pieces, self._rules.kept_behind, at_s)
 
     def _publish(self, table: SeqTable, at_s: float) -> None:
         """Turn the full blocks behind `table.node` into nodes.
@@ -548,7 +552,7 @@ class KVCache:
             node = self._index.insert(table.node, key, self._whole_blocks(table, place), at_s)
         else:
             self._index.extend(node)
-            self._num_duplicates += 1
+            self._totals.num_duplicates += 1
         table.node = node
         if self._parts:
             self._attach(table, node, place, at_s)
@@ -591,6 +595,8 @@ class KVCache:
 
     def _make_room(self, demand: Sequence[int]) -> bool:
         """Evict until every group can be granted its part; False, with nothing evicted, if that cannot help."""
+        if self._room.is_free(demand):
+            return True
         if not self._room.is_obtainable(demand):
             return False
         while not self._room.is_free(demand):

@@ -61,8 +61,14 @@ class Hit:
     """Tokens of the prompt that was looked up."""
     node: int | None
     """The last full block's node in the index; None: no full block."""
+    num_matched: int = 0
+    """Tokens of published full blocks that match, whether or not every group can take them up: here prompts part."""
     losses: tuple[int, ...] = ()
     """Per group, the tokens of full blocks that it alone kept from being hit."""
+    allowed: tuple[int, ...] = ()
+    """Per group, the tokens of full blocks that could be hit if there were no other group that gives some up; nothing
+    where none does.
+    """
 
     @property
     def num_reused(self) -> int:

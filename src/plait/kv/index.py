@@ -19,26 +19,37 @@ from plait.kv.blocks import BlockPool
 from plait.kv.hit import Root
 from plait.kv.keeps import Keeps
 from plait.kv.nodes import Node, Piece, Tokens
+from plait.kv.rules import ALL_RULES, MemoryRules, any_priority
 from plait.kv.victims import Victims
+
+OUTLIVED_S = 1e9
+"""Older than anything that is not outlived, on any clock; small enough for microseconds to count beside it."""
 
 
 class PrefixIndex:
     """A tree of nodes per root. O(log n) per node or piece referenced, inserted or evicted."""
 
-    def __init__(self, pools: Sequence[BlockPool], keeps: Sequence[Keeps]) -> None:
+    def __init__(
+        self,
+        pools: Sequence[BlockPool],
+        keeps: Sequence[Keeps],
+        rules: MemoryRules = ALL_RULES,
+        shares_pages: bool = True,
+    ) -> None:
         self.num_evictions = 0
         """Nodes and pieces."""
         self.num_evictable = 0
         """Nodes with blocks of their own, and pieces."""
         self._pools = tuple(pools)
         self._keeps = tuple(keeps)
+        self._rules = rules
         self._whole = tuple((g, pool) for g, pool in enumerate(pools) if keeps[g].keeps_all)
         self._owners: dict[tuple[int, BlockId], Node] = {}
         self._pieces: dict[tuple[int, BlockId], Piece] = {}
         self._roots: dict[Root, Node] = {}
         self._nodes: dict[int, Node] = {}
         self._ids = count(1)
-        self._victims = Victims(pools, [g for g, _ in self._whole], self)
+        self._victims = Victims(pools, [g for g, _ in self._whole], self, shares_pages)
 
     @property
     def num_nodes(self) -> int:
@@ -72,6 +83,10 @@ class PrefixIndex:
 
     def piece(self, group: int, block: BlockId) -> Piece | None:
         return self._pieces.get((group, block))
+
+    def whole_node(self, group: int, block: BlockId) -> Node | None:
+        """The node that a block of a group which keeps everything belongs to."""
+        return self._owners.get((group, block))
 
     def acquire(self, node: Node) -> None:
         """Reference `node` and every node above it."""
@@ -119,6 +134,23 @@ class PrefixIndex:
             self._pools[piece.group].unreference(piece.block)
             self._victims.add_piece(piece)
 
+    def outlive(self, piece: Piece, at_s: float) -> None:
+        """Whoever computed it went on. If nobody uses it, and nobody ever hit it, it is older than all else now."""
+        if piece.num_refs == 0 and not piece.was_hit and self.piece(piece.group, piece.block) is piece:
+            piece.last_access_s = at_s - OUTLIVED_S
+            self._victims.renewed(piece)
+
+    def leave(self, node: Node, at_s: float) -> None:
+        """A user of `node` and all above it ends. Without balance, that makes all their pieces as young as its last."""
+        at: Node | None = node if not self._rules.balanced else None
+        while at is not None:
+            for piece in at.pieces.values():
+                if not piece.num_refs and piece.last_access_s < at_s:
+                    piece.last_access_s = at_s
+                    self._victims.renewed(piece)
+            at = at.parent
+        self.release(node, at_s)
+
     def insert(self, parent: Node, tokens: Tokens, blocks: tuple[BlockId, ...], at_s: float) -> Node:
         """Publish private blocks behind `parent`, whom their holder references; the new node starts with the holder's
         reference.
@@ -138,8 +170,11 @@ class PrefixIndex:
         """
         if group in node.pieces:
             raise InvariantError(f"index: node {node.id} is given a second block of group {group}")
-        priority = self._keeps[group].priority(node.length)
-        piece = Piece(next(self._ids), node, group, block, priority, at_s, num_refs=1)
+        number = next(self._ids)
+        priority = (
+            self._keeps[group].priority(node.length) if self._rules.aligned else any_priority(number, node.length)
+        )
+        piece = Piece(number, node, group, block, priority, at_s, num_refs=1)
         self._pools[group].publish(block)
         node.pieces[group] = self._pieces[group, block] = piece
         return piece

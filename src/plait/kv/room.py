@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 from plait.kv.blocks import BlockPool, BlockState
 from plait.kv.hit import NO_BLOCK, Hit
 from plait.kv.keeps import Keeps, keeps_of
 from plait.kv.pages import PagePool
-from plait.model.cache_layout import page_plan
+from plait.model.cache_layout import least_pages, page_plan
 from plait.model.cache_type import CacheType
 from plait.model.parts import CacheGroup, GroupKind
 
@@ -30,7 +31,9 @@ _ENDLESS = 1 << 30
 
 
 class Room:
-    """Pages are shared by all groups, so a demand is met by all of them together or not at all."""
+    """A demand is met for all groups together or not at all, because they share pages, or because a sequence needs all
+    of its groups.
+    """
 
     def __init__(
         self, pages: PagePool, pools: Sequence[BlockPool], keeps: Sequence[Keeps], tokens_per_block: int
@@ -40,6 +43,7 @@ class Room:
         self._keeps = tuple(keeps)
         self._size = tokens_per_block
         self._num_ahead = AHEAD_BLOCKS * tokens_per_block
+        self._nothing = [0] * len(self._pools)
         whole = [pool.layout.num_blocks for pool, one in zip(pools, keeps, strict=True) if one.keeps_all]
         self._most_blocks = min(whole, default=_ENDLESS // tokens_per_block)
 
@@ -51,34 +55,39 @@ class Room:
         """Groups that have to evict, or to borrow pages, before a demand is granted."""
         return [g for g, (pool, count) in enumerate(zip(self._pools, demand, strict=True)) if count > pool.num_free]
 
-    def num_pages_for(self, demand: Counts, have: Counts) -> int:
-        """Further pages needed so that each group has `demand[g]` blocks, of which it has `have[g]`."""
-        return sum(
-            -(-(count - blocks) // pool.blocks_per_page)
-            for pool, count, blocks in zip(self._pools, demand, have, strict=True)
-            if count > blocks
-        )
-
     def is_free(self, demand: Counts) -> bool:
         """Whether nothing needs to be evicted for it."""
-        return self.num_pages_for(demand, [pool.num_free for pool in self._pools]) <= self._pages.num_free
+        return self._suffice(self._free_pages(), demand, [pool.num_free for pool in self._pools])
 
     def is_obtainable(self, demand: Counts) -> bool:
         """Whether evicting everything unused would do."""
-        return self.num_pages_for(demand, self._obtainable()) <= self._num_loose_pages()
+        return self._suffice(self._loose_pages(), demand, self._obtainable())
 
     def is_frugal(self, demand: Counts) -> bool:
         """Whether the free pages do not suffice for all groups, so that each had better look elsewhere first."""
-        wanted = sum(-(-count // pool.blocks_per_page) for pool, count in zip(self._pools, demand, strict=True))
-        return wanted > self._pages.num_free
+        return not self._suffice(self._free_pages(), demand, self._nothing)
+
+    def _suffice(self, pages: Counts, demand: Counts, have: Counts) -> bool:
+        """Whether `pages` let each group have `demand[g]` blocks, of which it has `have[g]`. `pages`: of each group, or
+        one number where groups share them.
+        """
+        needed = [
+            -(-(count - blocks) // pool.blocks_per_page) if count > blocks else 0
+            for pool, count, blocks in zip(self._pools, demand, have, strict=True)
+        ]
+        if self._pages.is_shared:
+            return sum(needed) <= pages[0]
+        return all(count <= most for count, most in zip(needed, pages, strict=True))
 
     def num_tokens(self) -> int:
         """Tokens that a new sequence without a hit could have."""
-        return self._most_tokens(self._num_loose_pages(), self._obtainable(), None)
+        return self._most_tokens(self._loose_pages(), self._obtainable(), None)
 
     def num_tokens_empty(self) -> int:
         """The same, alone in empty memory."""
-        return self._most_tokens(self._pages.num_pages, [0] * len(self._pools), None)
+        pages = self._pages
+        whole = [pages.num_pages] if pages.is_shared else [pages.num_owned(pool.group) for pool in self._pools]
+        return self._most_tokens(whole, self._nothing, None)
 
     def num_tokens_behind(self, hit: Hit) -> int:
         """Tokens that a sequence could have behind the full blocks of a hit, if it were opened now."""
@@ -86,16 +95,28 @@ class Room:
 
     def fits(self, hit: Hit, num_tokens: int, extra: Counts) -> bool:
         """Whether a sequence of `num_tokens` that opens `hit`, and `extra` blocks, have room."""
-        num_pages, have = self._beside(hit)
+        pages, have = self._beside(hit)
         demand = [count + more for count, more in zip(self._behind(hit, num_tokens), extra, strict=True)]
-        return self.num_pages_for(demand, have) <= num_pages
+        return self._suffice(pages, demand, have)
 
     def _obtainable(self) -> list[int]:
         return [pool.num_obtainable for pool in self._pools]
 
-    def _num_loose_pages(self) -> int:
+    def _free_pages(self) -> list[int]:
+        """By group, or one number where groups share them."""
+        if self._pages.is_shared:
+            return [self._pages.num_free]
+        return [self._pages.num_free_for(pool.group) for pool in self._pools]
+
+    def _loose_pages(self) -> list[int]:
         """Pages that are free or would be after evicting everything evictable."""
-        return self._pages.num_free + sum(pool.num_unpinned_pages for pool in self._pools)
+        return self._with(self._free_pages(), [pool.num_unpinned_pages for pool in self._pools])
+
+    def _with(self, pages: Counts, more: Counts) -> list[int]:
+        """`more`: of each group."""
+        if self._pages.is_shared:
+            return [pages[0] + sum(more)]
+        return [count + of_group for count, of_group in zip(pages, more, strict=True)]
 
     def _behind(self, hit: Hit, num_tokens: int) -> list[int]:
         """What is needed beside the hit's own blocks. A state's checkpoint is copied, so it is no part of the need."""
@@ -104,36 +125,43 @@ class Room:
             for count, one, blocks in zip(self.needed(num_tokens), self._keeps, hit.blocks, strict=True)
         ]
 
-    def _beside(self, hit: Hit) -> tuple[int, list[int]]:
+    def _beside(self, hit: Hit) -> tuple[list[int], list[int]]:
         """Pages and blocks that are there without the blocks of the hit and its tail, which may be evictable now."""
-        num_pages, have = self._pages.num_free, []
+        loose, have = [], []
         for g, (pool, blocks) in enumerate(zip(self._pools, hit.blocks, strict=True)):
             kept = blocks if hit.tail is None or hit.tail.blocks[g] == NO_BLOCK else (*blocks, hit.tail.blocks[g])
             idle = [block for block in kept if block != NO_BLOCK and pool.state(block) == BlockState.EVICTABLE]
             pages = dict.fromkeys(pool.page_of(block) for block in idle)
             num_kept = sum(pool.is_loose(page) for page in pages)
-            num_pages += pool.num_unpinned_pages - num_kept
+            loose.append(pool.num_unpinned_pages - num_kept)
             have.append(pool.num_obtainable - len(idle) + num_kept * pool.blocks_per_page)
-        return num_pages, have
+        return self._with(self._free_pages(), loose), have
 
-    def _most_tokens(self, num_pages: int, have: Counts, hit: Hit | None) -> int:
-        """The most tokens, behind the hit, that every group can hold with `have[g]` blocks and `num_pages` pages."""
+    def _most_tokens(self, pages: Counts, have: Counts, hit: Hit | None) -> int:
+        """The most tokens, behind the hit, that every group can hold with `have[g]` blocks and those pages."""
         if len(self._pools) == 1 and self._keeps[0].keeps_all:
-            return min(self._most_blocks, have[0] + num_pages * self._pools[0].blocks_per_page) * self._size
+            return min(self._most_blocks, have[0] + pages[0] * self._pools[0].blocks_per_page) * self._size
 
-        def pages_for(count: int) -> int:
+        def is_too_much(count: int) -> bool:
             tokens = count * self._size
             demand = self.needed(tokens) if hit is None else self._behind(hit, hit.num_tokens + tokens)
-            return self.num_pages_for(demand, have)
+            return not self._suffice(pages, demand, have)
 
-        return bisect_right(range(1, self._most_blocks + 1), num_pages, key=pages_for) * self._size
+        return bisect_right(range(1, self._most_blocks + 1), False, key=is_too_much) * self._size
 
 
 def sequence_bytes(
-    groups: Sequence[CacheGroup], tokens_per_block: int, cache_type: CacheType, *, equal_blocks: bool = False
+    groups: Sequence[CacheGroup],
+    tokens_per_block: int,
+    cache_type: CacheType,
+    *,
+    equal_blocks: bool = False,
+    shares: Sequence[Fraction] = (),
 ) -> Callable[[int], int] | None:
-    """What a sequence of so many tokens takes, in whole pages; None: as much for every token."""
-    if all(group.kind is GroupKind.FULL for group in groups) and not (equal_blocks and len(groups) > 1):
+    """What a sequence of so many tokens takes, in whole pages; None: as much for every token. `shares`: each group has
+    such a part of the memory for good; then it is the memory in which every group can hold the sequence.
+    """
+    if all(group.kind is GroupKind.FULL for group in groups) and not ((equal_blocks or shares) and len(groups) > 1):
         return None
     page_bytes, sized = page_plan(groups, tokens_per_block, cache_type, equal_blocks=equal_blocks)
     keeps = [keeps_of(layout) for layout in sized]
@@ -141,8 +169,9 @@ def sequence_bytes(
 
     def num_bytes(num_tokens: int) -> int:
         blocks = [one.most_blocks(num_tokens, num_ahead) for one in keeps]
-        return page_bytes * sum(
-            -(-count // (page_bytes // layout.block_bytes)) for count, layout in zip(blocks, sized, strict=True)
-        )
+        pages = [-(-count // (page_bytes // layout.block_bytes)) for count, layout in zip(blocks, sized, strict=True)]
+        if shares:
+            return page_bytes * least_pages(pages, shares)
+        return page_bytes * sum(pages)
 
     return num_bytes

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import Move
@@ -23,8 +22,11 @@ from plait.kv.nodes import Node, Piece
 from plait.kv.planned import PlannedBlock
 
 
-class Writing(NamedTuple):
-    """Slots [start, end) that a step in flight writes. `tokens`: the ids known for the first of them."""
+@dataclass(slots=True)
+class Writing:
+    """Slots [start, end) that a step in flight writes. `tokens`: the ids known for the first of them. Nobody changes
+    it, but one is made for every chunk, and a frozen one takes five times as long.
+    """
 
     start: int
     end: int
@@ -95,6 +97,12 @@ class SeqTable:
     """Entries without a block, per group."""
     dead_end: list[int]
     """Where the dead entries end, per group."""
+    num_matched: int = 0
+    """Tokens that somebody else's published prompt begins with too: there others may go on again."""
+    num_prompt: int = 0
+    """Tokens that were reserved at first: where they end, others may go on too."""
+    left: dict[int, list[Piece]] = field(default_factory=dict)
+    """By group, pieces that left the window not long ago."""
     is_new: bool = True
     """Nothing was handed out yet."""
     tail: list[int] = field(default_factory=list)

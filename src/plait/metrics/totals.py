@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from plait.core.decision import Blocked
 from plait.core.events import (
     Collected,
+    Emitted,
     Event,
     Preempted,
     Scheduled,
@@ -41,6 +42,8 @@ class Totals:
             self.first_s = event.at_s
         self.last_s = event.at_s
         match event:
+            case Emitted():  # most are
+                pass
             case Submitted():
                 self._submitted(event)
             case Collected(result=result):

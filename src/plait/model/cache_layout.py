@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import lcm
+from fractions import Fraction
+from math import ceil, lcm
 
 from plait.core.errors import InvariantError, UsageError
 from plait.core.ids import BlockId, GroupId
@@ -84,6 +85,8 @@ class CacheLayout:
     num_pages: int
     groups: tuple[GroupLayout, ...]
     """`groups[g]` is the layout of the program's group g."""
+    own_pages: tuple[int, ...] = ()
+    """Pages that each group has for good, all together; nothing: every page is lent to whoever needs it."""
 
     def __post_init__(self) -> None:
         for place, layout in enumerate(self.groups):
@@ -92,6 +95,8 @@ class CacheLayout:
             if layout.block_bytes < 1 or self.page_bytes % layout.block_bytes:
                 blocks = f"blocks of {layout.block_bytes} bytes ({layout.group.name})"
                 raise InvariantError(f"pages of {self.page_bytes} bytes do not hold whole {blocks}")
+            if self.own_pages and self.own_pages[place] < 1:
+                raise InvariantError(f"group {layout.group.name} has no page of its own")
             if layout.num_blocks != self.num_pages * self.blocks_per_page(layout.group.id):
                 raise InvariantError(
                     f"group {layout.group.name} has {layout.num_blocks} blocks in {self.num_pages} pages"
@@ -114,13 +119,14 @@ def plan_layout(
     state_type: CacheType = CacheType.F32,
     blocks_per_page_min: int = 1,
     equal_blocks: bool = False,
+    shares: Sequence[Fraction] = (),
 ) -> CacheLayout:
     """Cut `memory_bytes` into pages for the program's groups.
 
     The page is the least common multiple of the groups' block bytes, times the smallest factor that lets it hold at
     least `blocks_per_page_min` blocks of the group with the smallest block. `equal_blocks` pads all blocks to the
-    largest instead. `UsageError` if there is not one page for each group, or if blocks would straddle the key tiles of
-    attention.
+    largest instead. `shares`: parts of the memory that belong to each group for good. `UsageError` if there is not one
+    page for each group, or if blocks would straddle the key tiles of attention.
     """
     if tokens_per_block < 1 or KEY_TILE % tokens_per_block:
         raise UsageError(f"{tokens_per_block} tokens per block do not divide {KEY_TILE}; use a power of two up to that")
@@ -144,7 +150,26 @@ def plan_layout(
         page_bytes,
         num_pages,
         tuple(replace(one, num_blocks=num_pages * (page_bytes // one.block_bytes)) for one in sized),
+        tuple(own_pages(num_pages, shares)),
     )
+
+
+def own_pages(num_pages: int, shares: Sequence[Fraction]) -> list[int]:
+    """So many pages, at least one for each group, by shares whose sum is 1: whole ones, at least one; then those left
+    over where most of one is missing, or those too many from whom has most.
+    """
+    pages = [max(1, int(num_pages * share)) for share in shares]
+    while sum(pages) < num_pages and pages:
+        missing = [num_pages * share - count for share, count in zip(shares, pages, strict=True)]
+        pages[missing.index(max(missing))] += 1
+    while sum(pages) > num_pages:
+        pages[pages.index(max(pages))] -= 1
+    return pages
+
+
+def least_pages(pages: Sequence[int], shares: Sequence[Fraction]) -> int:
+    """So many that, split by shares, every group has its `pages`."""
+    return max(ceil(count / share) for count, share in zip(pages, shares, strict=True))
 
 
 def page_plan(

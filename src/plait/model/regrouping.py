@@ -30,18 +30,28 @@ def in_tables(program: Program, num_tables: Mapping[GroupId, int]) -> Program:
     """Every group's layers in so many groups of equally many, in order; a program that needs none is returned as it is.
     Each has a block table of its own, and blocks of fewer layers.
     """
-    if all(num_tables.get(group.id, 1) == 1 for group in program.cache_groups):
-        return program
-    groups: list[CacheGroup] = []
-    places: dict[Place, Place] = {}
+    layers = {}
     for group in program.cache_groups:
         count = num_tables.get(group.id, 1)
         if group.num_layers % count:
             raise InvariantError(f"{group.num_layers} layers of group {group.name} do not divide into {count} tables")
-        layers = group.num_layers // count
+        layers[group.id] = group.num_layers // count
+    return in_parts(program, layers)
+
+
+def in_parts(program: Program, most_layers: Mapping[GroupId, int]) -> Program:
+    """Every group's layers in groups of so many, in order, the last of what is left."""
+    if all(most_layers[group.id] >= group.num_layers for group in program.cache_groups):
+        return program
+    groups: list[CacheGroup] = []
+    places: dict[Place, Place] = {}
+    for group in program.cache_groups:
+        layers = most_layers[group.id]
         first = len(groups)
-        names = [group.name, *(f"{group.name}, part {part}" for part in range(2, count + 1))]
-        groups += [replace(group, id=GroupId(first + n), name=name, num_layers=layers) for n, name in enumerate(names)]
+        for part, start in enumerate(range(0, group.num_layers, layers), start=1):
+            name = group.name if part == 1 else f"{group.name}, part {part}"
+            count = min(layers, group.num_layers - start)
+            groups.append(replace(group, id=GroupId(len(groups)), name=name, num_layers=count))
         for slot in range(group.num_layers):
             places[group.id, slot] = (GroupId(first + slot // layers), slot % layers)
     return regrouped(program, tuple(groups), places)

@@ -28,26 +28,26 @@ class Taken:
 JOINED = Taken()
 
 
-def go_on(lives: Lives, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> Sequence | None:
-    """The next chunk of a running sequence, at the cost of the youngest while memory is short.
+def make_room(lives: Lives, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> Sequence | None:
+    """The next chunk of a running sequence for which there was no memory, at the cost of the youngest.
 
     What a step in flight names cannot leave: the youngest, returned then, rests in this step, so that it can when
     the step before is collected. Until then, or while memory is coming anyway, `seq` gets nothing. It may also have
     become a victim itself.
     """
-    while seq.state is SeqState.RUNNING and not lives.go_on(step, seq, num_tokens, now):
-        if lives.is_memory_coming or lives.is_in_its_own_way(seq):
-            return None
+    while not (lives.is_memory_coming or lives.is_in_its_own_way(seq)):
         youngest = lives.running[-1]
         if youngest.num_scheduled:
             return youngest
         lives.preempt(youngest, now)
+        if seq.state is not SeqState.RUNNING or lives.go_on(step, seq, num_tokens, now):
+            break
     return None
 
 
 def go_on_beside(lives: Lives, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> None:
-    """The same while other lanes run: the victim is the youngest whom no step names, so that a long prompt in flight
-    does not make everybody wait for its end.
+    """The next chunk while other lanes run: the victim is the youngest whom no step names, so that a long prompt in
+    flight does not make everybody wait for its end.
     """
     while seq.state is SeqState.RUNNING and not lives.go_on(step, seq, num_tokens, now):
         if lives.is_memory_coming or lives.is_in_its_own_way(seq):

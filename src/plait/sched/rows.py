@@ -35,7 +35,7 @@ class Rows:
 
     def num_free(self, lane: LaneId) -> int:
         """Rows that a step of this lane could join now."""
-        return len(self._free) + sum(left.lane == lane for left in self._left.values())
+        return len(self._free) + sum([left.lane == lane for left in self._left.values()])
 
     def take(self, lane: LaneId) -> int:
         """A row for a join in the next step of `lane`. Asking with none free is our bug."""

@@ -1,17 +1,11 @@
-"""--scheduler and --ablate: what is taken, and that it is what the scheduling room knows."""
+"""--scheduler: what is taken, and that it is what the scheduling room knows."""
 
 from __future__ import annotations
 
 import pytest
 
-from plait.config.schedulers import (
-    ABLATIONS,
-    SCHEDULERS,
-    SchedulerChoice,
-    ablations_in,
-    parse_ablations,
-    parse_scheduler,
-)
+from plait.config.ablations import OF_SCHEDULERS
+from plait.config.schedulers import SCHEDULERS, SchedulerChoice, parse_scheduler
 from plait.core.errors import UsageError
 from plait.sched.multiplex.mechanisms import WITHOUT, Mechanism
 from plait.sched.multiplex.presets import PRESETS, mechanisms_of, preset_of
@@ -19,7 +13,7 @@ from plait.sched.multiplex.presets import PRESETS, mechanisms_of, preset_of
 
 def test_the_names_are_those_of_the_presets() -> None:
     assert set(SCHEDULERS) == set(PRESETS)
-    assert tuple(Mechanism) == ABLATIONS
+    assert tuple(Mechanism) == OF_SCHEDULERS
     assert set(WITHOUT) == set(Mechanism)
     # Every mechanism belongs to some preset, and leaving it out changes that.
     for name in Mechanism:
@@ -57,13 +51,6 @@ def test_schedulers_are_read_and_written(text: str, expected: SchedulerChoice) -
 def test_what_is_no_scheduler_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_scheduler(text)
-
-
-def test_ablations_are_names_with_commas() -> None:
-    assert ablations_in(parse_ablations(" guard, layers,guard ")) == ("guard", "layers")
-    assert ablations_in(parse_ablations("none")) == ()
-    with pytest.raises(ValueError, match="did you mean guard"):
-        parse_ablations("gard")
 
 
 def test_a_preset_does_not_do_without_what_it_does_not_have() -> None:

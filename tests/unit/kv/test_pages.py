@@ -49,13 +49,13 @@ def test_only_the_borrower_gives_a_page_back() -> None:
 
 def test_check_finds_a_lost_page() -> None:
     pages = PagePool(2)
-    pages._free.pop()
+    pages._free[0].pop()
     with pytest.raises(InvariantError, match="page 0 is not free but lent to None"):
         pages.check()
 
 
 def test_check_finds_a_page_that_is_free_twice() -> None:
     pages = PagePool(2)
-    pages._free.append(PageId(1))
+    pages._free[0].append(PageId(1))
     with pytest.raises(InvariantError, match="page 1 is in the free list twice"):
         pages.check()

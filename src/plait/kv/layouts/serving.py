@@ -1,20 +1,33 @@
-"""Serving: the chosen geometry, made real for a program that is about to be served.
+"""Serving: a layout, made real for a program that is about to be served.
 
 Owns the way from a program's cache groups to the layouts' words and back. Knows no executor.
-Invariant: the program computes the same; its layers only lie in as many block tables as were chosen.
+Invariant: the program computes the same under every layout; its layers only lie in other block tables, blocks are
+padded, and pages may belong to one group for good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
 
+from plait.core.errors import UsageError
 from plait.kv.layouts.geometry import Geometry, choose
 from plait.kv.layouts.groups import MemoryGroup, StatePart
-from plait.model.cache_layout import head_token_bytes
+from plait.kv.layouts.layout import Layout, Refused
+from plait.kv.layouts.partition import manual, static
+from plait.kv.layouts.vllm import layers_of_a_group, vllm
+from plait.kv.room import sequence_bytes
+from plait.kv.rules import MemoryRules
+from plait.model.cache_layout import CacheLayout, head_token_bytes, page_plan, plan_layout
 from plait.model.cache_type import CacheType
+from plait.model.ops import KEY_TILE
 from plait.model.parts import CacheGroup
 from plait.model.program import Program
-from plait.model.regrouping import in_tables
+from plait.model.regrouping import in_parts, in_tables
+
+_WAY_OUT: Final = "serve this model with --kv-layout paged"
 
 
 def groups_of(groups: Sequence[CacheGroup], cache_type: CacheType, state_type: CacheType) -> list[MemoryGroup]:
@@ -31,22 +44,128 @@ def groups_of(groups: Sequence[CacheGroup], cache_type: CacheType, state_type: C
     ]
 
 
-def cut(
-    program: Program, tokens_per_block: int, cache_type: CacheType, *, equal_blocks: bool = False
-) -> tuple[Program, Geometry | None]:
-    """The program with its layers in the tables that waste least; None where there is nothing to choose: for a single
-    group, or where all blocks are made equal.
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """How the memory of a program is cut."""
+
+    name: str
+    program: Program
+    """With its layers in the block tables of the layout."""
+    tokens_per_block: int
+    cache_type: CacheType
+    equal_blocks: bool = False
+    """Blocks of all groups are padded to the largest."""
+    shares: tuple[Fraction, ...] = ()
+    """Part of the memory that belongs to each group for good; nothing: all of it to whoever needs it."""
+    tails: bool = True
+    """Whether a hit may end inside a block."""
+    geometry: Geometry | None = None
+    """What was chosen, where there was a choice."""
+
+    def plan(self, memory_bytes: int) -> CacheLayout:
+        return plan_layout(
+            self.program,
+            memory_bytes=memory_bytes,
+            tokens_per_block=self.tokens_per_block,
+            cache_type=self.cache_type,
+            equal_blocks=self.equal_blocks,
+            shares=self.shares,
+        )
+
+    def sequence_bytes(self) -> Callable[[int], int] | None:
+        """Of memory that one sequence of so many tokens takes; None: as much for every token."""
+        return sequence_bytes(
+            self.program.cache_groups,
+            self.tokens_per_block,
+            self.cache_type,
+            equal_blocks=self.equal_blocks,
+            shares=self.shares,
+        )
+
+    def rules(self, rules: MemoryRules) -> MemoryRules:
+        """Those asked for, without what the layout does not have."""
+        return replace(rules, tails=rules.tails and self.tails)
+
+    def described(self) -> str | None:
+        """One line for whoever starts it; None: there is nothing to say."""
+        if self.geometry is not None:
+            return _chosen(self.geometry)
+        if self.name in ("paged", "uniform"):
+            return None
+        groups = self.program.cache_groups
+        page_bytes, sized = page_plan(groups, self.tokens_per_block, self.cache_type, equal_blocks=self.equal_blocks)
+        parts = []
+        for place, one in enumerate(sized):
+            part = f"{one.group.name}: {page_bytes // one.block_bytes} x {one.group.num_layers} layers"
+            if one.padding_bytes:
+                part += f", {one.padding_bytes / one.block_bytes:.1%} of it padding"
+            if self.shares:
+                part += f", {float(self.shares[place]):.1%} of the memory for good"
+            parts.append(part)
+        tokens = f" of {self.tokens_per_block} tokens a block" if self.name == "vllm" else ""
+        return (
+            f"cache layout {self.name}, to compare: pages of {page_bytes / 1024:,.0f} KiB{tokens} ({'; '.join(parts)})"
+        )
+
+
+def cut(program: Program, layout: str, tokens_per_block: int, cache_type: CacheType) -> Cutting:
+    """`layout`: paged, uniform, vllm, max-page, static, or manual with shares by name or kind of group
+    (manual:full=3:window=1). `UsageError` for a model that the layout cannot hold.
     """
-    if len(program.cache_groups) < 2 or equal_blocks:
-        return program, None
+    kind, _, shares = layout.partition(":")
+    plain = Cutting(kind, program, tokens_per_block, cache_type)
+    if len(program.cache_groups) < 2 and kind != "manual":
+        return plain if kind != "vllm" else replace(plain, tails=False)
     groups = groups_of(program.cache_groups, cache_type, CacheType.F32)
+    match kind:
+        case "max-page":
+            return replace(plain, equal_blocks=True)
+        case "static":
+            return replace(plain, shares=static(groups, tokens_per_block).shares)
+        case "manual":
+            return replace(plain, shares=_accepted(manual(groups, tokens_per_block, _weights(shares))).shares)
+        case "vllm":
+            return _as_vllm(plain, groups)
     geometry = choose(groups, tokens_per_block, pads=False)
     tables = {group.id: one.num_tables for group, one in zip(program.cache_groups, geometry.cuts, strict=True)}
-    return in_tables(program, tables), geometry
+    return replace(plain, program=in_tables(program, tables), geometry=geometry)
 
 
-def described(geometry: Geometry) -> str:
-    """One line for whoever starts it."""
+def _weights(text: str) -> Mapping[str, Fraction]:
+    named = (one.rpartition("=") for one in text.split(":"))
+    return {group: Fraction(share) for group, _, share in named}
+
+
+def _accepted(layout: Layout | Refused) -> Layout:
+    if isinstance(layout, Refused):
+        raise UsageError(f"--kv-layout {layout.name}: {layout.reason}, or {_WAY_OUT}")
+    return layout
+
+
+def _as_vllm(plain: Cutting, groups: Sequence[MemoryGroup]) -> Cutting:
+    """Blocks of equally many layers and equal bytes. Without its null block, and with this memory's order of eviction;
+    hits are whole blocks. Where states make blocks larger, the next power of two, because attention's tiles need it.
+    """
+    layout = _accepted(vllm(groups, plain.tokens_per_block))
+    sizes = sorted({one.tokens_per_block for one in layout.cuts if one.tokens_per_block})
+    if len(sizes) > 1:
+        raise UsageError(
+            f"--kv-layout vllm: kinds of layers with blocks of {sizes} tokens cannot share a prefix index; {_WAY_OUT}"
+        )
+    tokens = 1 << (sizes[0] - 1).bit_length() if sizes else plain.tokens_per_block
+    if tokens > KEY_TILE:
+        raise UsageError(
+            f"--kv-layout vllm: a state is as large as the keys and values of {sizes[0]} tokens of a layer, and blocks "
+            f"hold {KEY_TILE} at most; {_WAY_OUT}"
+        )
+    if len({(group.kind, group.window) for group in groups}) == 1:
+        return replace(plain, tails=False)
+    layers = layers_of_a_group([one.group.num_layers for one in layout.cuts])
+    program = in_parts(plain.program, {group.id: layers for group in plain.program.cache_groups})
+    return replace(plain, program=program, tokens_per_block=tokens, equal_blocks=True, tails=False)
+
+
+def _chosen(geometry: Geometry) -> str:
     parts = ", ".join(
         f"{one.group.name}: {one.blocks_per_page} x {one.group.num_layers // one.num_tables} layers"
         + (f" in {one.num_tables} tables" if one.num_tables > 1 else "")

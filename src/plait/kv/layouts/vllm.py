@@ -44,12 +44,12 @@ def vllm(groups: Sequence[MemoryGroup], tokens_per_block: int) -> Layout | Refus
             f"its pages must divide: a layer of {spec.group.name} takes {spec.page_bytes:,} bytes for "
             f"{spec.tokens_per_block} tokens, the largest {page:,}",
         )
-    layers_per_group = _layers_per_group([spec.group.num_layers for spec in specs])
+    layers_per_group = layers_of_a_group([spec.group.num_layers for spec in specs])
     cuts = tuple(_cut(spec, page, layers_per_group, tokens_per_block) for spec in specs)
     block = layers_per_group * page
     # The first block stands for skipped positions and is never lent.
-    unit = lcm(*(cut.tokens_per_block for cut in cuts if cut.tokens_per_block))
-    return Layout("vllm", cuts, block, spare_bytes=block, hit_tokens=unit)
+    sizes = [cut.tokens_per_block for cut in cuts if cut.tokens_per_block]
+    return Layout("vllm", cuts, block, spare_bytes=block, hit_tokens=lcm(*sizes) if sizes else None)
 
 
 def _merged(groups: Sequence[MemoryGroup]) -> list[MemoryGroup]:
@@ -81,6 +81,8 @@ def _grown_for_states(groups: Sequence[MemoryGroup], tokens_per_block: int) -> l
     """The pages of one layer of each group, equal where that is possible."""
     states = max((group.state_bytes for group in groups if group.is_state), default=0)
     attention = [group for group in groups if not group.is_state]
+    if not attention:
+        return [_Spec(group, 0, states) for group in groups]
     widest = max(group.token_bytes for group in attention)
     least = ALIGNMENT * -(-states // (ALIGNMENT * widest))
     tokens = max(tokens_per_block, least)
@@ -95,7 +97,8 @@ def _grown_for_states(groups: Sequence[MemoryGroup], tokens_per_block: int) -> l
     return specs
 
 
-def _layers_per_group(counts: Sequence[int]) -> int:
+def layers_of_a_group(counts: Sequence[int]) -> int:
+    """`counts`: layers of each kind."""
     fewest, most = min(counts), max(counts)
     return most if most < NEARLY_EQUAL * fewest else fewest
 
