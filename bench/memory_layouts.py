@@ -4,16 +4,18 @@ differs.
     .venv/bin/python bench/memory_layouts.py --model gemma.gguf [--scale 0.25] [--rows capacity,answers] [--json OUT]
 
 The model has layers with windows (gemma3-270m: 3 layers of 18 see everything). The budget holds two sequences of 6,000
-tokens under `uniform`. Rows: how many such sequences are answered at once, beside the closed form; ten long answers to
-short prompts; questions about six documents in random order; what is found again by number of documents (the memory
-alone, without a model). Layouts of a real row are visited in the order U P V X S P U, so that `uniform` and `paged` are
-seen twice; bounds come first. The last line is one JSON object. About ten minutes on two quiet cores.
+tokens under `uniform`. Rows: what is found again by number of documents (the memory alone, without a model); how many
+such sequences are answered at once, beside the closed form; ten long answers to short prompts; questions about six
+documents in random order; and what the memory costs in a step of a model with one kind of layer. The first two layouts
+are visited again at the end, the other way round (A B ... B A). Bounds come first. The last line is one JSON object.
+About ten minutes on two quiet cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +24,7 @@ from pathlib import Path
 from layouts.memory_alone import hit_fraction
 from layouts.visit import Refused, Visit, visit
 from layouts.workload import Batch, Sizes, answers_batch, capacity_batch, documents_batch
+from memory_per_block import GROUPS, us_per_step
 from serving.limits import MachineLimits, Weights, decode_steps, measure, step_s
 from serving.plait_engine import open_model
 from serving.quiet import QUIET_FRACTION, busy_fraction
@@ -36,7 +39,8 @@ from plait.model.keeping import keep_all_tokens
 from plait.model.program import CacheGroup, Program
 
 LAYOUTS = "uniform,paged,vllm,max-page,static"
-ROWS = "capacity,answers,documents,hits"
+ROWS = "hits,capacity,answers,documents,kv"
+KV_SEQUENCES, KV_OUTPUT = 32, 64
 F16, BLOCK = CacheType.F16, 32
 
 
@@ -65,13 +69,27 @@ class Bench:
 
 def main() -> None:
     args = _arguments()
+    found: dict[str, object] = {"scale": args.scale}
+    rows = args.rows.split(",")
+    if args.model is None:
+        print("without --model, a GGUF file whose layers have windows, the row kv alone")
+        rows = ["kv"]
+    else:
+        found |= _of_windows(args, rows)
+    if "kv" in rows:
+        found["kv"] = _kv_part(args.small_model)
+    print(json.dumps(found))
+
+
+def _of_windows(args: argparse.Namespace, rows: Sequence[str]) -> dict[str, object]:
+    """The rows of a model whose layers have windows."""
     busy = busy_fraction() or 0.0
     if busy > QUIET_FRACTION:
         print(f"warning: others use {busy:.0%} of this machine, so speeds and their ratios say little")
     bench = Bench(args)
-    layouts, rows = args.layouts.split(","), args.rows.split(",")
+    layouts = args.layouts.split(",")
     print(f"budget {bench.budget / 2**20:,.1f} MiB: two sequences of {bench.sizes.document:,} tokens under uniform")
-    found: dict[str, object] = {"model": bench.models[False].name, "scale": args.scale, "budget_bytes": bench.budget}
+    found: dict[str, object] = {"model": bench.models[False].name, "budget_bytes": bench.budget}
     bounds = _bounds(bench, measure(_native, quick=True)) if {"answers", "documents"} & set(rows) else {}
     for name, bound in bounds.items():
         print(f"bound: {name} {bound:,.0f} tokens/s")
@@ -85,19 +103,37 @@ def main() -> None:
     if "documents" in rows:
         batch = documents_batch(bench.sizes, bench.sizes.documents, bench.vocab, args.users)
         found["documents"] = _real_row(bench, "documents", batch, layouts, bounds)
-    print(json.dumps(found))
+    return found
+
+
+def _kv_part(name: str) -> dict[str, float]:
+    """What the memory costs in a decode step of a model with one group, and which part of the step that is."""
+    model = open_model(EngineOptions(model=name))
+    dice = random.Random(4)
+    prompts = [tuple(dice.randrange(1000, model.program.vocab_size) for _ in range(32)) for _ in range(KV_SEQUENCES)]
+    one = visit(model, EngineOptions(model=name, max_model_len=512), Batch(tuple(prompts), KV_OUTPUT, KV_SEQUENCES))
+    step_us, kv_us = 1e6 * one.seconds / one.num_steps, KV_SEQUENCES * us_per_step(GROUPS["full"])
+    print(
+        f"\n{model.name}: a step of {KV_SEQUENCES} sequences {step_us:,.0f} us, of the memory {kv_us:,.0f} us CPU",
+        end="",
+    )
+    print(f", {kv_us / step_us:.2%}; beside an older version: bench/memory_per_block.py --against CHECKOUT")
+    return {"step_us": step_us, "kv_us": kv_us}
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True, help="a GGUF file whose layers have windows")
+    parser.add_argument("--model", type=Path, help="a GGUF file whose layers have windows")
     parser.add_argument("--layouts", default=LAYOUTS)
     parser.add_argument("--rows", default=ROWS)
     parser.add_argument("--scale", type=float, default=1.0, help="of lengths and questions, the budget with them")
     parser.add_argument("--users", type=int, default=4, help="questions about documents open at once")
+    parser.add_argument("--small-model", default="smollm2", help="of the row kv: a model whose layers see everything")
+    parser.add_argument("--quick", action="store_true", help="a twentieth of everything")
     args = parser.parse_args()
+    args.scale = 0.05 if args.quick else args.scale
     unknown = [row for row in args.rows.split(",") if row not in ROWS.split(",")]
-    if unknown or not args.model.is_file() or args.scale <= 0:
+    if unknown or not (args.model is None or args.model.is_file()) or args.scale <= 0:
         parser.error(f"rows are {ROWS}, --model is a file and --scale above 0")
     return args
 

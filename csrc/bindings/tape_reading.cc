@@ -194,9 +194,9 @@ nb::dict TapeEnumerations() {
                             "INT8", "Q2_K", "Q3_K", "IQ4", "Q8_16");
   static_assert(static_cast<size_t>(Scheme::kQ8_16) + 1 == kNumSchemes);
   names["RowSpace"] = Members("TOKENS", "OUTPUTS");
-  names["OpKind"] = Members("EMBED", "NORM", "QUANTIZE", "GEMM", "GEMM_GLU", "ROPE", "CACHE_WRITE", "ROPE_WRITE",
-                            "ATTEND", "GLU", "ARITHMETIC", "SELECT", "SAMPLE", "POOL", "ROUTE", "EXPERTS_GLU",
-                            "EXPERTS_OUT", "EXPERTS_MIX");
+  names["OpKind"] =
+      Members("EMBED", "NORM", "QUANTIZE", "GEMM", "GEMM_GLU", "ROPE", "CACHE_WRITE", "ROPE_WRITE", "ATTEND", "GLU",
+              "ARITHMETIC", "SELECT", "SAMPLE", "POOL", "ROUTE", "EXPERTS_GLU", "EXPERTS_OUT", "EXPERTS_MIX");
   static_assert(static_cast<int>(OpKind::kGemmGlu) == 4 && static_cast<int>(OpKind::kRopeWrite) == 7 &&
                 static_cast<int>(OpKind::kSample) == 12 && static_cast<int>(OpKind::kPool) == 13 &&
                 static_cast<int>(OpKind::kExpertsMix) == 17);

@@ -46,7 +46,8 @@ Choice Chosen(const RouteCall& call, const std::vector<float>& z) {
   Choice choice;
   choice.experts.resize(z.size());
   std::iota(choice.experts.begin(), choice.experts.end(), 0u);
-  std::stable_sort(choice.experts.begin(), choice.experts.end(), [&](uint32_t a, uint32_t b) { return keys[a] > keys[b]; });
+  std::stable_sort(choice.experts.begin(), choice.experts.end(),
+                   [&](uint32_t a, uint32_t b) { return keys[a] > keys[b]; });
   choice.experts.resize(call.top_k);
   float sum = 0.0f;
   for (const uint32_t expert : choice.experts) sum += scores[expert];
@@ -109,8 +110,10 @@ TEST(RowsChooseTheReferencesExperts) {
 
 TEST(EqualExpertsAreChosenInTheirOrderAndWhatIsNoNumberLast) {
   CheckRoute(Choosing(3), {{1, 1, 1, 1, 1}, {0, 2, 0, 2, 0}, {-0.0f, 0.0f, -0.0f, 0.0f, -1}});
-  CheckRoute(Choosing(5), {{kNan, 1, kNan, 3, 2}, {kNan, kNan, kNan, kNan, kNan}, {-kInfinity, kNan, 0, -kInfinity, 1}});
-  CheckRoute(Choosing(2), {{kInfinity, 1, 2}, {-kInfinity, -kInfinity, -kInfinity}, {200, -200, 0}, {1e30f, -1e30f, 0}});
+  CheckRoute(Choosing(5),
+             {{kNan, 1, kNan, 3, 2}, {kNan, kNan, kNan, kNan, kNan}, {-kInfinity, kNan, 0, -kInfinity, 1}});
+  CheckRoute(Choosing(2),
+             {{kInfinity, 1, 2}, {-kInfinity, -kInfinity, -kInfinity}, {200, -200, 0}, {1e30f, -1e30f, 0}});
 }
 
 TEST(MixturesAreSumsInTheRowsOwnOrder) {

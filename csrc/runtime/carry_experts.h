@@ -1,7 +1,7 @@
 // Carrying out mixtures of experts: routing, the products of one expert's rows, and their sum.
 //
-// Owns where rows lie between the three ops of a mixture. Which rows are an expert's is runtime/expert_rows.h's business.
-// Invariant: a unit writes its own places and columns only, so units of an op run in any order.
+// Owns where rows lie between the three ops of a mixture. Which rows are an expert's is runtime/expert_rows.h's
+// business. Invariant: a unit writes its own places and columns only, so units of an op run in any order.
 
 #ifndef PLAIT_CSRC_RUNTIME_CARRY_EXPERTS_H_
 #define PLAIT_CSRC_RUNTIME_CARRY_EXPERTS_H_

@@ -427,8 +427,8 @@ std::string ExpertsFault(const Tape& tape) {
     const bool goes_on = op.kind == OpKind::kExpertsGlu || (i > 0 && follows(tape.ops[i - 1], op));
     const bool ends = op.kind == OpKind::kExpertsMix || (i + 1 < tape.ops.size() && follows(op, tape.ops[i + 1]));
     const int32_t routing = op.in[op.kind == OpKind::kExpertsGlu ? 1 : 0].buffer;
-    const bool is_routed = route != nullptr && route->experts == op.experts && route->top_k == op.top_k &&
-                           route->out[0].buffer == routing;
+    const bool is_routed =
+        route != nullptr && route->experts == op.experts && route->top_k == op.top_k && route->out[0].buffer == routing;
     if (!goes_on || !ends || !is_routed) {
       return "op " + std::to_string(i) + " (" + NameOf(op.kind) + ") is out of order";
     }

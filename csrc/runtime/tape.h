@@ -104,7 +104,7 @@ struct OpSpec {
   bool is_softmax = true;  // kRoute
   float alpha = 1.0f;      // kClampedSwish
   float limit = 0.0f;      // kClampedSwish
-  uint32_t span = 0;        // layer, for traces
+  uint32_t span = 0;       // layer, for traces
 };
 
 struct RopeTable {

@@ -1,4 +1,5 @@
-// Tiny model: a tape of three layers, one of them with a mixture of experts, with every kind of op, and an interpreter that answers for one sequence alone.
+// Tiny model: a tape of three layers, one of them with a mixture of experts, with every kind of op, and an interpreter
+// that answers for one sequence alone.
 //
 // Owns the model and its weights for the tests of runtime/. The interpreter walks the same tape with whole ops, one
 // thread and its own memory: what it gives is what the runtime must give under every load, bit for bit.

@@ -7,14 +7,18 @@ Invariant: the executor's info is the only source of its limits; nothing says tw
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plait.core.clock import Clock
-from plait.core.errors import InvariantError
+from plait.core.errors import InvariantError, UsageError
 from plait.core.executor import Executor, ExecutorInfo, Foresight, StepForm
+from plait.core.ids import GroupId
 from plait.cost.model import CostModel
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.kv.cache import KVCache
+from plait.kv.checkpoints import BY_USE, CheckpointPolicy
+from plait.kv.keeps import Keeps
 from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import CacheLayout
 from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
@@ -47,6 +51,8 @@ class Policy:
     max_step_tokens: int | None = None
     """Of a step of prompts and decode together; None: what the executor takes."""
     observe: Observer = unobserved
+    priced_units: int | None = None
+    """The most share units that prices are known of; None: of all that the executor has."""
 
 
 CHUNKS = Policy()
@@ -64,9 +70,12 @@ def assemble(
     foresight: Foresight | None = None,
     rules: MemoryRules = ALL_RULES,
     policy: Policy = CHUNKS,
+    checkpoints: CheckpointPolicy = BY_USE,
+    keeps: Mapping[GroupId, Keeps] | None = None,
 ) -> EngineParts:
     """An engine on an executor that has its programs, weights and memory. Starts nothing. `foresight` is for devices
-    whose `info.runs`, and for chunks; `rules` switches off habits of the memory.
+    whose `info.runs`, and for chunks; `rules` switches off habits of the memory; `checkpoints` says where states are
+    kept; `keeps` has the rules of groups whose kind says too little.
     """
     info = executor.info
     lives = LivesConfig(
@@ -77,8 +86,9 @@ def assemble(
         enable_prefix=enable_prefix,
         can_embed=info.pools,
         can_import=info.imports,
+        checkpoints=checkpoints,
     )
-    kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix, rules=rules)
+    kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix, keeps, rules=rules)
     scheduler: ChunkedScheduler | MultiplexScheduler
     if policy.preset == CHUNKED:
         size = policy.max_step_tokens or info.max_step_tokens
@@ -92,6 +102,11 @@ def assemble(
 def _multiplex(policy: Policy, lives: LivesConfig, info: ExecutorInfo, kv: KVCache, ports: Ports) -> MultiplexScheduler:
     if policy.cost is None:
         raise InvariantError(f"scheduler {policy.preset.name} prices steps, but was given no prices")
+    if policy.priced_units is not None and policy.priced_units < info.share_units:
+        raise UsageError(
+            f"steps were measured on {policy.priced_units} cores, but {info.share_units} compute here; measure again "
+            "with plait calibrate, or lower --threads"
+        )
     can_run_aside = StepForm.LANES in info.forms and len(info.lanes) > 1 and info.share_units > 1
     config = MultiplexConfig(
         lives,

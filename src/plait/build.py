@@ -161,7 +161,7 @@ def start_engine(
     """
     if options.profile is not None:
         check_trace(options.profile)
-    clock = RealClock()
+    clock, policy = RealClock(), policy_of(options, model)
     ready = load_executor(options, model, clock)
     executor, sizes, info = ready.executor, ready.sizes, ready.executor.info
     profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
@@ -189,14 +189,13 @@ def start_engine(
         eos_token_ids=model.tokenizer.eos_ids,
         enable_prefix=options.enable_prefix_caching,
         rules=ready.rules,
-        policy=policy_of(options, model, info),
+        policy=policy,
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
-    text = ModelText(model.tokenizer, model.template, Grammars(model.tokenizer))
     return LocalEngine(
         model=model,
-        text=text,
+        text=ModelText(model.tokenizer, model.template, Grammars(model.tokenizer)),
         client=client,
         thread=thread,
         executor=info,
@@ -211,7 +210,7 @@ def start_engine(
     )
 
 
-def policy_of(options: EngineOptions, model: LoadedModel, info: ExecutorInfo) -> Policy:
+def policy_of(options: EngineOptions, model: LoadedModel) -> Policy:
     """How prompts and decode share this machine. Steps are not run side by side here yet: every one is fused."""
     choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
@@ -224,14 +223,9 @@ def policy_of(options: EngineOptions, model: LoadedModel, info: ExecutorInfo) ->
             "--scheduler chunked"
         )
     hardware = read_hardware(path, str(path))
-    if hardware.share_units < info.share_units:
-        raise UsageError(
-            f"{path} was measured on {hardware.share_units} cores, but {info.share_units} compute here; measure again "
-            "with plait calibrate, or lower --threads"
-        )
     weights = {name: model.weights[name].num_bytes / spec.num_elements for name, spec in model.program.weights.items()}
     cost = cost_model(model.program, Formats(weight_bytes=weights), hardware)
-    return Policy(preset, cost, num_spans=len(model.program.spans), has_lanes=False)
+    return Policy(preset, cost, num_spans=len(model.program.spans), has_lanes=False, priced_units=hardware.share_units)
 
 
 def load_executor(

@@ -27,6 +27,7 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
     "gemma3_text": "gemma3",
     "olmo3": "olmo2",
     "mixtral": "llama",
+    "ministral": "llama",
 } | {
     "qwen3_moe": "qwen3moe",
     "gpt_oss": "gpt-oss",

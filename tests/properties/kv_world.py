@@ -88,7 +88,11 @@ class Talker:
     moves: tuple[Move, ...] = ()
     moved: bool = False
     states: dict[int, Prefix] = field(default_factory=dict)
-    """The newest checkpoint, by group."""
+    """The newest checkpoint, by group; perhaps gone."""
+    keeps_states: bool = False
+    """It is the hit's, and still to be copied."""
+    born: dict[int, int] = field(default_factory=dict)
+    """Of the newest checkpoint."""
     checkpoints: dict[int, tuple[dict[int, BlockId], bool]] = field(default_factory=dict)
     """By length: blocks by group, and whether a committed step has written them."""
     slots: int = 0
@@ -98,6 +102,9 @@ class Talker:
     num_prompt: int = 0
     left: list[tuple[Piece, Prefix, int]] = field(default_factory=list)
     """Pieces that left the window a short while ago, and their group."""
+    branch: Prefix | None = None
+    """What it had in common with others when it came."""
+    branch_node: int | None = None
     released_s: float | None = None
 
     @property
@@ -158,7 +165,7 @@ class World:
     def used_pieces(self) -> set[PieceKey]:
         used = {key for flight in self.flights.values() for key in flight.pieces}
         for talker in [*self.live.values(), *self.quarantined]:
-            used |= {(prefix, g) for g, prefix in talker.states.items()}
+            used |= {(prefix, g) for g, prefix in talker.states.items() if talker.keeps_states}
             if talker.copy is not None:
                 used |= {(talker.copy.source, g) for g in self.windows}
             for place, prefix in enumerate(self.prefixes(talker)):
@@ -415,8 +422,15 @@ class World:
             num_prompt=len(tokens),
         )
         self.note_hit(talker, hit, len(tokens))
+        if publish and self.enable_prefix:
+            cap = len(tokens) - 1
+            end = self.expected_chain(tokens, root, cap)
+            talker.branch = (root, tuple(tokens[:end])) if end else None
+            talker.branch_node = self.kv.lookup(tokens, root).branch
+            assert (talker.branch is None) == (talker.branch_node is None)
         if hit.num_tokens:
             talker.states = {g: (root, tuple(tokens[: hit.num_tokens])) for g in self.states}
+            talker.keeps_states = bool(talker.states)
         if hit.tail is not None:
             talker.copy = Copy(self.prefix_of(hit), hit.tail.num_tokens)
             assert list(talker.copy.source[1][: hit.num_reused]) == tokens[: hit.num_reused]
@@ -553,6 +567,10 @@ class World:
         blocks = self.name_another(chosen, flight)
         self.kv.submitted(StepPlan(step, lane, (), blocks, tuple(moves), tuple(chunks)))
         self.flights[step] = flight
+        for talker in chosen:
+            for g, prefix in talker.states.items() if talker.keeps_states else ():
+                self.stamp_piece(prefix, g, self.told_s)
+            talker.keeps_states = False
         self.count("submitted")
         return True
 
@@ -574,8 +592,12 @@ class World:
         if not self.states or not talker.publish or not lengths or self.dice.random() < 0.5:
             return ()
         length = self.dice.choice(lengths)
+        demand = [int(g in self.states) for g in range(len(self.kinds))]
+        promised = self.kv._promises.made()
+        _, _, loose, most = self.room()
+        beside = self.num_pages_for([one + more for one, more in zip(demand, promised, strict=True)], most)
         given = self.kv.checkpoint(talker.seq, length, self.tell())
-        made = self.make_room([int(g in self.states) for g in range(len(self.kinds))])
+        made = beside <= loose and self.make_room(demand)
         assert (given is not None) == made
         if given is None:
             return ()
@@ -696,9 +718,8 @@ class World:
             for g, block in blocks.items():
                 if is_written and (prefix, g) not in self.pieces:
                     self.pieces[prefix, g] = Piece(block, self.new_id(), self.now_s)
-                    if g in talker.states:
-                        self.stamp_piece(talker.states[g], g, self.now_s)
                     talker.states[g] = prefix
+                    talker.born[g] = self.pieces[prefix, g].born
                     self.count("state published")
 
     def drop_dead(self, talker: Talker) -> None:
@@ -741,6 +762,9 @@ class World:
         return self.num_born
 
     def release(self, talker: Talker) -> None:
+        node = None if talker.branch_node is None else self.kv._index.node(talker.branch_node)
+        if node is None or not node.is_trunk:
+            talker.branch = None  # it went, or is no trunk
         self.kv.release(talker.seq, self.tell())
         del self.live[talker.seq]
         talker.released_s = self.now_s
@@ -750,8 +774,13 @@ class World:
             for g in self.windows:
                 self.stamp_piece(talker.copy.source, g, self.now_s)
             talker.copy = None
+        self.stamp_lingering(talker)
+        self.stamp_branch(talker)
+        talker.keeps_states = talker.keeps_states and talker.in_flight
         for g, prefix in talker.states.items():
-            self.stamp_piece(prefix, g, self.now_s)
+            piece = self.pieces.get((prefix, g))
+            if piece is not None and piece.born == talker.born.get(g, piece.born):
+                self.stamp_piece(prefix, g, self.now_s)
         for place, prefix in enumerate(self.prefixes(talker)):
             for g in self.windows:
                 piece = self.pieces.get((prefix, g))
@@ -760,6 +789,26 @@ class World:
         if talker.in_flight:
             self.quarantined.append(talker)
             self.count("quarantined")
+
+    def stamp_lingering(self, talker: Talker) -> None:
+        """What left the window a moment ago is as young as the window."""
+        for place, prefix in enumerate(self.prefixes(talker)) if talker.publish else ():
+            for g in self.windows:
+                end = max(0, talker.published - min(192, self.kinds[g][1] // 8))
+                if (prefix, g) in self.pieces and not self.is_dead(g, place, end):
+                    self.stamp_piece(prefix, g, self.now_s)
+
+    def stamp_branch(self, talker: Talker) -> None:
+        """The windows behind which it said what others do not are as young as it."""
+        if talker.branch is None or not talker.publish:
+            return
+        root, tokens = talker.branch
+        for place in range(len(tokens) // self.size):
+            prefix = (root, tokens[: (place + 1) * self.size])
+            for g in self.windows:
+                if (prefix, g) in self.pieces and not self.is_dead(g, place, len(tokens)):
+                    self.stamp_piece(prefix, g, self.now_s)
+                    self.count("branch")
 
     def stamp(self, root: Root, tokens: tuple[int, ...], at_s: float) -> None:
         for end in range(self.size, len(tokens) + 1, self.size):

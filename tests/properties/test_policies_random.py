@@ -28,13 +28,14 @@ from plait.sched.multiplex.presets import (
     MUXWISE,
     PLAIT,
     TEMPORAL,
+    UNPARTITIONED,
     XYSERVE,
     mechanisms_of,
     static_split,
     timed_chunks,
 )
 
-PRESETS = (BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE, static_split(2), timed_chunks(5.0))
+PRESETS = (BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE, static_split(2), timed_chunks(5.0), UNPARTITIONED)
 
 
 def make_slo(rng: random.Random) -> Slo:

@@ -113,14 +113,8 @@ def _opened(
         slos_of(options),
         engine.clock.now,
     )
-    further += [("GET", "/status", StatusPage()), ("GET", "/status.json", status)]
-    further.append(
-        (
-            "GET",
-            "/debug/memory",
-            DebugMemory(partial(debug_memory, engine.cache_report, engine.geometry, engine_options)),
-        )
-    )
+    memory = DebugMemory(partial(debug_memory, engine.cache_report, engine.geometry, engine_options))
+    further += [("GET", "/status", StatusPage()), ("GET", "/status.json", status), ("GET", "/debug/memory", memory)]
     if options.enable_docs:
         document = description(version("plait"), with_keys=bool(layers.keys))
         further += [("GET", "/openapi.json", OpenApi(document)), ("GET", "/docs", DocsPage(document))]

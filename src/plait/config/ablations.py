@@ -12,6 +12,7 @@ from typing import Final
 
 OF_MEMORY: Final = ("request-awareness", "alignment", "balance", "tails")
 OF_SCHEDULERS: Final = (
+    "partition",
     "shares",
     "queue-order",
     "decode-delay",

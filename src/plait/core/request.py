@@ -103,6 +103,8 @@ class Image:
     content_hash: bytes
     start: int
     num_tokens: int
+    num_rows: int = 0
+    """Rows that the encoder makes of it; 0: as many as there are placeholders."""
 
 
 @dataclass(frozen=True, slots=True)

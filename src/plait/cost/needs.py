@@ -55,10 +55,13 @@ class ProgramNeeds:
         self._columns = [columns for kind in self._rest.kinds for columns in _launched_columns(kind)]
         self._tiles = tiles
         self.rest = lru_cache(REMEMBERED)(self._count_rest)
+        # One shape is priced on several shares, and beside others, before one of them is chosen.
+        self.attention = lru_cache(REMEMBERED)(self._count_attention)
+        self.rest_key = lru_cache(REMEMBERED)(rest_key)
         self.is_sparse = any(cost.worst_factor > 1.0 for cost in self._rest.costs(StepShape((ChunkShape(0, 2, 2),))))
         """Whether some rows choose which weights they need."""
 
-    def attention(self, shape: StepShape) -> tuple[OpNeeds, ...]:
+    def _count_attention(self, shape: StepShape) -> tuple[OpNeeds, ...]:
         chunks = shape.chunks
         if self._decode is not None and all(chunk.num_tokens == 1 for chunk in chunks):
             slots = [chunk.start for chunk in chunks]

@@ -141,7 +141,7 @@ class RooflineModel:
     def _find_roof(self, shape: StepShape, share: int, beside: tuple[StepShape, ...]) -> Roof:
         self._check(share)
         expected, worst = self.bandwidths(share, beside)
-        attention, key = self._needs.attention(shape), rest_key(shape)
+        attention, key = self._needs.attention(shape), self._needs.rest_key(shape)
         found = self._expected(key, attention, share, expected, is_alone=not beside)
         if worst == expected and not self._needs.is_sparse:
             return Roof(found, sum(found))
@@ -168,7 +168,7 @@ class RooflineModel:
 
     def _demand(self, shape: StepShape, share: int) -> float:
         """Bytes per second that a step draws on average while it runs alone on a share."""
-        attention, key = self._needs.attention(shape), rest_key(shape)
+        attention, key = self._needs.attention(shape), self._needs.rest_key(shape)
         seconds = sum(self._step_seconds(key, attention, share, self._hardware.memory_rate(share)))
         _, moved = totals((*self._needs.rest(key), *attention))
         return moved / seconds if seconds > 0 else 0.0

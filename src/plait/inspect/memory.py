@@ -17,10 +17,10 @@ from plait.inspect.layouts import make_layout
 from plait.kv.layouts.capacity import largest_context, most_sequences
 from plait.kv.layouts.cuts import Cause, Cut
 from plait.kv.layouts.geometry import MIX, Candidate, Geometry
-from plait.kv.layouts.groups import OF_IMAGES, Load, MemoryGroup, SequenceSize
+from plait.kv.layouts.groups import Load, MemoryGroup, SequenceSize
 from plait.kv.layouts.layout import Layout, Refused, Usage
 from plait.kv.layouts.plait import plait_of
-from plait.model.parts import GroupKind
+from plait.model.parts import OF_IMAGES, GroupKind
 
 SCHEMA = "plait.inspect.memory/1"
 MAX_SHOWN = 16

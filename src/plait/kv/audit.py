@@ -14,8 +14,9 @@ from plait.core.ids import BlockId, SeqId, StepId
 from plait.kv.blocks import BlockPool, BlockState
 from plait.kv.flights import Flight
 from plait.kv.hit import NO_BLOCK
+from plait.kv.images import Images, Picture
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps
+from plait.kv.keeps import Keeps, KeepsRows
 from plait.kv.nodes import Node, Piece
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
@@ -27,6 +28,7 @@ def audit(
     pools: Sequence[BlockPool],
     index: PrefixIndex,
     planned: PlannedBlocks,
+    images: Images,
     tables: Mapping[SeqId, SeqTable],
     quarantined: Iterable[SeqTable],
     flights: Mapping[StepId, Flight],
@@ -42,13 +44,16 @@ def audit(
     tables   lengths of table, committed and planned slots agree; a table begins with its hit's blocks; a copy still to
              be made goes behind them, and nothing is planned there yet
     flights  a sequence in flight is on one lane, its steps are consecutive, and none writes a shared block (H6, H7)
+    images   of an image a group has all rows or none; references are those of the tables
     planned  an announced block belongs to a step in flight of a live sequence
     """
     everyone = [*tables.values(), *quarantined]
     pages.check()
     index.check(_expected_refs(everyone, flights), _expected_piece_refs(everyone, flights, index, keeps))
     for g, pool in enumerate(pools):
-        pool.check(_expected_states(g, pool, index, keeps[g], tables.values(), quarantined))
+        published = _pictured(g, images) if g in images.groups else _published(g, index, keeps[g])
+        pool.check(_expected_states(g, pool, published, keeps[g], tables.values(), quarantined))
+    images.check(_picture_refs(everyone))
     for table in everyone:
         _check_table(table, tokens_per_block, keeps)
         _check_writing(table, tokens_per_block, flights)
@@ -75,10 +80,10 @@ def _expected_piece_refs(
     refs: dict[Piece, int] = {}
     users = [piece for flight in flights.values() for piece in flight.pieces]
     for table in tables:
-        users += table.states.values()
+        users += table.states.values() if table.keeps_states else ()
         users += table.copy.pieces if isinstance(table.copy, Copy) else ()
         for g, one in enumerate(keeps):
-            if not one.keeps_all and not one.is_state:
+            if not one.keeps_all and not one.is_state and not isinstance(one, KeepsRows):
                 users += [piece for block in table.blocks[g] if (piece := index.piece(g, block)) is not None]
     for piece in users:
         refs[piece] = refs.get(piece, 0) + 1
@@ -88,24 +93,22 @@ def _expected_piece_refs(
 def _expected_states(
     g: int,
     pool: BlockPool,
-    index: PrefixIndex,
+    published: Mapping[BlockId, tuple[Node | None, bool]],
     keeps: Keeps,
     live: Iterable[SeqTable],
     quarantined: Iterable[SeqTable],
 ) -> bytearray:
+    """`published`: whose a block is, of nodes, and whether somebody uses it."""
     states = bytearray(pool.layout.num_blocks)
-    published: dict[BlockId, Node] = {}
-    for node in index.nodes():
-        user = node if keeps.keeps_all else node.pieces.get(g)
-        if user is not None:
-            published[node.block(g)] = node
-            states[node.block(g)] = BlockState.SHARED if user.num_refs else BlockState.EVICTABLE
+    for block, (_, is_used) in published.items():
+        states[block] = BlockState.SHARED if is_used else BlockState.EVICTABLE
     for tables, state in ((live, BlockState.PRIVATE), (quarantined, BlockState.QUARANTINED)):
         for table in tables:
             chain = _chain(table)
             for place, block in enumerate(_blocks_of(table, g, keeps)):
                 if block in published:
-                    if keeps.is_state or place >= len(chain) or chain[place] is not published[block]:
+                    node = published[block][0]
+                    if node is not None and (keeps.is_state or place >= len(chain) or chain[place] is not node):
                         raise InvariantError(
                             f"tables: sequence {table.seq} holds published block {block} out of its place {place}"
                         )
@@ -121,6 +124,30 @@ def _expected_states(
     return states
 
 
+def _published(g: int, index: PrefixIndex, keeps: Keeps) -> dict[BlockId, tuple[Node | None, bool]]:
+    found: dict[BlockId, tuple[Node | None, bool]] = {}
+    for node in index.nodes():
+        user = node if keeps.keeps_all else node.pieces.get(g)
+        if user is not None:
+            found[node.block(g)] = node, user.num_refs > 0
+    return found
+
+
+def _pictured(g: int, images: Images) -> dict[BlockId, tuple[Node | None, bool]]:
+    pictures = [picture for picture in images.pictures() if picture.group == g]
+    return {block: (None, picture.num_refs > 0) for picture in pictures for block in picture.blocks}
+
+
+def _picture_refs(tables: Iterable[SeqTable]) -> dict[Picture, int]:
+    refs: dict[Picture, int] = {}
+    for table in tables:
+        for pictures in table.pictures.values():
+            for picture in pictures:
+                if picture is not None:
+                    refs[picture] = refs.get(picture, 0) + 1
+    return refs
+
+
 def _blocks_of(table: SeqTable, g: int, keeps: Keeps) -> list[BlockId]:
     return [*table.blocks[g], *(one.blocks[g] for one in table.checkpoints if keeps.is_state)]
 
@@ -133,6 +160,8 @@ def _check_table(table: SeqTable, tokens_per_block: int, keeps: Sequence[Keeps])
         if one.is_state:
             if len(blocks) > 1 or bool(blocks) == table.is_new:
                 raise InvariantError(f"{name} has {len(blocks)} running states")
+            continue
+        if isinstance(one, KeepsRows):
             continue
         if len(blocks) * tokens_per_block != slots:
             raise InvariantError(f"{name} has {len(blocks)} blocks for {slots} slots")

@@ -14,33 +14,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NewType, cast
+from typing import NamedTuple, cast
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, PageId, SeqId
 from plait.kv.pages import PagePool
 from plait.model.cache_layout import GroupLayout
 
-Owner = NewType("Owner", int)
-"""A page's owner is a lifetime (docs/adr/0015): what shares a page should die together."""
+
+class Lifetime(IntEnum):
+    """What a page may belong to."""
+
+    TAIL = 0
+    CHECKPOINTS = 1
+    TRUNK = 2
+    EMBEDDING = 3
+    EVERYBODY = 4
 
 
-_EVERYBODY = Owner(1 << 62)
+class Owner(NamedTuple):
+    """A page's owner is a lifetime (docs/adr/0015): what shares a page should die together. A draft model's groups are
+    its own, and so are their pages.
+    """
+
+    lifetime: Lifetime
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.lifetime.name.lower()} {self.of}"
+
+
+_EVERYBODY = Owner(Lifetime.EVERYBODY, 0)
 """Of all pages, where there are no owners."""
 
 
 def tail_of(seq: SeqId) -> Owner:
     """What a sequence computes: freed, or left to age, when it ends."""
-    return Owner(seq)
+    return Owner(Lifetime.TAIL, seq)
 
 
 def checkpoints_of(seq: SeqId) -> Owner:
     """Copies of a sequence's states, which outlive it."""
-    return Owner(~seq)
+    return Owner(Lifetime.CHECKPOINTS, seq)
 
 
-def _sequence_of(owner: Owner) -> SeqId:
-    return SeqId(owner if owner >= 0 else ~owner)
+def trunk_of(number: int) -> Owner:
+    """A prefix that many share: it outlives them all."""
+    return Owner(Lifetime.TRUNK, number)
+
+
+def embedding_of(picture: int) -> Owner:
+    """The rows of one image."""
+    return Owner(Lifetime.EMBEDDING, picture)
 
 
 class BlockState(IntEnum):
@@ -89,6 +114,12 @@ class BlockPool:
         """Free blocks of lent pages by page and the page's owner; None: the owner has ended. Without empty entries."""
 
     @property
+    def slot_bytes(self) -> int:
+        """Of one token, without a block's padding; 0 for states."""
+        layout = self.layout
+        return (layout.block_bytes - layout.padding_bytes) // layout.tokens_per_block if layout.tokens_per_block else 0
+
+    @property
     def num_free(self) -> int:
         """Free blocks on lent pages."""
         return self.counts[BlockState.FREE]
@@ -131,21 +162,22 @@ class BlockPool:
         blocks = range(first, first + self.blocks_per_page)
         return [BlockId(block) for block in blocks if self._states[block] == _EVICTABLE]
 
-    def grant(self, owner: Owner, count: int, frugal: bool) -> list[BlockId]:
-        """`count` private blocks for a lifetime of a sequence; the caller has made sure that they exist.
+    def grant(self, owner: Owner, count: int, frugal: bool, holder: SeqId | None = None) -> list[BlockId]:
+        """`count` private blocks for a lifetime, held by a sequence (default: whose tail or checkpoints they are); the
+        caller has made sure that they exist.
 
         Where from, in this order (Jenga's, adapted: a cached block is never evicted while a free one will do, so making
         room comes before, in the facade, and none of these steps loses anything):
           1. free blocks of the owner's own pages: they will be freed together;
           2. a fresh page, cut up for this owner;
           3. pages whose owner has ended: such a page is adopted whole;
-          4. free blocks on pages of other owners.
+          4. free blocks on pages of other owners, those of trunks last.
         `frugal`: other groups need the fresh pages too, so step 2 comes last.
         """
         if self.blocks_per_page == 1:
-            return self._grant_pages(owner, count)
+            return self._grant_pages(SeqId(owner.of) if holder is None else holder, count)
         granted: list[BlockId] = []
-        holder = _sequence_of(owner)
+        holder = SeqId(owner.of) if holder is None else holder
         owner = owner if self._by_owner else _EVERYBODY
         while len(granted) < count:
             source = self._source(owner, frugal)
@@ -241,6 +273,17 @@ class BlockPool:
         else:
             self._tell(page)
 
+    def claim(self, page: PageId, owner: Owner) -> None:
+        """A page whose owner has ended gets another one; what is free on it is that one's."""
+        if self.blocks_per_page == 1 or not self._by_owner or self._owner[page] is not None:
+            return
+        self._own(page, owner)
+        pages = self._open.get(None, {})
+        if page in pages:
+            self._open.setdefault(owner, {})[page] = pages.pop(page)
+            if not pages:
+                del self._open[None]
+
     def disown(self, owner: Owner) -> None:
         """The owner has ended: what is left of its pages may be adopted."""
         for page in self._owned.pop(owner, ()):
@@ -290,11 +333,10 @@ class BlockPool:
         if listed != free_pages:
             raise InvariantError(f"{name}: free blocks {free_pages} are listed as {listed}")
 
-    def _grant_pages(self, owner: Owner, count: int) -> list[BlockId]:
+    def _grant_pages(self, holder: SeqId, count: int) -> list[BlockId]:
         """Blocks that are pages: there is nothing to choose, and nobody to share a page with."""
         blocks = cast("list[BlockId]", self._pages.lend_many(self.group, count))
         states, holders, num_pinned = self._states, self._holders, self._num_pinned
-        holder = _sequence_of(owner)
         for block in blocks:
             if states[block] != _FREE:
                 raise InvariantError(f"block {block} of group {self.group} is {self.state(block).name} on a free page")
@@ -312,7 +354,9 @@ class BlockPool:
             if None in self._open:
                 return None
             if self._open:
-                return next(iter(self._open))
+                # On a trunk's page it would keep the page from ever coming back whole: only if there is no other.
+                others = (one for one in self._open if one is None or one.lifetime is not Lifetime.TRUNK)
+                return next(others, next(iter(self._open)))
         self._borrow(owner)
         return owner
 

@@ -17,51 +17,43 @@ The life of a sequence:
                     -> collected(step)              then collected, always
     release(seq)                                    free or cached, but in quarantine until its steps are collected
 
-Groups that do not keep everything (windows, stretches, states: `plait.kv.keeps`) give up in `commit` what no row will
-look at any more, and are granted no further ahead than `reserve` is told (`up_to`). All groups of tokens have equally
-many tokens per block.
+Groups that do not keep everything (`plait.kv.keeps`) give up in `commit` what no row will look at any more, and are
+granted no further ahead than `reserve` is told (`up_to`). All groups of tokens have equally many tokens per block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, GroupId, SeqId, StepId
-from plait.core.step import BlockGrant, Move, StepPlan
+from plait.core.step import BlockGrant, Encode, StepPlan
 from plait.kv.audit import audit
 from plait.kv.blocks import BlockPool, checkpoints_of, tail_of
+from plait.kv.checkpoints import CheckpointRoom
 from plait.kv.flights import Flights
-from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
+from plait.kv.grants import NO_GRANTS, Grants
+from plait.kv.hit import NO_BLOCK, Hit, ImageSpan, Root, Tail
+from plait.kv.images import Images
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps, keeps_of, refuse_unsupported
+from plait.kv.keeps import Keeps, KeepsRows, keeps_of, long_dead, refuse_unsupported, windows_of
 from plait.kv.looking import Looking
 from plait.kv.nodes import Node, Piece
 from plait.kv.outliving import outlive
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.promises import Promises
+from plait.kv.publishing import Publishing
 from plait.kv.report import CacheReport, HitTotals, Usage, group_report, index_report, usage_of
 from plait.kv.room import Room
 from plait.kv.rules import ALL_RULES, MemoryRules
+from plait.kv.sights import Sights
 from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
 
 __all__ = ["NO_GRANTS", "CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
-
-
-@dataclass(frozen=True, slots=True)
-class Grants:
-    """New table entries for the executor, and copies to make before they are used. Every entry is granted once."""
-
-    blocks: tuple[BlockGrant, ...]
-    moves: tuple[Move, ...]
-
-
-NO_GRANTS = Grants((), ())
-"""Returned itself where there is nothing new."""
 
 
 STATE_TOKENS = 32
@@ -71,7 +63,7 @@ STATE_TOKENS = 32
 class KVCache:
     """See the module. `enable_prefix=False`: nothing is looked up or published. `keeps`: rules for groups whose kind
     says too little, by group. `node_tokens`: between checkpoints at least, where no group has blocks of tokens.
-    `rules`: habits that may be switched off.
+    `checkpoint_fraction`: part of the memory for checkpoints of states. `rules`: habits that may be switched off.
     """
 
     def __init__(
@@ -81,27 +73,31 @@ class KVCache:
         enable_prefix: bool = True,
         keeps: Mapping[GroupId, Keeps] | None = None,
         node_tokens: int = STATE_TOKENS,
+        checkpoint_fraction: float = 1.0,
         rules: MemoryRules = ALL_RULES,
     ) -> None:
         refuse_unsupported(layout, groups)
-        self._layout = layout
-        self._enable_prefix = enable_prefix
+        self._layout, self._rules, self._enable_prefix = layout, rules, enable_prefix
         self.tokens_per_block = max(one.tokens_per_block for one in layout.groups) or node_tokens
         """The same in every group of tokens."""
         self._keeps = tuple((keeps or {}).get(one.group.id) or keeps_of(one) for one in layout.groups)
-        self._rules = rules
         self._pages = PagePool(layout.num_pages, layout.own_pages)
         self._pools = tuple(BlockPool(g, layout.page_bytes, self._pages, rules.by_owner) for g in layout.groups)
-        content = [pool.layout.block_bytes - pool.layout.padding_bytes for pool in self._pools]
-        sizes = [num_bytes // self.tokens_per_block for num_bytes in content]
-        self.slot_bytes = [0 if keeps.is_state else size for keeps, size in zip(self._keeps, sizes, strict=True)]
-        self._index = PrefixIndex(self._pools, self._keeps, rules, self._pages.is_shared)
+        self.slot_bytes = [
+            0 if isinstance(keeps, KeepsRows) else pool.slot_bytes
+            for keeps, pool in zip(self._keeps, self._pools, strict=True)
+        ]
+        self._images = Images(self._pools, self._keeps, self.tokens_per_block)
+        self._index = PrefixIndex(self._pools, self._keeps, self._images, rules, self._pages.is_shared)
         self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
-        self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state]
-        self._windows = [g for g in self._of_tokens if not self._keeps[g].keeps_all]
-        """Groups of tokens that give some up."""
+        self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state and g not in self._images.groups]
+        self._windows = windows_of(self._keeps)
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
         self._parts = sorted(self._windows + self._states)
+        self.keeps_all, self.has_states = not self._parts, bool(self._states)
+        self.has_images = bool(self._images.groups)
+        self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
+        self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
         self._planned = PlannedBlocks()
         self._looking = Looking(self._index, self._planned, self._keeps, self.tokens_per_block, rules.tails)
         self._tables: dict[SeqId, SeqTable] = {}
@@ -111,13 +107,9 @@ class KVCache:
         self._now_s = float("-inf")
         self.capacity_tokens = self._room.num_tokens_empty()
         """Tokens of one sequence alone in empty memory."""
+        self._sights = Sights(self._images, self._pools)
         self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block)
         self._totals = HitTotals(len(self._pools))
-
-    @property
-    def keeps_all(self) -> bool:
-        """Whether every group keeps every token."""
-        return not self._parts
 
     def lookup(self, tokens: Sequence[int], root: Root, limit: int | None = None) -> Hit:
         """The longest published prefix, at most `limit` tokens and always less than all: one token must be computed to
@@ -134,9 +126,8 @@ class KVCache:
         behind it, if that is more than its tail. A step that copies it must be submitted before the source changes.
         """
         table = self._tables.get(source)
-        if table is None or not table.publishes or table.node.length != hit.num_tokens:
-            return hit
-        if self._states or not self._rules.tails:
+        can_copy = self._rules.tails and not self._states and not self._images.groups
+        if table is None or not table.publishes or table.node.length != hit.num_tokens or not can_copy:
             return hit
         num_tokens = min(limit, table.num_committed) - hit.num_tokens
         if num_tokens <= hit.num_reused - hit.num_tokens:
@@ -145,8 +136,15 @@ class KVCache:
         return replace(hit, tail=Tail(tuple(blocks[place] for blocks in table.blocks), num_tokens, None, source))
 
     def no_hit(self) -> Hit:
-        """The hit of a sequence that does not look."""
         return self._looking.no_hit()
+
+    def with_images(self, hit: Hit, root: Root, images: Sequence[ImageSpan]) -> Hit:
+        """`hit` with the cached rows of a prompt's images, found by content; the others will be encoded."""
+        return self._sights.with_images(hit, root, images)
+
+    def can_hold(self, num_tokens: int, images: Sequence[ImageSpan]) -> bool:
+        """Whether empty memory has room for a sequence alone, with its images."""
+        return self._room.holds(num_tokens, self._sights.blocks_for(images))
 
     def open(self, seq: SeqId, root: Root, hit: Hit, now_s: float, publish: bool = True) -> None:
         """Begin a table with the hit's blocks; its tail is kept until a step copies it. `publish=False`: what this
@@ -161,6 +159,8 @@ class KVCache:
             raise InvariantError(f"sequence {seq} opens a stale hit of {hit.num_tokens} tokens; look up again")
         copy = self._copy(seq, hit.tail, node) if hit.tail is not None else None
         self._index.acquire(node)
+        if hit.branch is not None and publish:
+            self._index.hit(hit.branch)
         if isinstance(copy, Copy):
             self._index.acquire(copy.source)
             pieces = [*pieces, *copy.source.pieces.values()]
@@ -171,7 +171,7 @@ class KVCache:
             seq=seq,
             node=node,
             publishes=publish and self._enable_prefix,
-            blocks=tuple([] if g in self._states else [*blocks] for g, blocks in enumerate(hit.blocks)),
+            blocks=tuple([*blocks] if g in self._of_tokens else [] for g, blocks in enumerate(hit.blocks)),
             num_hit_blocks=hit.num_tokens // self.tokens_per_block,
             num_slots=hit.num_tokens,
             kept_slots=hit.num_tokens,
@@ -185,7 +185,10 @@ class KVCache:
             copy=copy,
             copy_granted=copy is None and not (hit.num_tokens and self._states),
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
+            keeps_states=bool(hit.num_tokens and self._states),
+            branch=hit.branch if publish and self._windows else None,
         )
+        self._sights.open(self._tables[seq], root, hit)
         self._totals.add(hit)
 
     def reserve(self, seq: SeqId, num_tokens: int, now_s: float, up_to: int | None = None) -> Grants | None:
@@ -202,20 +205,25 @@ class KVCache:
         if num_tokens <= table.kept_slots and reach <= table.num_slots and not table.is_new:
             return NO_GRANTS
         wanted = self._promises.wanted(table, num_tokens, reach)
-        if any(wanted):
-            if not self._make_room(wanted):
+        encodes: tuple[Encode, ...] = ()
+        is_seeing = bool(table.images) and table.is_new
+        if any(wanted) or is_seeing:
+            demand = [a + b for a, b in zip(wanted, table.missing, strict=True)] if is_seeing else wanted
+            if not self._make_room(demand):
                 return None
-            frugal = self._room.is_frugal(wanted)
+            frugal = self._room.is_frugal(demand)
             for pool, blocks, count in zip(self._pools, table.blocks, wanted, strict=True):
                 if count:
                     blocks += pool.grant(tail_of(seq), count, frugal)
+            if is_seeing:
+                encodes = self._sights.make(table, now_s, frugal)
         size = self.tokens_per_block
         table.kept_slots = max(table.kept_slots, -(-num_tokens // size) * size)
         table.num_slots = max(table.num_slots, -(-reach // size) * size)
         table.target = max(table.target, num_tokens)
         table.num_prompt = num_tokens if table.is_new else table.num_prompt
         table.is_new = False
-        return Grants(tuple(self._new_grants(table)), table.take_moves(self._of_tokens, self._states))
+        return Grants(tuple(self._new_grants(table)), table.take_moves(self._of_tokens, self._states), encodes)
 
     def _new_grants(self, table: SeqTable) -> Iterator[BlockGrant]:
         for g, (pool, blocks) in enumerate(zip(self._pools, table.blocks, strict=True)):
@@ -243,7 +251,7 @@ class KVCache:
     def checkpoint(self, seq: SeqId, length: int, now_s: float) -> tuple[tuple[GroupId, BlockId], ...] | None:
         """Blocks for copies of a sequence's states behind `length` tokens, a multiple of `tokens_per_block`; the chunk
         that computes the last of these tokens makes them (`Chunk.snapshots`). They are published with the node of that
-        length. None: there is no memory for them, or nothing to be published.
+        length. None: there is no memory for them that nobody was promised, or nothing to be published.
         """
         self._advance(now_s)
         table = self._table(seq)
@@ -251,8 +259,12 @@ class KVCache:
         if length % self.tokens_per_block or length <= after:
             raise InvariantError(f"sequence {seq} asks for a checkpoint behind {length} tokens, not behind {after}")
         demand = [int(keeps.is_state) for keeps in self._keeps]
-        if not self._states or not table.publishes or not self._make_room(demand):
+        if not self._states or not table.publishes:
             return None
+        beside = [count + more for count, more in zip(demand, self._promises.made(), strict=True)]
+        if not self._room.is_obtainable(beside) or not self._checkpoints.make_room(self._tables.values()):
+            return None
+        self._make_room(demand)
         frugal = self._room.is_frugal(demand)
         blocks = {g: self._pools[g].grant(checkpoints_of(seq), 1, frugal)[0] for g in self._states}
         table.checkpoints.append(Checkpoint(length, blocks))
@@ -272,7 +284,7 @@ class KVCache:
         table.num_committed = table.planned_end = len(tokens)
         if table.publishes:
             table.tail += tokens
-            self._publish(table, now_s)
+            self._publishing.publish(table, now_s)
         self._drop_dead(table, now_s)
 
     def submitted(self, plan: StepPlan) -> None:
@@ -285,6 +297,8 @@ class KVCache:
         for table in self._flights.submit(plan).writers:
             if table.copy is not None:
                 self._drop_copy(table, self._now_s)
+            if table.keeps_states:
+                self._give_states(table, self._now_s)
             if table.publishes and (table.planned is not None or table.planned_end - table.node.length >= size):
                 self._plan_next(table)
 
@@ -299,11 +313,13 @@ class KVCache:
         table = self._commit(step, seq, tokens)
         if table.publishes:
             if len(table.tail) >= self.tokens_per_block:
-                self._publish(table, now_s)
+                self._publishing.publish(table, now_s)
             if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
                 self._plan_next(table)
         if self._windows:
             self._drop_dead(table, now_s)
+        if table.pictures:
+            self._sights.committed(table, now_s)
 
     def commit_run(self, step: StepId, written: Mapping[SeqId, Sequence[int]], now_s: float) -> None:
         """`commit` for the sequences of a run. Blocks are published in the order in which its steps filled them, so
@@ -318,10 +334,11 @@ class KVCache:
             if table.publishes:
                 full += [(place, number, table) for place in range(size - had, len(tokens) + 1, size)]
         for _, _, table in sorted(full, key=lambda one: one[:2]):
-            self._publish_block(table, now_s)
+            self._publishing.publish_block(table, now_s)
         for seq in written:
             self._plan_next(self._table(seq))
             self._drop_dead(self._table(seq), now_s)
+            self._sights.committed(self._table(seq), now_s)
 
     def _commit(self, step: StepId, seq: SeqId, tokens: Sequence[int]) -> SeqTable:
         table = self._table(seq)
@@ -367,6 +384,11 @@ class KVCache:
         del self._tables[seq]
         table.released_s = now_s
         self._drop_copy(table, now_s)
+        if table.publishes and self._windows:
+            dead = long_dead(self._keeps, self._windows, table.node.length)
+            self._index.keep_young(table.node, dead, now_s)
+        if table.branch is not None:
+            self._index.branched(table.branch, self._windows, now_s)
         if table.planned is not None:
             self._planned.drop(seq, table.planned)
             table.planned = None
@@ -387,12 +409,11 @@ class KVCache:
 
     @property
     def num_quarantined(self) -> int:
-        """Released sequences whose memory comes back when steps in flight are collected."""
         return len(self._quarantined)
 
     @property
     def is_settling(self) -> bool:
-        """Whether collecting a step in flight will free or unreference something."""
+        """Whether collecting a step will free or unreference something."""
         return bool(self._quarantined) or self._flights.holds_others
 
     def may_grow(self, hit: Hit) -> bool:
@@ -408,8 +429,8 @@ class KVCache:
         return self._room.num_tokens()
 
     def room_behind(self, hit: Hit) -> int:
-        """Tokens that a sequence could reserve behind the full blocks of `hit` if it were opened now. The hit's own
-        blocks are no room, its tail's too, though they may be evictable until then.
+        """Tokens that a sequence could reserve behind the full blocks of `hit` if it were opened now. The blocks of hit
+        and tail are no room.
         """
         return self._room.num_tokens_behind(hit)
 
@@ -417,7 +438,7 @@ class KVCache:
         return usage_of(self._pools, self._layout.pool_bytes, self._pages.num_free)
 
     def idle_bytes(self) -> int:
-        """Bytes of granted slots that no step so far fills, those in flight included. Looks at every table."""
+        """Bytes of granted slots that no step so far fills, those in flight included."""
         return sum(self._idle_bytes())
 
     def _idle_bytes(self) -> list[int]:
@@ -438,21 +459,25 @@ class KVCache:
             capacity_tokens=self.capacity_tokens,
             usage=usage,
             groups=tuple(group_report(p, usage.groups[g], self._totals, idle[g]) for g, p in enumerate(self._pools)),
-            index=index_report(self._index, self._totals, self._enable_prefix),
+            index=index_report(self._index, self._totals, self._publishing.num_duplicates, self._enable_prefix),
         )
 
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         flights = self._flights.by_step()
         parts = (self._pages, self._pools, self._index, self._planned)
-        audit(*parts, self._tables, self._quarantined, flights, self._keeps, self.tokens_per_block)
+        audit(*parts, self._images, self._tables, self._quarantined, flights, self._keeps, self.tokens_per_block)
 
     def reset_prefix_index(self) -> int:
-        """Evict every cached block that nobody uses; returns how many nodes went."""
-        before = self._index.num_evictions
+        """Evict every cached block that nobody uses; returns how many nodes, pieces and images went."""
+        before = self._num_evictions
         while self._index.evict():
             pass
-        return self._index.num_evictions - before
+        return self._num_evictions - before
+
+    @property
+    def _num_evictions(self) -> int:
+        return self._index.num_evictions + self._images.num_evictions
 
     def _table(self, seq: SeqId) -> SeqTable:
         table = self._tables.get(seq)
@@ -461,7 +486,7 @@ class KVCache:
         return table
 
     def _advance(self, now_s: float) -> None:
-        # The eviction order rests on it: a node stamped later than its children would go before them.
+        # A node stamped later than its children would go before them.
         if now_s < self._now_s:
             raise InvariantError(f"time goes back from {self._now_s} s to {now_s} s")
         self._now_s = now_s
@@ -481,6 +506,12 @@ class KVCache:
                 self._index.give(piece, at_s)
             self._index.release(table.copy.source, at_s)
         table.copy = None
+
+    def _give_states(self, table: SeqTable, at_s: float) -> None:
+        """The step that copies the hit's states is in flight and references them, or nobody wants them any more."""
+        table.keeps_states = False
+        for piece in table.states.values():
+            self._index.give(piece, at_s)
 
     def _settle(self, table: SeqTable) -> None:
         """One step fewer names this sequence."""
@@ -507,18 +538,22 @@ class KVCache:
             self._pools[g].disown(tail_of(table.seq))
         for g in self._states:
             self._pools[g].disown(checkpoints_of(table.seq))
-        for piece in table.states.values():
-            self._index.give(piece, at_s)
+        if table.keeps_states:
+            self._give_states(table, at_s)
+        else:
+            for g, piece in table.states.items():
+                if self._index.piece(g, piece.block) is piece:
+                    self._index.stamp(piece, at_s)
+        self._sights.left(table, at_s)
         self._index.leave(table.node, at_s)
 
     def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> list[Piece]:
         """A table does not need them any more: private ones hold nothing, pieces have one user less."""
         self._pools[group].free_own(blocks)
-        pieces = []
-        for block in blocks if group in self._parts else ():
-            if (piece := self._index.piece(group, block)) is not None:
-                self._index.give(piece, at_s)
-                pieces.append(piece)
+        found = (self._index.piece(group, block) for block in blocks if group in self._parts)
+        pieces = [piece for piece in found if piece is not None]
+        for piece in pieces:
+            self._index.give(piece, at_s)
         return pieces
 
     def _drop_dead(self, table: SeqTable, at_s: float) -> None:
@@ -531,54 +566,6 @@ class KVCache:
                 pieces = self._let_go(g, table.dropped(g, dead), at_s)
                 if pieces and self._rules.balanced:
                     outlive(self._index, self._keeps[g], table, g, pieces, self._rules.kept_behind, at_s)
-
-    def _publish(self, table: SeqTable, at_s: float) -> None:
-        """Turn the full blocks behind `table.node` into nodes.
-
-        If an equal block was published meanwhile (two sequences computed it at once), the table keeps its own, which
-        steps in flight may be reading; it stays private and is freed on release. The sequence references the published
-        node all the same, so that what it publishes behind it cannot lose its parent.
-        """
-        for _ in range(len(table.tail) // self.tokens_per_block):
-            self._publish_block(table, at_s)
-
-    def _publish_block(self, table: SeqTable, at_s: float) -> None:
-        size = self.tokens_per_block
-        key = tuple(table.tail[:size])
-        del table.tail[:size]
-        node = table.node.children.get(key)
-        place = table.node.length // size
-        if node is None:
-            node = self._index.insert(table.node, key, self._whole_blocks(table, place), at_s)
-        else:
-            self._index.extend(node)
-            self._totals.num_duplicates += 1
-        table.node = node
-        if self._parts:
-            self._attach(table, node, place, at_s)
-
-    def _whole_blocks(self, table: SeqTable, place: int) -> tuple[BlockId, ...]:
-        if not self._parts:
-            return tuple(blocks[place] for blocks in table.blocks)
-        of_groups = zip(self._keeps, table.blocks, strict=True)
-        return tuple(blocks[place] if keeps.keeps_all else NO_BLOCK for keeps, blocks in of_groups)
-
-    def _attach(self, table: SeqTable, node: Node, place: int, at_s: float) -> None:
-        """Publish what a table has for a node's missing pieces."""
-        for g in self._windows:
-            block = table.blocks[g][place]
-            if g not in node.pieces and block != NO_BLOCK and self._pools[g].is_private(block):
-                self._index.attach(node, g, block, at_s)
-        while table.checkpoints and table.checkpoints[0].length <= node.length:
-            checkpoint = table.checkpoints.pop(0)
-            for g, block in checkpoint.blocks.items():
-                if not checkpoint.is_written or g in node.pieces:
-                    self._pools[g].free(block)
-                    continue
-                piece = self._index.attach(node, g, block, at_s)
-                if g in table.states:
-                    self._index.give(table.states[g], at_s)
-                table.states[g] = piece
 
     def _plan_next(self, table: SeqTable) -> None:
         """Announce the block that this sequence's steps in flight will publish next, if its tokens are known. Without

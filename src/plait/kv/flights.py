@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, LaneId, SeqId, StepId
-from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Move, StepPlan
+from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Encode, Move, StepPlan
 from plait.kv.blocks import BlockPool
 from plait.kv.index import PrefixIndex
 from plait.kv.nodes import Node, Piece
 from plait.kv.tables import SeqTable, Writing
+from plait.model.parts import OF_IMAGES
 
 
 @dataclass(slots=True)
@@ -41,7 +42,11 @@ class Flights:
         self, pools: Sequence[BlockPool], index: PrefixIndex, tables: Mapping[SeqId, SeqTable], tokens_per_block: int
     ) -> None:
         self._pools = tuple(pools)
-        self._of_tokens = tuple((g, pool) for g, pool in enumerate(pools) if pool.layout.tokens_per_block)
+        self._of_tokens = tuple(
+            (g, pool)
+            for g, pool in enumerate(pools)
+            if pool.layout.tokens_per_block and pool.layout.group.kind not in OF_IMAGES
+        )
         self._of_states = tuple((g, pool) for g, pool in enumerate(pools) if not pool.layout.tokens_per_block)
         self._index = index
         self._tables = tables
@@ -63,8 +68,6 @@ class Flights:
     def submit(self, plan: StepPlan) -> Flight:
         if plan.step <= self._newest:
             raise InvariantError(f"step {plan.step} is submitted after step {self._newest}; steps ascend")
-        if plan.encodes:
-            raise InvariantError(f"step {plan.step} encodes images, but the model has no group for them")
         self._newest = plan.last_step
         flight = self._by_step[plan.step] = Flight(plan.step, plan.lane)
         moved: dict[SeqId, list[int]] = {}
@@ -73,6 +76,8 @@ class Flights:
         for chunk in plan.chunks:
             num_moved = self._num_moved(moved.pop(chunk.seq)) if moved and chunk.seq in moved else 0
             self._write(chunk, flight, num_moved)
+        for encode in plan.encodes:
+            self._encode(encode, flight)
         if moved:
             raise InvariantError(f"step {plan.step} copies into sequence {next(iter(moved))} but has no chunk of it")
         for grant in plan.blocks:
@@ -129,6 +134,17 @@ class Flights:
         if not made.items() <= wanted.items():
             raise InvariantError(f"step {flight.step} writes snapshots {made} of sequence {chunk.seq}, not {wanted}")
         return tuple(one.length for one in table.checkpoints if all((one.length, g) in made for g in one.blocks))
+
+    def _encode(self, encode: Encode, flight: Flight) -> None:
+        """Rows of an image go into blocks of a sequence that is in the same step and alone has them."""
+        table, pool = self._tables.get(encode.seq), self._pools[encode.group]
+        if table is None or flight.step not in table.writing or pool.layout.group.kind not in OF_IMAGES:
+            raise InvariantError(
+                f"step {flight.step} encodes an image of sequence {encode.seq}, which has no use for it"
+            )
+        held = table.blocks[encode.group]
+        if not pool.are_private(encode.blocks) or any(block not in held for block in encode.blocks):
+            raise InvariantError(f"step {flight.step} encodes into blocks {encode.blocks} of others (H6)")
 
     def _name(self, grant: BlockGrant, flight: Flight) -> None:
         table = self._tables.get(grant.seq)

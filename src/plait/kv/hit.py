@@ -29,6 +29,17 @@ class Root:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageSpan:
+    """An image of a prompt."""
+
+    content_hash: bytes
+    num_rows: int
+    """Of the encoder."""
+    end: int
+    """Tokens of the prompt behind which nobody reads its embeddings."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tail:
     """A published block, or one that a living sequence is filling (one per group), whose first `num_tokens` tokens,
     fewer than it holds or than may be used, match too.
@@ -69,6 +80,11 @@ class Hit:
     """Per group, the tokens of full blocks that could be hit if there were no other group that gives some up; nothing
     where none does.
     """
+    branch: int | None = None
+    """The last node that others had as well; the hit's, or one behind it."""
+    images: tuple[ImageSpan, ...] = ()
+    missing: tuple[int, ...] = ()
+    """Per group, blocks for rows of images that nobody has computed; nothing: none."""
 
     @property
     def num_reused(self) -> int:

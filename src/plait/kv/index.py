@@ -10,17 +10,21 @@ descendants. A piece is referenced only by users of its node.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId
-from plait.kv.blocks import BlockPool
+from plait.kv.blocks import BlockPool, trunk_of
 from plait.kv.hit import Root
+from plait.kv.images import Images
 from plait.kv.keeps import Keeps
 from plait.kv.nodes import Node, Piece, Tokens
 from plait.kv.rules import ALL_RULES, MemoryRules, any_priority
-from plait.kv.victims import Victims
+from plait.kv.victims import Victim, Victims
+
+TRUNK_HITS = 2
+"""A prefix that was hit twice is hit again: four times of five, says Jenga (SOSP 2025) of a minute's traffic."""
 
 OUTLIVED_S = 1e9
 """Older than anything that is not outlived, on any clock; small enough for microseconds to count beside it."""
@@ -33,6 +37,7 @@ class PrefixIndex:
         self,
         pools: Sequence[BlockPool],
         keeps: Sequence[Keeps],
+        images: Images,
         rules: MemoryRules = ALL_RULES,
         shares_pages: bool = True,
     ) -> None:
@@ -49,7 +54,7 @@ class PrefixIndex:
         self._roots: dict[Root, Node] = {}
         self._nodes: dict[int, Node] = {}
         self._ids = count(1)
-        self._victims = Victims(pools, [g for g, _ in self._whole], self, shares_pages)
+        self._victims = Victims(pools, [g for g, _ in self._whole], self, images, shares_pages)
 
     @property
     def num_nodes(self) -> int:
@@ -93,6 +98,20 @@ class PrefixIndex:
         at: Node | None = node
         while at is not None:
             self.extend(at)
+            at = at.parent
+
+    def hit(self, node_id: int) -> None:
+        """A sequence begins with the tokens of a node, as others did. At the second time it becomes a trunk, with all
+        above it: its blocks do not die with the sequence that computed them, so no other may put its own on their
+        pages.
+        """
+        node = self._nodes[node_id]
+        node.num_hits += 1
+        at: Node | None = node if node.num_hits == TRUNK_HITS else None
+        while at is not None and at.parent is not None and not at.is_trunk:
+            at.is_trunk = True
+            for g, pool in self._whole:
+                pool.claim(pool.page_of(at.blocks[g]), trunk_of(node_id))
             at = at.parent
 
     def extend(self, node: Node) -> None:
@@ -140,6 +159,11 @@ class PrefixIndex:
             piece.last_access_s = at_s - OUTLIVED_S
             self._victims.renewed(piece)
 
+    def stamp(self, piece: Piece, at_s: float) -> None:
+        """Somebody leaves who went on from a piece, or left it behind."""
+        self.take(piece)
+        self.give(piece, at_s)
+
     def leave(self, node: Node, at_s: float) -> None:
         """A user of `node` and all above it ends. Without balance, that makes all their pieces as young as its last."""
         at: Node | None = node if not self._rules.balanced else None
@@ -150,6 +174,25 @@ class PrefixIndex:
                     self._victims.renewed(piece)
             at = at.parent
         self.release(node, at_s)
+
+    def branched(self, node_id: int, groups: Sequence[int], at_s: float) -> None:
+        """Somebody leaves who had a trunk in common with others. Where they part, the next one looks into the window:
+        its blocks are as young as the trunk, though they left this sequence's own window long ago.
+        """
+        end = self._nodes.get(node_id)
+        if end is not None and end.is_trunk:
+            self.keep_young(end, {g: self._keeps[g].dead(end.length) for g in groups}, at_s)
+
+    def keep_young(self, end: Node, dead: Mapping[int, range], at_s: float) -> None:
+        """Stamp the pieces of a prefix whose places, by group, are not dead."""
+        at = end
+        while at.parent is not None:
+            place = at.parent.length // len(at.tokens)
+            for g, places in dead.items():
+                piece = at.pieces.get(g)
+                if piece is not None and place not in places:
+                    self.stamp(piece, at_s)
+            at = at.parent
 
     def insert(self, parent: Node, tokens: Tokens, blocks: tuple[BlockId, ...], at_s: float) -> Node:
         """Publish private blocks behind `parent`, whom their holder references; the new node starts with the holder's
@@ -189,11 +232,15 @@ class PrefixIndex:
                 best = node.children[near], shared
         return best
 
-    def evict(self, short: Sequence[int] | None = None) -> list[Node | Piece]:
+    def evict(self, short: Sequence[int] | None = None) -> list[Victim]:
         """Free what goes first of all that helps the groups that are `short` of blocks, or of all there is, and say
         what it was; nothing if there is nothing.
         """
         return self._victims.evict(range(len(self._pools)) if short is None else short)
+
+    def oldest_piece(self, group: int) -> Piece | None:
+        """What would go first of a group that does not keep everything; None if all of it is used."""
+        return self._victims.oldest_piece(group)
 
     def remove(self, node: Node) -> None:
         """Evict an unused node of groups that keep all, with its pieces and everything behind it: none of it could be
@@ -211,6 +258,8 @@ class PrefixIndex:
             self.num_evictable -= 1
             for g, pool in self._whole:
                 pool.free(at.blocks[g])
+                if at.is_trunk:
+                    pool.disown(trunk_of(at.id))
                 del self._owners[g, at.blocks[g]]
             self._unlink(at)
 

@@ -47,6 +47,9 @@ class Keeps(Protocol):
         """Blocks held at once at most on the way to `num_tokens` tokens, of which `num_ahead` are not committed yet."""
 
 
+LINGER_TOKENS = 192
+
+
 @dataclass(frozen=True, slots=True)
 class KeepsTokens:
     """Keys and values of the tokens that rows see: all, a window, or the row's own stretch."""
@@ -87,6 +90,13 @@ class KeepsTokens:
             return max(0, end - self.hit_blocks)
         return self.visibility.first(end * self.tokens_per_block) // self.tokens_per_block
 
+    @property
+    def linger_tokens(self) -> int:
+        """What left a window so lately is as young as the window: the next prompt may differ in its last tokens and
+        their answer, and looks that much further back. Jenga's released code has 192 (SOSP'25, section 7).
+        """
+        return min(LINGER_TOKENS, self.visibility.size // 8)
+
     def priority(self, num_tokens: int) -> int:
         return num_tokens
 
@@ -122,8 +132,37 @@ class KeepsState:
         return 1 if num_tokens else 0
 
 
+@dataclass(frozen=True, slots=True)
+class KeepsRows:
+    """Rows of images, which are no tokens of the sequence: `plait.kv.images` has them."""
+
+    is_transient: bool = False
+    """Nobody looks at an image's rows once its tokens are computed."""
+
+    @property
+    def is_state(self) -> bool:
+        return False
+
+    @property
+    def keeps_all(self) -> bool:
+        return False
+
+    def dead(self, num_tokens: int) -> range:
+        return range(0)
+
+    def possible(self, has: Sequence[bool]) -> list[range]:
+        """Whatever is missing is encoded again, and no token with it."""
+        return [range(len(has) + 1)]
+
+    def priority(self, num_tokens: int) -> int:
+        return 0
+
+    def most_blocks(self, num_tokens: int, num_ahead: int) -> int:
+        return 0
+
+
 def keeps_of(layout: GroupLayout) -> Keeps:
-    """`ModelError` for kinds that this version does not hold."""
+    """The rules of a group's kind."""
     group, size = layout.group, layout.tokens_per_block
     match group.kind:
         case GroupKind.FULL:
@@ -134,11 +173,21 @@ def keeps_of(layout: GroupLayout) -> Keeps:
             return KeepsTokens(size, chunk(group.window))
         case GroupKind.STATE:
             return KeepsState()
-        case _:
-            raise ModelError(
-                f"cache group {group.name!r} is of kind {group.kind.value!r}, which holds rows of an encoder; this "
-                "version serves text alone, so choose a model without it"
-            )
+        case GroupKind.CROSS | GroupKind.EMBEDDING:
+            return KeepsRows(is_transient=group.kind is GroupKind.EMBEDDING)
+
+
+def windows_of(keeps: Sequence[Keeps]) -> list[int]:
+    """Groups of tokens that give some up."""
+    return [
+        g for g, one in enumerate(keeps) if not one.is_state and not one.keeps_all and not isinstance(one, KeepsRows)
+    ]
+
+
+def long_dead(keeps: Sequence[Keeps], groups: Sequence[int], num_tokens: int) -> dict[int, range]:
+    """By group, table entries that have been dead for a while behind so many tokens."""
+    back = {g: one.linger_tokens if isinstance(one, KeepsTokens) else 0 for g, one in enumerate(keeps)}
+    return {g: keeps[g].dead(max(0, num_tokens - back[g])) for g in groups}
 
 
 def longest_possible(of_groups: Sequence[list[range]]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from plait.core.ids import BlockId
 from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps, longest_possible
+from plait.kv.keeps import Keeps, KeepsRows, longest_possible
 from plait.kv.nodes import Node, Piece
 from plait.kv.planned import PlannedBlocks
 
@@ -34,7 +34,7 @@ class Looking:
         self._keeps = tuple(keeps)
         self._size = tokens_per_block
         self._tails = tails
-        self._parts = [g for g, one in enumerate(keeps) if not one.keeps_all]
+        self._parts = [g for g, one in enumerate(keeps) if not one.keeps_all and not isinstance(one, KeepsRows)]
         self._states = [g for g, one in enumerate(keeps) if one.is_state]
 
     def no_hit(self, num_asked: int = 0) -> Hit:
@@ -56,7 +56,7 @@ class Looking:
                 break
             node = child
             chain.append(node)
-        num_matched = node.length
+        num_matched, branch = node.length, node.id if chain else None
         losses: tuple[int, ...] = ()
         allowed: tuple[int, ...] = ()
         if self._parts:
@@ -77,6 +77,7 @@ class Looking:
             num_matched=num_matched,
             losses=losses,
             allowed=allowed,
+            branch=branch,
         )
 
     def _cut_to_possible(self, chain: list[Node]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -106,6 +107,8 @@ class Looking:
                 yield tuple(node.blocks[g] for node in chain)
             elif keeps.is_state:
                 yield (chain[-1].block(g),) if chain else ()
+            elif isinstance(keeps, KeepsRows):
+                yield ()
             else:
                 dead = keeps.dead(len(chain) * self._size)
                 yield tuple(NO_BLOCK if place in dead else node.block(g) for place, node in enumerate(chain))

@@ -43,6 +43,10 @@ class Node:
     """
     pieces: dict[int, Piece] = field(default_factory=dict)
     """By group."""
+    num_hits: int = 0
+    """Sequences that began so, and parted here from others."""
+    is_trunk: bool = False
+    """So many share it that it will outlive them all."""
 
     @property
     def key(self) -> Key:

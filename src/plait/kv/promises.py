@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from plait.core.ids import SeqId
 from plait.kv.hit import Hit
-from plait.kv.keeps import Keeps
+from plait.kv.keeps import Keeps, KeepsRows, windows_of
 from plait.kv.room import Room
 from plait.kv.tables import SeqTable
 
@@ -27,22 +27,23 @@ class Promises:
         self._keeps = tuple(keeps)
         self._tables = tables
         self._size = tokens_per_block
-        self._windows = [g for g, one in enumerate(keeps) if not one.is_state and not one.keeps_all]
+        self._windows = windows_of(keeps)
+        self._of_images = [isinstance(one, KeepsRows) for one in keeps]
 
     def wanted(self, table: SeqTable, num_tokens: int, reach: int) -> list[int]:
         """Blocks of each group that a table still needs."""
         size = self._size
         kept, followed = -(-num_tokens // size), -(-reach // size)
         return [
-            max(0, (kept if keeps.keeps_all else 1 if keeps.is_state else followed) - len(blocks))
-            for keeps, blocks in zip(self._keeps, table.blocks, strict=True)
+            max(0, (kept if keeps.keeps_all else 1 if keeps.is_state else 0 if of_images else followed) - len(blocks))
+            for keeps, blocks, of_images in zip(self._keeps, table.blocks, self._of_images, strict=True)
         ]
 
     def fits(self, hit: Hit, num_tokens: int, num_growing: int) -> bool:
         """See `KVCache.fits`."""
-        extra = self._promised()
+        extra = self.made()
         for g, keeps in enumerate(self._keeps):
-            extra[g] += 0 if keeps.is_state else num_growing
+            extra[g] += 0 if keeps.is_state or self._of_images[g] else num_growing
         return self._room.fits(hit, num_tokens, extra)
 
     def extent(self, table: SeqTable, num_tokens: int, end: int) -> int:
@@ -50,7 +51,7 @@ class Promises:
         if end <= table.num_slots:
             return end
         size, have = self._size, table.num_slots // self._size
-        promised = self._promised(table)
+        promised = self.made(table)
 
         def is_short(count: int) -> bool:
             wanted = self.wanted(table, num_tokens, count * size)
@@ -63,7 +64,7 @@ class Promises:
             found = bisect_right(range(have + 1, have + 2), False, key=is_short)
         return min(end, (have + found) * size)
 
-    def _promised(self, but: SeqTable | None = None) -> list[int]:
+    def made(self, but: SeqTable | None = None) -> list[int]:
         """Blocks that sequences which compute their prompts will still need in groups that follow step by step."""
         promised = [0] * len(self._keeps)
         for table in self._tables.values() if self._windows else ():

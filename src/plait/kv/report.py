@@ -156,7 +156,6 @@ class HitTotals:
     def __init__(self, num_groups: int) -> None:
         self.asked_tokens = 0
         self.hit_tokens = 0
-        self.num_duplicates = 0
         self.lost_tokens = [0] * num_groups
         self.allowed_tokens = [0] * num_groups
 
@@ -168,14 +167,14 @@ class HitTotals:
             self.allowed_tokens[g] += hit.allowed[g] if hit.allowed else hit.num_tokens
 
 
-def index_report(index: PrefixIndex, totals: HitTotals, is_enabled: bool) -> IndexReport:
+def index_report(index: PrefixIndex, totals: HitTotals, num_duplicates: int, is_enabled: bool) -> IndexReport:
     return IndexReport(
         is_enabled=is_enabled,
         num_roots=index.num_roots,
         num_nodes=index.num_nodes,
         num_evictable=index.num_evictable,
         num_evictions=index.num_evictions,
-        num_duplicates=totals.num_duplicates,
+        num_duplicates=num_duplicates,
         asked_tokens=totals.asked_tokens,
         hit_tokens=totals.hit_tokens,
     )

@@ -120,10 +120,18 @@ class Room:
 
     def _behind(self, hit: Hit, num_tokens: int) -> list[int]:
         """What is needed beside the hit's own blocks. A state's checkpoint is copied, so it is no part of the need."""
-        return [
+        needed = [
             count if one.is_state else max(0, count - sum(block != NO_BLOCK for block in blocks))
             for count, one, blocks in zip(self.needed(num_tokens), self._keeps, hit.blocks, strict=True)
         ]
+        return [count + more for count, more in zip(needed, hit.missing, strict=True)] if hit.missing else needed
+
+    def holds(self, num_tokens: int, extra: Counts) -> bool:
+        """Whether empty memory has room for a sequence of so many tokens and `extra` blocks."""
+        pages = self._pages
+        whole = [pages.num_pages] if pages.is_shared else [pages.num_owned(pool.group) for pool in self._pools]
+        demand = [count + more for count, more in zip(self.needed(num_tokens), extra, strict=True)]
+        return self._suffice(whole, demand, self._nothing)
 
     def _beside(self, hit: Hit) -> tuple[list[int], list[int]]:
         """Pages and blocks that are there without the blocks of the hit and its tail, which may be evictable now."""

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import Move
-from plait.kv.hit import NO_BLOCK
+from plait.kv.hit import NO_BLOCK, ImageSpan, Root
+from plait.kv.images import Picture
 from plait.kv.nodes import Node, Piece
 from plait.kv.planned import PlannedBlock
 
@@ -119,9 +120,21 @@ class SeqTable:
     copy_granted: bool = False
     """`reserve` has handed out the moves that the hit needs, or it needs none."""
     states: dict[int, Piece] = field(default_factory=dict)
-    """The newest checkpoint on the way of this sequence, by group: referenced, so that it is not the next to go."""
+    """The newest checkpoint on the way of this sequence, by group. Its own running state is elsewhere, so nothing but
+    a copy still to be made keeps it; leaving stamps it, if it is still there.
+    """
+    keeps_states: bool = False
+    """`states` are the hit's, referenced until a step in flight copies them."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """Still to be published, ascending."""
+    branch: int | None = None
+    """Node of the prefix index behind which it says what others do not."""
+    images: tuple[ImageSpan, ...] = ()
+    root: Root | None = None
+    missing: tuple[int, ...] = ()
+    """Per group, blocks for images that were not cached when it opened."""
+    pictures: dict[int, list[Picture | None]] = field(default_factory=dict)
+    """By group, one for each image; None: still to be made, or consumed."""
     released_s: float | None = None
 
     @property

@@ -22,7 +22,10 @@ from typing import Protocol
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, PageId
 from plait.kv.blocks import BlockPool, BlockState
+from plait.kv.images import Images, Picture
 from plait.kv.nodes import Key, Node, Piece
+
+Victim = Node | Piece | Picture
 
 
 class Index(Protocol):
@@ -44,7 +47,12 @@ class Victims:
     """Heaps of what may be evicted; entries that no longer fit are skipped."""
 
     def __init__(
-        self, pools: Sequence[BlockPool], whole: Sequence[int], index: Index, shares_pages: bool = True
+        self,
+        pools: Sequence[BlockPool],
+        whole: Sequence[int],
+        index: Index,
+        images: Images,
+        shares_pages: bool = True,
     ) -> None:
         """`whole`: groups whose blocks are nodes', not pieces'. `shares_pages=False`: no group has use for a page of
         another.
@@ -52,6 +60,7 @@ class Victims:
         self._pools = tuple(pools)
         self._whole = frozenset(whole)
         self._index = index
+        self._images = images
         self._nodes: list[Key] = []
         self._pieces: list[list[tuple[Key, BlockId]]] = [[] for _ in pools]
         self._pages: list[tuple[Key, int, PageId]] = []
@@ -85,16 +94,19 @@ class Victims:
         if piece.group in self._of_many and pool.is_loose(pool.page_of(piece.block)):
             self._add_page(piece.group, pool.page_of(piece.block))
 
-    def evict(self, short: Iterable[int]) -> list[Node | Piece]:
+    def evict(self, short: Iterable[int]) -> list[Victim]:
         """Evict what goes first of all that helps one of the groups in `short`, and say what it was; nothing if nothing
         does. What could not be hit without it has gone with it.
         """
         best: Key | None = None
-        victim: Node | Piece | None = None
+        victim: Victim | None = None
         nodes_help = False
         for g in dict.fromkeys([*short, *self._for_all]):
             if g in self._whole:
                 nodes_help = True
+            elif g in self._images.groups:
+                if (picture := self._images.first(g)) is not None and (best is None or picture.order < best):
+                    best, victim = picture.order, picture
             elif (piece := self._first_piece(g)) is not None and (best is None or piece.key < best):
                 best, victim = piece.key, piece
         if nodes_help and (node := self._first_node()) is not None and (best is None or node.key < best):
@@ -104,9 +116,15 @@ class Victims:
             return self._evict_page(page[1], page[2])
         if isinstance(victim, Node):
             self._index.remove(victim)
+        elif isinstance(victim, Picture):
+            self._images.drop(victim)
         elif victim is not None:
             self._index.drop(victim)
         return [] if victim is None else [victim]
+
+    def oldest_piece(self, group: int) -> Piece | None:
+        """What would go first of a group's own."""
+        return self._first_piece(group)
 
     def check(self) -> None:
         """Raise `InvariantError` unless everything that may be evicted is in its heap, under its key."""
@@ -173,14 +191,27 @@ class Victims:
         return max(self._key(group, block) for block in self._pools[group].cached_on(page))
 
     def _key(self, group: int, block: BlockId) -> Key:
+        if group in self._images.groups:
+            return self._picture(group, block).order
         whole = group in self._whole
         owner = self._index.whole_node(group, block) if whole else self._index.piece(group, block)
         if owner is None:
             raise InvariantError(f"victims: block {block} of group {group} is cached but belongs to no prefix")
         return owner.key
 
-    def _evict_page(self, group: int, page: PageId) -> list[Node | Piece]:
-        gone: list[Node | Piece] = []
+    def _picture(self, group: int, block: BlockId) -> Picture:
+        found = self._images.owner(group, block)
+        if found is None:
+            raise InvariantError(f"victims: block {block} of group {group} is cached but belongs to no image")
+        return found
+
+    def _evict_page(self, group: int, page: PageId) -> list[Victim]:
+        if group in self._images.groups:
+            pictures = dict.fromkeys(self._picture(group, block) for block in self._pools[group].cached_on(page))
+            for picture in pictures:
+                self._images.drop(picture)
+            return list(pictures)
+        gone: list[Victim] = []
         for block in self._pools[group].cached_on(page):
             piece = self._index.piece(group, block)
             node = self._index.owner(group, block)

@@ -13,6 +13,7 @@ from plait.model.gemma3 import GEMMA3
 from plait.model.gpt_oss import GPT_OSS
 from plait.model.granite import GRANITE
 from plait.model.llama import LLAMA
+from plait.model.ministral import MINISTRAL
 from plait.model.mistral import MISTRAL
 from plait.model.mixtral import MIXTRAL
 from plait.model.model_config import ModelConfig
@@ -28,6 +29,7 @@ from plait.model.starcoder2 import STARCODER2
 ALL_FAMILIES: tuple[Family, ...] = (
     LLAMA,
     MISTRAL,
+    MINISTRAL,
     QWEN2,
     QWEN3,
     PHI3,

@@ -17,7 +17,6 @@ from plait.model.model_config import ModelConfig
 from plait.model.ops import ValueId
 from plait.model.program import Program
 
-
 EXPERTS = 8
 """Where a file does not say."""
 

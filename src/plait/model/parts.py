@@ -63,6 +63,10 @@ class GroupKind(StrEnum):
     """Encoder rows until they are consumed: one head of `head_dim_k` columns, no values."""
 
 
+OF_IMAGES = (GroupKind.CROSS, GroupKind.EMBEDDING)
+"""Kinds that hold rows of an encoder."""
+
+
 @dataclass(frozen=True, slots=True)
 class CacheGroup:
     """Layers that share block tables. `num_layers` counts layers that store; others may read the same (group, slot)."""

@@ -18,7 +18,6 @@ from plait.model.model_config import ModelConfig
 from plait.model.ops import ValueId
 from plait.model.program import Program
 
-
 EXPERTS = 128
 """Where a file does not say."""
 

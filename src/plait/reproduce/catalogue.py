@@ -21,7 +21,10 @@ from plait.reproduce.cases import (
     bullet_table_2,
     bullet_waves,
     estimator,
+    jenga_fragmentation,
+    jenga_hits,
     jenga_pages,
+    jenga_throughput,
     jenga_waste,
     muxwise_anchors,
     muxwise_guard,
@@ -42,8 +45,12 @@ class Catalogue:
             raise InvariantError(f"two cases have one name, or one is called {ALL!r}: {', '.join(ids)}")
 
     def choose(self, name: str) -> tuple[Case, ...]:
-        """The case of that name, or all of them; nothing if there is none."""
-        return self.cases if name == ALL else tuple(case for case in self.cases if case.id == name)
+        """The case of that name, those of a paper whose names begin with it (`jenga`), or all of them; nothing if there
+        is none.
+        """
+        if name == ALL:
+            return self.cases
+        return tuple(case for case in self.cases if case.id == name or case.id.startswith(f"{name}-"))
 
 
 def catalogue(measured: HardwareSpec | None = None) -> Catalogue:
@@ -64,5 +71,8 @@ def catalogue(measured: HardwareSpec | None = None) -> Catalogue:
             blendserve_table_1.CASE,
             jenga_waste.CASE,
             jenga_pages.CASE,
+            jenga_fragmentation.CASE,
+            jenga_hits.CASE,
+            jenga_throughput.CASE,
         )
     )

@@ -11,7 +11,13 @@ from plait.core.request import Sequence, Task
 
 
 def refuse_impossible(
-    seq: Sequence, max_model_tokens: int, capacity_tokens: int, *, can_embed: bool = False, can_import: bool = False
+    seq: Sequence,
+    max_model_tokens: int,
+    capacity_tokens: int,
+    *,
+    can_embed: bool = False,
+    can_import: bool = False,
+    can_see: bool = False,
 ) -> None:
     """Raise `RequestError` naming value, limit and way out. The limits hold for prompt and output tokens together:
     the model's, and what the cache holds when it is empty.
@@ -25,11 +31,22 @@ def refuse_impossible(
         raise RequestError(
             f"adapter {request.adapter!r} is not loaded; leave it out", param="adapter", code="model_not_found"
         )
-    if request.images:
+    if request.images and not can_see:
         raise RequestError("this model reads text only; leave the images out", param="messages")
     if not request.prompt:
         raise RequestError("the prompt is empty; send at least one token", param="prompt")
     _refuse_too_long(len(request.prompt), seq.max_output_tokens, max_model_tokens, capacity_tokens)
+
+
+def refuse_too_many_images(seq: Sequence, can_be_held: bool) -> None:
+    """Raise `RequestError` unless empty memory holds the prompt, its answer and the rows of its images."""
+    if not can_be_held:
+        rows = sum(image.num_rows or image.num_tokens for image in seq.request.images)
+        raise RequestError(
+            f"the cache cannot hold {len(seq.request.images)} images of {rows} rows beside the prompt; send fewer or "
+            "start with a larger --kv-cache-memory",
+            param="messages",
+        )
 
 
 def _refuse_too_long(num_prompt: int, max_output_tokens: int, max_model_tokens: int, capacity_tokens: int) -> None:

@@ -19,14 +19,17 @@ from plait.core.executor import Foresight
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
-from plait.kv.cache import NO_GRANTS, Hit, KVCache, Root
-from plait.sched.admission import refuse_impossible
+from plait.kv.cache import NO_GRANTS, Grants, Hit, KVCache, Root
+from plait.kv.checkpoints import BY_USE, CheckpointPolicy
+from plait.kv.hit import ImageSpan
+from plait.sched.admission import refuse_impossible, refuse_too_many_images
 from plait.sched.deadlines import Deadlines
 from plait.sched.open_step import OpenStep
 from plait.sched.outcome import take_tokens
 from plait.sched.prefix_hold import PrefixHolds
 from plait.sched.rows import Rows
 from plait.sched.runs import prolong
+from plait.sched.snapshots import Snapshots
 from plait.sched.waiting import WaitingLine, order_key
 
 
@@ -45,6 +48,8 @@ class LivesConfig:
     """Whether requests may ask for embeddings."""
     can_import: bool = False
     """Whether requests may bring keys and values of their prompt."""
+    checkpoints: CheckpointPolicy = BY_USE
+    """Where the states of models that have some are kept for other prompts."""
 
 
 class Lives:
@@ -64,6 +69,7 @@ class Lives:
         """The living sequences of requests with several, in order of choice."""
         self._deadlines = Deadlines()
         self._holds = PrefixHolds(kv.tokens_per_block)
+        self._snapshots = Snapshots(config.checkpoints, kv, config.eos_token_ids) if kv.has_states else None
         self._rows = Rows(config.max_rows)
         self._cancels: list[Cancel] = []
         self._in_flight: dict[StepId, StepPlan] = {}
@@ -95,10 +101,11 @@ class Lives:
     def lookup(self, seq: Sequence) -> Hit:
         """What a waiting sequence would find in the prefix index. Good until the next verb."""
         if not self._uses_prefix(seq) or seq.needs_every_row or self._num_imported(seq):
-            return self._kv.no_hit()
+            return self._no_hit(seq)
         hit = self._kv.lookup(seq.tokens, self._root(seq))
         leader = self._leader(seq)
-        return hit if leader is None else self._kv.beside(hit, leader.id, _num_shared(seq))
+        hit = hit if leader is None else self._kv.beside(hit, leader.id, _num_shared(seq))
+        return self._kv.with_images(hit, self._root(seq), _spans(seq)) if seq.request.images else hit
 
     def is_held(self, seq: Sequence, hit: Hit) -> bool:
         """Whether somebody who runs is computing what `seq` would have to compute first."""
@@ -122,16 +129,24 @@ class Lives:
         if self.running or self._in_flight:
             return None
         # Alone, only the hit can be in the way: its blocks may lie on more pages than they need.
-        if not self._kv.fits(self._kv.no_hit(), len(seq.tokens), 0):
+        if not self._kv.fits(self._no_hit(seq), len(seq.tokens), 0):
             raise InvariantError(f"sequence {seq.id} does not fit into empty memory: {self._kv.explain()}")
-        return self._kv.no_hit()
+        return self._no_hit(seq)
 
     # What a policy does.
 
     def admit(self, seq: Sequence) -> None:
         """A new sequence waits. `RequestError` if it could never be served; then nothing has changed."""
         limits = (self._config.max_model_tokens, self._kv.capacity_tokens)
-        refuse_impossible(seq, *limits, can_embed=self._config.can_embed, can_import=self._config.can_import)
+        refuse_impossible(
+            seq,
+            *limits,
+            can_embed=self._config.can_embed,
+            can_import=self._config.can_import,
+            can_see=self._kv.has_images,
+        )
+        if seq.request.images:
+            refuse_too_many_images(seq, self._kv.can_hold(seq.num_prompt + seq.max_output_tokens, _spans(seq)))
         self._by_id[seq.id] = seq
         if seq.request.n > 1:
             self._siblings.setdefault(seq.request.id, []).append(seq)
@@ -163,7 +178,9 @@ class Lives:
         seq.num_computed, seq.num_scheduled = num_imported or hit.num_tokens, hit.num_reused - hit.num_tokens
         bisect.insort(self.running, seq, key=order_key)
         step.joins.append(self._join(seq, seq.row, num_imported))
-        step.add(seq, end - start, grants)
+        if self._snapshots is not None:
+            self._snapshots.joined(seq, hit)
+        self._add(step, seq, start, end, grants, now)
         if uses_prefix:
             self._holds.computing(seq, root, num_imported or hit.num_reused)
 
@@ -181,7 +198,10 @@ class Lives:
                 return False
             grants = granted
             seq.num_slots = self._kv.num_slots(seq.id)
-        step.add(seq, end - start, grants)
+        if self._snapshots is None:
+            step.add(seq, end - start, grants)
+        else:
+            self._add(step, seq, start, end, grants, now)
         return True
 
     def move(self, seq: Sequence, lane: LaneId) -> None:
@@ -193,11 +213,17 @@ class Lives:
         seq.lane = lane
 
     def gather_leaves(self, lane: LaneId) -> None:
-        """The next step of `lane` also tells who left on lanes that have nothing in flight."""
-        busy = {plan.lane for plan in self._in_flight.values()}
-        for other in self._rows.lanes_left():
-            if other != lane and other not in busy:
-                self._rows.gather(other, lane)
+        """The next step of `lane` also tells who left on other lanes, unless a step in flight there still names him:
+        his blocks may be granted anew as soon as none does, and then the executor must know that they are not his.
+        """
+        if self._rows.num_untold:
+            named = {chunk.seq for plan in self._in_flight.values() if plan.lane != lane for chunk in plan.chunks}
+            self._rows.gather(lane, named.__contains__)
+
+    def _add(self, step: OpenStep, seq: Sequence, start: int, end: int, grants: Grants, now: float) -> None:
+        """Tokens [start, end) of a sequence, and the copies of states that are made on their way."""
+        snapshots = () if self._snapshots is None else self._snapshots.of_chunk(seq.id, start, end, now)
+        step.add(seq, end - start, grants, snapshots)
 
     def is_in_its_own_way(self, seq: Sequence) -> bool:
         """Whether committing what `seq` has in flight will give it back memory: tokens that leave its windows."""
@@ -228,6 +254,7 @@ class Lives:
         """The step is closed and in flight."""
         step_id = StepId(self._next_step)
         self._next_step += step.num_steps
+        self.gather_leaves(step.lane)
         plan = step.plan(step_id, self._rows.submitted(step_id, step.lane))
         self._kv.submitted(plan)
         self._in_flight[step_id] = plan
@@ -292,8 +319,12 @@ class Lives:
         if everyone != self._by_id or len(everyone) != len(self.running) + len(self.waiting):
             raise InvariantError(f"sequences {sorted(self._by_id)} are known but {sorted(everyone)} run or wait")
         for seq in self.waiting:
-            if seq.row is not None or seq.num_computed or seq.num_scheduled:
-                raise InvariantError(f"sequence {seq.id} waits but has row {seq.row} or something computed")
+            if seq.row is not None or seq.num_computed or seq.num_scheduled or seq.num_slots:
+                raise InvariantError(f"sequence {seq.id} waits but has row {seq.row}, memory or something computed")
+        for seq in self.running:
+            if seq.num_slots > self._kv.num_slots(seq.id):
+                held = self._kv.num_slots(seq.id)
+                raise InvariantError(f"sequence {seq.id} takes itself to have {seq.num_slots} slots and has {held}")
         self._holds.check([seq.id for seq in self.running], everyone)
 
     def _commit_run(self, plan: StepPlan, by_seq: Mapping[SeqId, SeqResult], now: float) -> None:
@@ -361,6 +392,8 @@ class Lives:
         self.running.remove(seq)
         self._rows.leave(seq.id, seq.row, seq.lane)
         self._kv.release(seq.id, now)
+        if self._snapshots is not None:
+            self._snapshots.left(seq.id)
         self._holds.forget(seq)
         seq.row, seq.lane, seq.num_slots = None, None, 0
 
@@ -393,8 +426,19 @@ class Lives:
         images = tuple(image.content_hash for image in request.images)
         return Root(self._config.fingerprint, request.tenant, request.adapter, images)
 
+    def _no_hit(self, seq: Sequence) -> Hit:
+        hit = self._kv.no_hit()
+        return self._kv.with_images(hit, self._root(seq), _spans(seq)) if seq.request.images else hit
+
     def _uses_prefix(self, seq: Sequence) -> bool:
         return self._config.enable_prefix and seq.request.cache_prefix
+
+
+def _spans(seq: Sequence) -> tuple[ImageSpan, ...]:
+    return tuple(
+        ImageSpan(one.content_hash, one.num_rows or one.num_tokens, one.start + one.num_tokens)
+        for one in seq.request.images
+    )
 
 
 def _num_shared(seq: Sequence) -> int:

@@ -16,12 +16,14 @@ from plait.core.step import (
     BlockGrant,
     Chunk,
     ChunkShape,
+    Encode,
     Join,
     Leave,
     Move,
     OutputKind,
     Outputs,
     RowMask,
+    Snapshot,
     StepPlan,
     StepShape,
 )
@@ -70,23 +72,27 @@ class OpenStep:
     joins: list[Join] = field(default_factory=list)
     grants: list[BlockGrant] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    encodes: list[Encode] = field(default_factory=list)
     masks: list[RowMask] = field(default_factory=list)
     num_steps: int = 1
 
-    def add(self, seq: Sequence, num_tokens: int, grants: Grants) -> None:
+    def add(self, seq: Sequence, num_tokens: int, grants: Grants, snapshots: tuple[Snapshot, ...] = ()) -> None:
         """The next `num_tokens` tokens of `seq`, which the budget allows."""
         start = seq.num_computed + seq.num_scheduled
         if start < len(seq.tokens):
             tokens = tuple(seq.tokens[start : start + num_tokens])
-            chunk = Chunk(seq.id, start, num_tokens, tokens, None, outputs_of(seq, start, num_tokens))
+            chunk = Chunk(seq.id, start, num_tokens, tokens, None, outputs_of(seq, start, num_tokens), snapshots)
         else:
             chunk = Chunk.of_unknown(seq.id, start)
+            if snapshots:
+                chunk = chunk._replace(snapshots=snapshots)
         self.chunks[seq.id] = chunk
         if seq.is_steered:
             self._steer(seq, chunk)
         if grants is not NO_GRANTS:
             self.grants += grants.blocks
             self.moves += grants.moves
+            self.encodes += grants.encodes
         self.budget -= num_tokens
         seq.num_scheduled += num_tokens
 
@@ -117,6 +123,7 @@ class OpenStep:
             blocks=tuple(self.grants),
             moves=tuple(self.moves),
             chunks=tuple(self.chunks.values()),
+            encodes=tuple(self.encodes),
             sampling=tuple(self.masks),
             num_steps=self.num_steps,
         )

@@ -8,7 +8,7 @@ row at once; another lane may only when the step that tells the leave was collec
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from plait.core.errors import InvariantError
@@ -30,7 +30,8 @@ class Rows:
         self._count = count
         self._free = deque(range(count))
         self._left: dict[int, _Left] = {}
-        self._leaves: dict[LaneId, list[Leave]] = {}
+        self._leaves: dict[LaneId, list[tuple[SeqId, int]]] = {}
+        """Of whom the next step of a lane tells, and the rows they had."""
 
     def num_free(self, lane: LaneId) -> int:
         """Rows that a step of this lane could join now."""
@@ -49,26 +50,29 @@ class Rows:
     def leave(self, seq: SeqId, row: int, lane: LaneId) -> None:
         """`seq` runs no more; the executor learns of it with the next step of its lane."""
         self._left[row] = _Left(lane)
-        self._leaves.setdefault(lane, []).append(Leave(seq))
+        self._leaves.setdefault(lane, []).append((seq, row))
 
-    def lanes_left(self) -> tuple[LaneId, ...]:
-        """Lanes whose next step has a leave to tell."""
-        return tuple(self._leaves)
+    @property
+    def num_untold(self) -> int:
+        """Leaves that no step has told yet."""
+        return sum(map(len, self._leaves.values()))
 
-    def gather(self, source: LaneId, lane: LaneId) -> None:
-        """`lane` tells the leaves of `source`, which has no step in flight and perhaps none to come."""
-        for left in self._left.values():
-            if left.lane == source and left.step is None:
-                left.lane = lane
-        if source in self._leaves:
-            self._leaves.setdefault(lane, []).extend(self._leaves.pop(source))
+    def gather(self, lane: LaneId, is_named: Callable[[SeqId], bool]) -> None:
+        """The next step of `lane` tells the leaves of other lanes too, of sequences that no step in flight names."""
+        for other in [one for one in self._leaves if one != lane]:
+            told = [one for one in self._leaves[other] if not is_named(one[0])]
+            self._leaves[other] = [one for one in self._leaves[other] if one not in told]
+            for _, row in told:
+                if row in self._left:
+                    self._left[row].lane = lane
+            self._leaves.setdefault(lane, []).extend(told)
 
     def submitted(self, step: StepId, lane: LaneId) -> tuple[Leave, ...]:
         """The leaves that this step has to tell."""
         for left in self._left.values():
             if left.lane == lane and left.step is None:
                 left.step = step
-        return tuple(self._leaves.pop(lane, ()))
+        return tuple([Leave(seq) for seq, _ in self._leaves.pop(lane, ())])
 
     def collected(self, step: StepId) -> None:
         """What this step told is known: those rows are free on every lane."""

@@ -6,13 +6,13 @@ Owns the simulated executor, priced by the roofline; the scheduler, memory and e
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from plait.assembly import EngineParts, Policy, assemble
 from plait.core.clock import Clock
 from plait.core.executor import ExecutorInfo, StepForm
-from plait.core.ids import LaneId, SeqId
+from plait.core.ids import GroupId, LaneId, SeqId
 from plait.core.request import NO_SLO, ServiceClass, Slo
 from plait.cost.calibrated import cost_model
 from plait.cost.hardware import HardwareSpec
@@ -21,7 +21,10 @@ from plait.cost.roofline import RooflineModel
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
 from plait.exec.simulated import QUANTA, SimulatedExecutor
-from plait.model.cache_layout import plan_layout
+from plait.kv.checkpoints import BY_USE, CheckpointPolicy
+from plait.kv.keeps import Keeps
+from plait.kv.rules import ALL_RULES, MemoryRules
+from plait.model.cache_layout import CacheLayout, plan_layout
 from plait.model.cache_type import CacheType
 from plait.model.cost import Formats, Parallel
 from plait.model.program import Program
@@ -33,6 +36,16 @@ STEP_LIMIT_S = 1e9
 """A simulated step may be long, as of a million tokens of a large model on a small processor; but a lane that never
 ends one is a fault all the same.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMemory:
+    """The memory of a replica where it is not just what its program says."""
+
+    layout: CacheLayout
+    rules: MemoryRules = ALL_RULES
+    keeps: Mapping[GroupId, Keeps] = field(default_factory=dict)
+    """Of groups whose kind says too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,12 @@ class ReplicaSpec:
     """How long steps take in truth, where that is not what they are priced at."""
     check_plans: bool = True
     """Let the simulated executor look for faults in every plan, as others do; costs about a third of the time."""
+    memory: SimulatedMemory | None = None
+    """Instead of `cache_bytes` cut into pages for the program's groups."""
+    checkpoints: CheckpointPolicy = BY_USE
+    """Where the states of a program that has some are kept."""
+    end_tokens: tuple[int, ...] = ()
+    """Tokens of prompts that end a message."""
 
     @property
     def runs_aside(self) -> bool:
@@ -84,11 +103,13 @@ def replica_parts(
     """A replica, and what it is made of. Starts nothing. `horizon` says before when nothing will arrive, so that equal
     steps may be planned as runs; None: they are not.
     """
-    layout = plan_layout(
-        shard(spec.program, spec.tensor_parallel),
-        memory_bytes=spec.cache_bytes,
-        tokens_per_block=spec.tokens_per_block,
-        cache_type=spec.cache_type,
+    memory = spec.memory or SimulatedMemory(
+        plan_layout(
+            shard(spec.program, spec.tensor_parallel),
+            memory_bytes=spec.cache_bytes,
+            tokens_per_block=spec.tokens_per_block,
+            cache_type=spec.cache_type,
+        )
     )
     parallel = Parallel(spec.tensor_parallel)
     cost = (
@@ -103,7 +124,7 @@ def replica_parts(
     quanta = num_spans if spec.runs_aside else QUANTA
     executor = SimulatedExecutor(
         info,
-        slots_of(layout),
+        slots_of(memory.layout),
         clock,
         spec.device or cost,
         tokens,
@@ -123,13 +144,17 @@ def replica_parts(
     )
     return assemble(
         limits,
-        layout,
+        memory.layout,
         executor,
         clock,
         ports,
+        eos_token_ids=spec.end_tokens,
         enable_prefix=spec.enable_prefix,
         foresight=executor,
+        rules=memory.rules,
         policy=policy,
+        checkpoints=spec.checkpoints,
+        keeps=memory.keeps,
     )
 
 

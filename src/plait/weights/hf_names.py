@@ -103,6 +103,7 @@ def _gemma3() -> NameMap:
 HF_NAMES: Final[Mapping[str, NameMap]] = {
     "llama": _PLAIN,
     "mistral": _PLAIN,
+    "ministral": _PLAIN,
     "qwen2": _PLAIN,
     "qwen3": _PLAIN | _HEAD_NORMS,
     "phi3": _PLAIN | _FUSED,

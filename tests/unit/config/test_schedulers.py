@@ -29,6 +29,7 @@ def test_the_names_are_those_of_the_presets() -> None:
         ("chunked", SchedulerChoice()),
         ("chunked:20ms", SchedulerChoice("chunked", chunk_s=0.02)),
         ("static:54", SchedulerChoice("static", units=54)),
+        ("unpartitioned", SchedulerChoice("unpartitioned")),
     ],
 )
 def test_schedulers_are_read_and_written(text: str, expected: SchedulerChoice) -> None:
@@ -40,8 +41,8 @@ def test_schedulers_are_read_and_written(text: str, expected: SchedulerChoice) -
     ("text", "words"),
     [
         ("muxwize", "did you mean muxwise"),
-        ("bullet:3", "chunked:TIME or static:UNITS"),
-        ("static", "static:UNITS is expected"),
+        ("bullet:3", "chunked:TIME, static:UNITS or unpartitioned"),
+        ("static", "static:UNITS or unpartitioned is expected"),
         ("static:0", "static:UNITS"),
         ("chunked:", "a time such as"),
         ("", "one of chunked"),
@@ -53,7 +54,7 @@ def test_what_is_no_scheduler_is_refused(text: str, words: str) -> None:
 
 
 def test_a_preset_does_not_do_without_what_it_does_not_have() -> None:
-    with pytest.raises(UsageError, match=r"scheduler bullet has no mechanism 'guard'.*it has: shares"):
+    with pytest.raises(UsageError, match=r"scheduler bullet has no mechanism 'guard'.*it has: partition, shares"):
         preset_of("bullet", ["guard"])
     with pytest.raises(UsageError, match=r"scheduler chunked has no mechanism 'guard'.*it has: none"):
         preset_of("chunked", ["guard"])

@@ -9,7 +9,7 @@ import pytest
 
 from plait.core.errors import RequestError
 from plait.core.ids import RequestId, SeqId
-from plait.core.request import MAX_CHOICES, FinishReason, Request, Sequence, ServiceClass
+from plait.core.request import MAX_CHOICES, FinishReason, Request, Sequence, ServiceClass, Task
 from plait.core.sampling import SamplingParams
 
 REQUEST = Request(RequestId("r"), (1, 2, 3))
@@ -65,6 +65,24 @@ def test_a_sequence_counts_its_tokens() -> None:
     assert seq.num_uncomputed == 5
     seq.num_computed, seq.num_scheduled = 2, 1
     assert seq.num_uncomputed == 2
+
+
+def test_what_follows_from_a_request_is_known_from_the_start() -> None:
+    seq = Sequence(SeqId(0), REQUEST, 0, 7, 9, 0.0, [1, 2, 3])
+    assert (seq.num_prompt, seq.num_inputs, seq.num_to_score, seq.is_steered) == (3, 11, 0, False)
+    scored = replace(REQUEST, sampling=SamplingParams(prompt_logprobs=0))
+    assert [Sequence(SeqId(0), scored, choice, 7, 9, 0.0).num_to_score for choice in (0, 1)] == [3, 0]
+    assert Sequence(SeqId(0), replace(scored, task=Task.EMBED), 0, 7, 0, 0.0).num_to_score == 0
+    assert Sequence(SeqId(0), REQUEST, 0, 7, 9, 0.0, mask=b"\1").is_steered
+
+
+def test_a_sequence_may_be_given_what_is_known_then_what_only_the_device_knows_but_nobody_computes_the_last() -> None:
+    seq = Sequence(SeqId(0), REQUEST, 0, 7, 2, 0.0, [1, 2, 3])
+    plannable = []
+    for scheduled in range(6):
+        seq.num_scheduled = scheduled
+        plannable.append(seq.num_plannable)
+    assert plannable == [3, 2, 1, 1, 0, 0]
 
 
 def test_two_sequences_are_never_equal_because_they_change() -> None:

@@ -18,8 +18,8 @@ from plait.exec.native.lowering import lower
 from plait.exec.native.tape import GROUP_SIZE, NONE, Operand, OpKind, OpSpec, RowSpace, Scheme, Tape, row_bytes
 from plait.model.builder import ProgramBuilder
 from plait.model.llama import llama_program
-from plait.model.ops import Activation, Embed, Linear, ValueId
-from plait.model.program import Program
+from plait.model.ops import Activation, ClampedSwish, Embed, Linear, ValueId
+from plait.model.program import Program, WeightRole, product_weights
 from plait.model.rope import RopeSpec
 from plait.model.visibility import CAUSAL
 
@@ -275,6 +275,47 @@ def test_a_depth_that_is_no_whole_groups_is_refused_by_name() -> None:
         lower(program, schemes(program, Scheme.Q8_0))
     with pytest.raises(ModelError, match="weight qkv has rows of 8 numbers in Q4_K, which are not whole groups of 256"):
         lower(program, schemes(program, Scheme.Q4_K))
+
+
+def with_experts(b: ProgramBuilder, x: ValueId, activation: Activation | ClampedSwish = Activation.SILU) -> ValueId:
+    x = b.norm(x, "norm", 1e-5)
+    routing = b.route(b.linear(x, "router", 4, role=WeightRole.ROUTER), 2, normalize=False)
+    return b.experts(x, routing, "experts", 4, 2 * WIDTH, activation, bias=True)
+
+
+def expert_schemes(program: Program, scheme: Scheme, **others: Scheme) -> dict[str, Scheme]:
+    experts = {name: others.get(name.split(".")[-1], scheme) for name in product_weights(program)}
+    return schemes(program, Scheme.F32) | experts
+
+
+def test_a_mixture_becomes_three_operations_over_the_experts_matrices() -> None:
+    program = built(lambda b, x: with_experts(b, x, ClampedSwish(1.7, 7.0)))
+    tape = lower(program, expert_schemes(program, Scheme.Q8_0))
+    mixture = [OpKind.EXPERTS_GLU, OpKind.EXPERTS_OUT, OpKind.EXPERTS_MIX]
+    assert kinds(tape)[:-4] == [OpKind.EMBED, OpKind.NORM, OpKind.GEMM, OpKind.ROUTE, *mixture]
+    norm, router, route, glu, out, mix = tape.ops[1:7]
+    # The router reads floats, the experts rows of 8 bits, both of them what the norm made.
+    assert (norm.out[0], norm.out[1]) == (router.in_[0], glu.in_[0])
+    assert tape.buffers[glu.in_[0].buffer].group_size == GROUP_SIZE
+    assert route.out[0] == glu.in_[1] == out.in_[0] == mix.in_[0]
+    assert (route.top_k, route.experts, route.normalizes) == (2, 4, False)
+    for op in (glu, out, mix):
+        firsts = [tape.matrices[index] for index in op.matrix]
+        assert firsts == ["experts.0.gate", "experts.0.up", "experts.0.down"]
+        assert tape.matrices[op.matrix[1] + 3] == "experts.3.up"
+        assert [tape.vectors[index] for index in op.weight] == [
+            f"experts.{part}_bias" for part in ("gate", "up", "down")
+        ]
+        assert (op.experts, op.top_k, op.alpha, op.limit) == (4, 2, 1.7, 7.0)
+
+
+def test_experts_of_a_layer_take_rows_of_one_kind() -> None:
+    program = built(with_experts)
+    lower(program, expert_schemes(program, Scheme.Q8_0, up=Scheme.Q4_0, down=Scheme.F32))
+    with pytest.raises(ModelError, match=r"weight experts.0.up is in F16 and experts.0.gate in Q8_0; .* --dtype f32"):
+        lower(program, expert_schemes(program, Scheme.Q8_0, up=Scheme.F16))
+    with pytest.raises(ModelError, match=r"weight experts.0.gate has rows of 64 numbers in Q4_K"):
+        lower(program, expert_schemes(program, Scheme.Q4_K, head=Scheme.F32))
 
 
 @pytest.mark.parametrize(

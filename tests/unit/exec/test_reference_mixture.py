@@ -45,7 +45,9 @@ def test_what_is_no_number_is_chosen_last_and_stays_visible() -> None:
 def test_a_row_is_the_weighted_sum_of_its_own_experts(activation: Activation | ClampedSwish) -> None:
     count, top_k, inner, hidden = 4, 2, 6, 5
     names = {part: tuple(f"{part}{expert}" for expert in range(count)) for part in ("gate", "up", "down")}
-    weights = {name: drawn(inner, hidden) * np.float32(0.5 + i) for i, name in enumerate((*names["gate"], *names["up"]))}
+    weights = {
+        name: drawn(inner, hidden) * np.float32(0.5 + i) for i, name in enumerate((*names["gate"], *names["up"]))
+    }
     weights |= {name: drawn(hidden, inner) * np.float32(1 + i) for i, name in enumerate(names["down"])}
     weights |= {"a": drawn(count, inner), "b": drawn(count, inner + 0), "c": drawn(count, hidden)}
     op = Experts((X, Y), Z, *names.values(), top_k, inner, activation, ("a", "b", "c"))
@@ -73,7 +75,5 @@ def test_a_row_is_the_weighted_sum_of_its_own_experts(activation: Activation | C
 
 def test_the_clamped_gate_is_the_definition() -> None:
     gate, up = np.array([9, -9, 0.5], np.float32), np.array([0.25, 9, -9], np.float32)
-    wanted = [
-        g / (1 + math.exp(-1.702 * g)) * (u + 1) for g, u in ((7.0, 0.25), (-9.0, 7.0), (0.5, -7.0))
-    ]
+    wanted = [g / (1 + math.exp(-1.702 * g)) * (u + 1) for g, u in ((7.0, 0.25), (-9.0, 7.0), (0.5, -7.0))]
     assert gated(ClampedSwish(1.702, 7.0), gate, up) == pytest.approx(wanted, rel=1e-6)

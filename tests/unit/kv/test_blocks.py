@@ -141,7 +141,7 @@ def test_two_groups_exchange_whole_pages_and_cut_them_their_own_way() -> None:
 def test_a_block_lives_from_grant_to_publication_to_cache_and_back() -> None:
     lot = make_lot(1, 2)
     block = lot.pool.grant(A, 1, frugal=False)[0]
-    assert lot.pool.holder(block) == A
+    assert lot.pool.holder(block) == A.of
     lot.pool.publish(block)
     assert (lot.picture(), lot.pool.holder(block)) == ("|S.|", None)
     lot.pool.unreference(block)
@@ -244,7 +244,7 @@ def damage_empty_page(lot: Lot) -> None:
         (damage_unpinned, "0 unpinned pages, not"),
         (damage_pinned, "page 0 has 1 pinned blocks, not 2"),
         (damage_free_list, "free blocks"),
-        (damage_owner, "page 0 of owner 1 is listed under 0"),
+        (damage_owner, "page 0 of owner tail 1 is listed under tail 0"),
         (damage_borrower, "page 0 is not lent to the group but holds its blocks"),
         (damage_empty_page, "page 1 is lent but all its blocks are free"),
     ],

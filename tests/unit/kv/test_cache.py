@@ -14,7 +14,6 @@ from plait.core.step import BlockGrant
 from plait.kv.cache import KVCache, Root, Tail
 from plait.model.cache_layout import CacheLayout, GroupLayout
 from plait.model.cache_type import CacheType
-from plait.model.program import GroupKind
 
 SECOND = GroupId(1)
 
@@ -433,15 +432,6 @@ def test_explain_reads_as_one_line() -> None:
         "2 of 4 pages free; full0 (full): 1 blocks used, 1 evictable, 0 free, 0 quarantined; "
         "room for 12 of 16 tokens; 1 sequences, 0 steps in flight"
     )
-
-
-@pytest.mark.parametrize("kind", [GroupKind.CROSS, GroupKind.EMBEDDING])
-def test_other_kinds_of_groups_are_refused_by_name(kind: GroupKind) -> None:
-    groups = [make_group(0), make_group(1, kind=kind)]
-    layouts = tuple(GroupLayout(group, 4, CacheType.F32, 2) for group in groups)
-    layout = CacheLayout(layouts[0].block_bytes, 2, layouts)
-    with pytest.raises(ModelError, match=f"cache group '{kind.value}1' is of kind '{kind.value}'.*choose a model"):
-        KVCache(layout, groups)
 
 
 def test_a_model_without_cache_is_refused() -> None:

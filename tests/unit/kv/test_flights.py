@@ -6,8 +6,8 @@ import pytest
 from tests.unit.kv.kit import FULL, Stage, make_kv
 
 from plait.core.errors import InvariantError
-from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
-from plait.core.step import BlockGrant, Chunk, Encode, Move, StepPlan
+from plait.core.ids import BlockId, GroupId, LaneId, SeqId
+from plait.core.step import BlockGrant, Chunk, Move, StepPlan
 
 
 def test_a_step_is_submitted_once_and_collected_once() -> None:
@@ -131,13 +131,6 @@ def test_a_sequence_named_by_a_later_step_starts_again_where_it_was_cancelled() 
     stage.kv.collected(naming)
     stage.kv.check()
     assert stage.cached_tokens("aaaa") == 4
-
-
-def test_images_have_no_group_yet() -> None:
-    stage = Stage(make_kv(2))
-    plan = StepPlan(StepId(0), LaneId(0), (), (), (), (), encodes=(Encode(SeqId(0), b"image", 1, FULL, ()),))
-    with pytest.raises(InvariantError, match="encodes images, but the model has no group"):
-        stage.kv.submitted(plan)
 
 
 def copying(stage: Stage, *moves: Move) -> None:

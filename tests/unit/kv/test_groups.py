@@ -12,7 +12,7 @@ import pytest
 from tests.unit.kv.kit import ROOT, Stage, make_layout, mixed_groups, words
 
 from plait.core.errors import InvariantError
-from plait.core.ids import GroupId, LaneId, SeqId, StepId
+from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import BlockGrant, Chunk, Move, Snapshot, StepPlan
 from plait.kv.blocks import BlockState
 from plait.kv.cache import KVCache
@@ -216,8 +216,8 @@ def test_a_checkpoint_that_nobody_asked_for_is_refused() -> None:
         stage.kv.submitted(StepPlan(StepId(5), LaneId(0), (), (), (), (wrong,)))
 
 
-def test_the_newest_checkpoint_of_somebody_who_runs_is_not_evicted() -> None:
-    """B5: of states only the newest checkpoint counts as used."""
+def test_of_the_checkpoints_of_somebody_who_left_the_newest_goes_last() -> None:
+    """B5: of states only the newest checkpoint counts as used. None is pinned: its sequence has a state of its own."""
     stage = state_stage()
     seq = stage.admit("aaaabbbbccccdddd")
     blocks = []
@@ -226,7 +226,41 @@ def test_the_newest_checkpoint_of_somebody_who_runs_is_not_evicted() -> None:
         stage.finish(step)
         blocks.append(block)
     pool = stage.kv._pools[OTHER]
-    assert [pool.state(block) for block in blocks] == [BlockState.EVICTABLE, BlockState.SHARED]
+    assert [pool.state(block) for block in blocks] == [BlockState.EVICTABLE, BlockState.EVICTABLE]
+    stage.now_s = 1.0
+    stage.cache("xxxx")
+    stage.now_s = 2.0
+    stage.release(seq)
+    first, second = (stage.kv._index.piece(OTHER, BlockId(block)) for block in blocks)
+    assert first is not None
+    assert second is not None
+    assert (first.last_access_s, second.last_access_s) == (0.0, 2.0)
+    assert stage.kv._index.evict([OTHER]) == [first]
+    stage.kv.check()
+
+
+def test_a_checkpoint_takes_no_memory_that_a_prompt_was_promised() -> None:
+    stage = make(6, ("state", 0))
+    seq = stage.open("a" * 20)
+    assert stage.reserve(seq, 16) is not None
+    assert stage.kv.usage().free_pages == 1
+    assert stage.kv.checkpoint(seq, 8, 0.0) is not None
+    assert stage.kv.checkpoint(seq, 12, 0.0) is None, "nothing is left"
+    stage.kv.check()
+
+
+def test_beyond_their_part_of_the_memory_the_oldest_checkpoints_go() -> None:
+    groups = mixed_groups((1, 1), [("full", 0), ("state", 0)], 4)
+    stage = Stage(KVCache(make_layout(20, groups, 1, 4), groups, checkpoint_fraction=0.1))
+    for number, text in enumerate(("aaaab", "ccccd", "eeeef")):
+        stage.now_s = float(number)
+        seq = stage.admit(text)
+        step, _ = with_snapshot(stage, seq, 4, 5)
+        stage.finish(step)
+        stage.release(seq)
+    stage.kv.check()
+    assert [stage.hit(text).num_tokens for text in ("aaaab", "ccccd", "eeeef")] == [0, 4, 4]
+    assert stage.hit("aaaab").num_matched == 4, "what could be hit, were there a checkpoint"
 
 
 @dataclass(frozen=True, slots=True)

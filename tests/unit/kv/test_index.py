@@ -14,6 +14,7 @@ from plait.core.errors import InvariantError
 from plait.core.ids import SeqId
 from plait.kv.blocks import BlockPool, BlockState, tail_of
 from plait.kv.hit import Root
+from plait.kv.images import Images
 from plait.kv.index import PrefixIndex
 from plait.kv.keeps import KeepsTokens
 from plait.kv.nodes import Node
@@ -29,7 +30,8 @@ class Tree:
     def __init__(self, num_blocks: int = 40) -> None:
         layout = make_layout(num_blocks, full_groups(1), 1, SIZE)
         self.pool = BlockPool(layout.groups[0], layout.page_bytes, PagePool(num_blocks))
-        self.index = PrefixIndex([self.pool], [KeepsTokens(SIZE)])
+        keeps = [KeepsTokens(SIZE)]
+        self.index = PrefixIndex([self.pool], keeps, Images([self.pool], keeps, SIZE))
 
     def grow(self, text: str, at_s: float = 0.0, root: Root = ROOT) -> Node:
         """Publish every block of `text` that is missing, by a user who keeps its reference."""

@@ -229,7 +229,11 @@ def test_routing_options_reach_the_op() -> None:
     assert (op.score, op.bias) == (RouteScore.SIGMOID, "router_bias")
     assert program.weights["router"].role is WeightRole.ROUTER
     assert [program.weights[f"experts.{expert}.down"].shape for expert in range(4)] == [(8, 6)] * 4
-    assert [program.weights[f"experts.{part}_bias"].shape for part in ("gate", "up", "down")] == [(4, 6), (4, 6), (4, 8)]
+    assert [program.weights[f"experts.{part}_bias"].shape for part in ("gate", "up", "down")] == [
+        (4, 6),
+        (4, 6),
+        (4, 8),
+    ]
     assert product_weights(program)[0] == "experts.0.gate", "routers are not rounded"
 
 

@@ -338,8 +338,10 @@ def test_the_formats_of_gpt_oss_are_read_and_no_others() -> None:
     assert config.mixture is not None
     assert (config.mixture.experts, config.mixture.per_token, config.sinks) == (128, 4, True)
     assert [seen.size for seen in config.layer_visibility[:4]] == [128, 0, 128, 0]
-    for other in ({"model_type": "mixtral", "quantization_config": {"quant_method": "mxfp4"}},
-                  {"model_type": "gpt_oss", "quantization_config": {"quant_method": "awq"}}):
+    for other in (
+        {"model_type": "mixtral", "quantization_config": {"quant_method": "mxfp4"}},
+        {"model_type": "gpt_oss", "quantization_config": {"quant_method": "awq"}},
+    ):
         with pytest.raises(ModelError, match="quantised by another program"):
             config_from_hf(other)
 
@@ -467,7 +469,7 @@ def test_unknown_architectures_are_refused_with_those_that_are_known() -> None:
     assert "general.architecture is 'mamba'" in gguf_complaint(general__architecture="mamba")
     assert "supported: llama, qwen2" in gguf_complaint(general__architecture="mamba")
     assert "model_type is 'mamba'" in hf_complaint(model_type="mamba")
-    assert "supported: llama, mistral, qwen2" in hf_complaint(model_type="mamba")
+    assert "supported: llama, mistral, ministral, qwen2" in hf_complaint(model_type="mamba")
     assert "architectures is ['LlamaForSequenceClassification']" in hf_complaint(
         architectures=["LlamaForSequenceClassification"]
     )

@@ -22,7 +22,9 @@ def test_families_build_the_program_of_their_architecture() -> None:
 
 
 def test_an_unknown_family_is_named_with_those_that_are_known() -> None:
-    with pytest.raises(ModelError, match="architecture 'mamba' is not supported; supported: llama, mistral, qwen2"):
+    with pytest.raises(
+        ModelError, match="architecture 'mamba' is not supported; supported: llama, mistral, ministral, qwen2"
+    ):
         build_program(replace(tiny(), family="mamba"))
 
 

@@ -367,7 +367,7 @@ def test_a_waiting_sequence_that_has_something_is_found() -> None:
     stage.step()
     stage.scheduler.check()
     waiting.num_computed = 1
-    with pytest.raises(InvariantError, match="sequence 1 waits but has row None or something computed"):
+    with pytest.raises(InvariantError, match="sequence 1 waits but has row None, memory or something computed"):
         stage.scheduler.check()
 
 

@@ -12,6 +12,7 @@ from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, Request, SeqState, Sequence
 from plait.core.sampling import SamplingParams
 from plait.core.step import Chunk, Join, Leave, OutputKind, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
+from plait.kv.cache import Grants
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.open_step import OpenStep
 
@@ -186,3 +187,24 @@ def test_what_was_scored_before_a_preemption_is_not_scored_again(budget: int) ->
         told += scored(plan)
         play.end(plan)
     assert told == list(range(1, 12))
+
+
+def test_a_sequence_that_goes_on_asks_the_memory_once_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play()
+    seq = play.admit(range(6), max_tokens=20)
+    play.end(play.step(seq))
+    asked: list[int] = []
+    reserve = play.kv.reserve
+
+    def counted(seq_id: SeqId, num_tokens: int, now_s: float, up_to: int | None = None) -> Grants | None:
+        asked.append(num_tokens)
+        return reserve(seq_id, num_tokens, now_s, up_to)
+
+    monkeypatch.setattr(play.kv, "reserve", counted)
+    for _ in range(12):
+        play.end(play.step(seq))
+    assert asked == [9, 13, 17]
+    assert seq.num_slots == play.kv.num_slots(seq.id) == 20
+    play.lives.preempt(seq, 0.0)
+    assert seq.num_slots == 0
+    play.check()

@@ -22,6 +22,7 @@ from plait.sched.multiplex.presets import (
     MUXWISE,
     PLAIT,
     TEMPORAL,
+    UNPARTITIONED,
     Preset,
     shares_of,
     static_split,
@@ -146,6 +147,13 @@ def test_bullet_hands_over_in_the_last_layers_of_the_last_prompt() -> None:
     last = replace(early, prefill=replace(now.prefill, left=4 / SPANS))
     assert (chosen(BULLET, last).units, chosen(BULLET, last).reason) == (5, Reason.HAND_OVER)
     assert chosen(BULLET, replace(last, waiting=(prompt(),))).units == 1
+
+
+def test_without_a_partition_each_has_units_by_its_blocks() -> None:
+    # Three rows are one tile of 128, 500 prompt tokens are four: a fifth of ten units, whatever the targets.
+    for itl_s in (None, 0.01):
+        assert chosen(UNPARTITIONED, about(itl_s=itl_s, tokens=500)).units == 2
+    assert chosen(BULLET.without([Mechanism.PARTITION]), about(tpot_s=9.0, tokens=5000)).units == 1
 
 
 def test_a_static_split_stays_what_it_is() -> None:

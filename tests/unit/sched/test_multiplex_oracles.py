@@ -10,10 +10,11 @@ import pytest
 from tests.unit.sched.oracles.bullet import Bullet
 from tests.unit.sched.oracles.fused import temporal, timed_chunk
 from tests.unit.sched.oracles.muxwise import MuxWise
+from tests.unit.sched.oracles.plait import Plait
 from tests.unit.sched.oracles.stage import COST, LAYERS, SIZE, UNITS, Decisions, play
 
 from plait.core.request import Slo
-from plait.sched.multiplex.presets import BULLET, MUXWISE, TEMPORAL, Preset, timed_chunks
+from plait.sched.multiplex.presets import BULLET, MUXWISE, PLAIT, TEMPORAL, Preset, shares_of, timed_chunks
 from plait.sched.multiplex.situation import Form, Reason
 
 LOOSE = Slo(ttft_s_per_token=3e-3, tpot_s=0.15)
@@ -106,3 +107,12 @@ def test_timed_chunks_are_as_long_as_their_time() -> None:
     for now, choice in decisions:
         if now.prefill is not None:
             assert choice.chunk_tokens == timed_chunk(now, COST, UNITS, seconds, SIZE), now
+
+
+def test_plait_finds_the_best_of_all_candidates() -> None:
+    decisions = gather(PLAIT, (30.0, TBT), (36.0, replace(TBT, itl_s=0.02)), (30.0, TIGHT), (34.0, TIGHTER))
+    oracle = Plait(COST, UNITS, LAYERS, shares_of(PLAIT, UNITS), SIZE)
+    for now, choice in decisions:
+        assert (str(choice.form), choice.units, choice.chunk_tokens) == oracle.decide(now), now
+    assert {choice.form for _, choice in decisions} == set(Form)
+    assert Reason.BALANCED in reasons(decisions)

@@ -45,6 +45,20 @@ def test_another_lane_gets_a_row_when_the_step_that_leaves_it_was_collected() ->
     assert rows.take(TWO) == 0
 
 
+def test_a_lane_tells_the_leaves_of_others_unless_steps_there_name_them() -> None:
+    rows = Rows(2)
+    for seq in (4, 5):
+        rows.leave(SeqId(seq), rows.take(ONE), ONE)
+    assert (rows.num_free(TWO), rows.num_untold) == (0, 2)
+    rows.gather(TWO, lambda seq: seq == 5)
+    assert (rows.num_free(TWO), rows.num_free(ONE)) == (1, 1)
+    assert rows.take(TWO) == 0
+    assert rows.submitted(StepId(0), TWO) == (Leave(SeqId(4)),)
+    assert rows.submitted(StepId(1), ONE) == (Leave(SeqId(5)),)
+    assert rows.num_untold == 0
+    rows.check([0])
+
+
 def test_a_row_that_was_taken_again_is_not_freed_by_the_step_that_left_it() -> None:
     rows = Rows(1)
     rows.leave(SeqId(0), rows.take(ONE), ONE)

@@ -31,6 +31,17 @@ def test_samples_with_counts_are_as_many_single_ones() -> None:
     assert one.mean == pytest.approx(other.mean, rel=1e-12)
 
 
+def test_equal_samples_in_a_row_are_one_entry_and_count_each() -> None:
+    """As the gaps of all sequences of a step are equal."""
+    found = Samples()
+    for value in (2.0, 2.0, 2.0, 5.0, 2.0, 0.0, 0.0):
+        found.add(value)
+    one = found.distribution()
+    assert one is not None
+    assert (one.count, one.mean, one.p50, one.longest) == (7, 13.0 / 7, 2.0, 5.0)
+    assert found._entries == [(2.0, 3), (5.0, 1), (2.0, 1), (0.0, 2)]
+
+
 def test_many_samples_take_no_more_memory_and_stay_within_a_thousandth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "MOST_EXACT", 512)
     rng = random.Random(2)

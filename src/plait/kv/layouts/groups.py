@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plait.model.parts import GroupKind
-
-OF_IMAGES = (GroupKind.CROSS, GroupKind.EMBEDDING)
-"""Kinds that keep rows of an encoder instead of the sequence's own tokens."""
+from plait.model.parts import OF_IMAGES, GroupKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plait.kv.layouts.geometry import Geometry, choose
-from plait.kv.layouts.groups import OF_IMAGES, MemoryGroup
+from plait.kv.layouts.groups import MemoryGroup
 from plait.kv.layouts.layout import Layout, Refused
+from plait.model.parts import OF_IMAGES
 
 
 def plait(groups: Sequence[MemoryGroup], tokens_per_block: int) -> Layout | Refused:

@@ -9,7 +9,7 @@ off on purpose.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -22,6 +22,8 @@ from plait.sched.multiplex.targets import due_s, hard_due_s, lateness
 
 TTFT_PART = 0.9
 """Bullet looks at the P90 of waiting requests."""
+TILE_ROWS = 128
+"""Rows of a product that a block takes (Bullet, section 2.1)."""
 LEAST_CHUNK = 16
 """Prompt tokens of a fused step that has any; chunks are multiples of it, but for the last one."""
 _EXACT = 1e-9
@@ -56,6 +58,8 @@ def decide(now: Situation, setting: Setting) -> Choice:
 def _least_decode(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
     """MuxWise: the smallest partition whose worst-case step holds the target. Bullet: the fewest units for its P90."""
     preset, prices = setting.preset, setting.prices
+    if not preset.is_partitioned:
+        setting = replace(setting, shares=(_units_by_blocks(now, prefill, prices.units),))
     units = _fewest_units(now, prefill, setting)
     chosen = setting.shares[-1] if units is None else units
     decode_s = prices.decode(now.decode, chosen, prefill.shape).expected_s
@@ -72,11 +76,20 @@ def _least_decode(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
     return _handing_over(now, prefill, Choice(Form.LANES, chosen, reason, num_spans=spans), prefill_s, setting)
 
 
+def _units_by_blocks(now: Situation, prefill: Prefill, units: int) -> int:
+    """Of decode where nobody divides the device: products have as many blocks as tiles of rows, and whose blocks are
+    more has as much more of the units.
+    """
+    decode, prompts = (-(-shape.num_tokens // TILE_ROWS) for shape in (now.decode, prefill.shape))
+    return min(units - 1, max(1, round(units * decode / (decode + prompts))))
+
+
 def _fewest_units(now: Situation, prefill: Prefill, setting: Setting) -> int | None:
     """The smallest share of decode that keeps its targets; None: none does. More units never make a step longer, so
     halving finds it.
     """
-    place = bisect_left(setting.shares, True, key=lambda units: _keeps(now, prefill, units, setting))
+    dues = _dues(now, setting)
+    place = bisect_left(setting.shares, True, key=lambda units: _keeps(now, prefill, units, dues, setting))
     return setting.shares[place] if place < len(setting.shares) else None
 
 
@@ -93,16 +106,28 @@ def _handing_over(now: Situation, prefill: Prefill, choice: Choice, prefill_s: f
     return replace(choice, units=grown, reason=Reason.HAND_OVER)
 
 
-def _keeps(now: Situation, prefill: Prefill, units: int, setting: Setting) -> bool:
-    """Whether the decode step on so many units ends in time, and the one after it for those who join then."""
+@dataclass(frozen=True, slots=True)
+class _Dues:
+    """Until when the decode step has to end, and the one after it for those who join then."""
+
+    step_s: float
+    next_s: float
+
+
+def _dues(now: Situation, setting: Setting) -> _Dues:
     credit = setting.preset.credit
-    end_s = now.now_s + now.decode_left * _bound_s(now.decode, units, prefill, setting)
-    if end_s > due_s(now.decoding, credit):
-        return False
-    if not now.joining:
+    joined_s = hard_due_s(now.joining) if credit.is_mean else due_s(now.joining, credit)
+    return _Dues(due_s(now.decoding, credit), joined_s)
+
+
+def _keeps(now: Situation, prefill: Prefill, units: int, dues: _Dues, setting: Setting) -> bool:
+    """Whether the decode step on so many units ends in time, and the one after it for those who join."""
+    if dues.step_s == NEVER and dues.next_s == NEVER:
         return True
-    joined_due_s = hard_due_s(now.joining) if credit.is_mean else due_s(now.joining, credit)
-    return joined_due_s == NEVER or end_s + _bound_s(now.merged, units, prefill, setting) <= joined_due_s
+    end_s = now.now_s + now.decode_left * _bound_s(now.decode, units, prefill, setting)
+    if end_s > dues.step_s:
+        return False
+    return dues.next_s == NEVER or end_s + _bound_s(now.merged, units, prefill, setting) <= dues.next_s
 
 
 def _bound_s(shape: StepShape, units: int, prefill: Prefill, setting: Setting) -> float:
@@ -198,19 +223,36 @@ def _longest_chunk(now: Situation, prefill: Prefill, budget_s: float, most: int,
     """Prompt tokens that a fused step of at most `budget_s` has room for; 0: none."""
     prompts = (*prefill.prompts, *now.waiting)
     total = min(most, sum(one.num_tokens for one in prompts))
+    if total <= 0:
+        return 0
 
-    def fits(num_tokens: int) -> bool:
+    def seconds(num_tokens: int) -> float:
         price = setting.prices.fused(now.decode, cut(prompts, num_tokens))
-        seconds = price.expected_s if setting.preset.chunk_s is not None else _counted(price, setting)
-        return seconds <= budget_s
+        return price.expected_s if setting.preset.chunk_s is not None else _counted(price, setting)
 
-    if total > 0 and fits(total):
+    longest_s = seconds(total)
+    if longest_s <= budget_s:
         return total
-    low, high = 0, -(-total // LEAST_CHUNK)
+    count = _last_within(budget_s, -(-total // LEAST_CHUNK), longest_s, lambda count: seconds(count * LEAST_CHUNK))
+    return count * LEAST_CHUNK
+
+
+def _last_within(budget_s: float, high: int, high_s: float, seconds: Callable[[int], float]) -> int:
+    """The last count below `high` that takes no longer than the budget, 0 if none does. More never takes less, and
+    mostly in proportion: where the line through both ends meets the budget is a better guess than the middle, but two
+    times out of three only, because the line may be far from the curve.
+    """
+    low, low_s, turn = 0, 0.0, 0
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle * LEAST_CHUNK) else (low, middle)
-    return low * LEAST_CHUNK
+        turn += 1
+        part = 0.5 if turn % 3 == 0 else (budget_s - low_s) / (high_s - low_s)
+        middle = min(high - 1, max(low + 1, low + int(part * (high - low))))
+        middle_s = seconds(middle)
+        if middle_s <= budget_s:
+            low, low_s = middle, middle_s
+        else:
+            high, high_s = middle, middle_s
+    return low
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +274,7 @@ def _most_progress(now: Situation, prefill: Prefill, setting: Setting) -> Choice
     if due == NEVER and can_fuse:
         most = max(0, setting.max_step_tokens - len(now.decoding))
         return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=most)
-    options = list(_options(now, prefill, due, setting, can_fuse=can_fuse))
+    options = list(_options(now, prefill, _dues(now, setting), setting, can_fuse=can_fuse))
     if not options:
         if Form.LANES in setting.preset.forms and setting.preset.balances:
             return _balanced(now, prefill, setting)
@@ -251,37 +293,51 @@ def _is_present(choice: Choice, now: Situation) -> bool:
     return (choice.form, choice.units) == (now.form, now.units)
 
 
-def _options(now: Situation, prefill: Prefill, due: float, setting: Setting, *, can_fuse: bool) -> Iterator[_Option]:
-    prices, forms = setting.prices, setting.preset.forms
-    num_tokens = prefill.shape.num_tokens
+def _options(now: Situation, prefill: Prefill, dues: _Dues, setting: Setting, *, can_fuse: bool) -> Iterator[_Option]:
+    """The candidates that hold the targets of decode, but for those that are slower than another of their form."""
+    forms, is_bound = setting.preset.forms, dues.step_s < NEVER
     if can_fuse:
-        most = setting.max_step_tokens - len(now.decoding)
-        chunk = _longest_chunk(now, prefill, due - now.now_s, most, setting)
-        if chunk:
-            seconds = prices.fused(now.decode, cut((*prefill.prompts, *now.waiting), chunk)).expected_s
-            yield _Option(Choice(Form.FUSED, prices.units, Reason.FEASIBLE, chunk_tokens=chunk), chunk / seconds)
+        yield from _fused_option(now, prefill, dues.step_s, setting)
     if Form.LANES in forms:
-        for units in (
-            _shares_tried(now, prefill, setting) if due < NEVER else setting.shares[len(setting.shares) // 2 :][:1]
-        ):
-            if _keeps(now, prefill, units, setting):
-                seconds = prices.prefill_s(prefill.shape, prices.units - units, now.decode)
-                decode_s = prices.decode(now.decode, units, prefill.shape).expected_s
-                spans = prices.spans_beside(decode_s, seconds)
-                choice = Choice(Form.LANES, units, Reason.FEASIBLE, num_spans=spans)
-                yield _Option(choice, num_tokens / seconds)
-    if Form.PREFILL in forms and not now.is_stepping and due < NEVER:
-        decode_s = _counted(prices.decode(now.decode, prices.units), setting)
-        slack_s, seconds = due - now.now_s - decode_s, prices.prefill_s(prefill.shape, prices.units)
-        span_s = prices.span_s(seconds)
-        # Over the whole turn, which began with the last step, so that the end of a turn looks as good as its beginning.
-        turn_s = due - max(one.last_s for one in now.decoding)
-        part = max(0.0, 1.0 - decode_s / turn_s) if turn_s > 0 else 0.0
-        if now.form is Form.PREFILL and 0 <= slack_s < span_s:
-            yield _Option(Choice(Form.DECODE, prices.units, Reason.SLICE), part * num_tokens / seconds)
-        elif slack_s >= span_s:
-            choice = Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + slack_s)
-            yield _Option(choice, part * num_tokens / seconds)
+        middle = setting.shares[len(setting.shares) // 2]
+        for units in _shares_tried(now, prefill, setting) if is_bound else (middle,):
+            if _keeps(now, prefill, units, dues, setting):
+                yield _lanes_option(now, prefill, units, setting)
+    if Form.PREFILL in forms and is_bound and not now.is_stepping:
+        yield from _turn_option(now, prefill, dues.step_s, setting)
+
+
+def _fused_option(now: Situation, prefill: Prefill, due: float, setting: Setting) -> Iterator[_Option]:
+    prices = setting.prices
+    chunk = _longest_chunk(now, prefill, due - now.now_s, setting.max_step_tokens - len(now.decoding), setting)
+    if chunk:
+        seconds = prices.fused(now.decode, cut((*prefill.prompts, *now.waiting), chunk)).expected_s
+        yield _Option(Choice(Form.FUSED, prices.units, Reason.FEASIBLE, chunk_tokens=chunk), chunk / seconds)
+
+
+def _lanes_option(now: Situation, prefill: Prefill, units: int, setting: Setting) -> _Option:
+    prices = setting.prices
+    seconds = prices.prefill_s(prefill.shape, prices.units - units, now.decode)
+    decode_s = prices.decode(now.decode, units, prefill.shape).expected_s
+    choice = Choice(Form.LANES, units, Reason.FEASIBLE, num_spans=prices.spans_beside(decode_s, seconds))
+    return _Option(choice, prefill.shape.num_tokens / seconds)
+
+
+def _turn_option(now: Situation, prefill: Prefill, due: float, setting: Setting) -> Iterator[_Option]:
+    """Prompts until decode must go on, or decode when that is now. The rate is that of the whole turn, which began with
+    the last token, so that its end looks as good as its beginning.
+    """
+    prices = setting.prices
+    decode_s = _counted(prices.decode(now.decode, prices.units), setting)
+    seconds = prices.prefill_s(prefill.shape, prices.units)
+    slack_s, span_s = due - now.now_s - decode_s, prices.span_s(seconds)
+    turn_s = due - max(one.last_s for one in now.decoding)
+    part = max(0.0, 1.0 - decode_s / turn_s) if turn_s > 0 else 0.0
+    rate = part * prefill.shape.num_tokens / seconds
+    if now.form is Form.PREFILL and 0 <= slack_s < span_s:
+        yield _Option(Choice(Form.DECODE, prices.units, Reason.SLICE), rate)
+    elif slack_s >= span_s:
+        yield _Option(Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + slack_s), rate)
 
 
 def _shares_tried(now: Situation, prefill: Prefill, setting: Setting) -> Sequence[int]:

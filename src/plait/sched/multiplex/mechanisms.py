@@ -11,6 +11,7 @@ from enum import StrEnum
 
 
 class Mechanism(StrEnum):
+    PARTITION = "partition"
     SHARES = "shares"
     QUEUE_ORDER = "queue-order"
     DECODE_DELAY = "decode-delay"
@@ -29,6 +30,7 @@ class Mechanism(StrEnum):
 
 
 WITHOUT: Mapping[Mechanism, str] = {
+    Mechanism.PARTITION: "prompts and decode both run on all units, each on as many as its part of their blocks is",
     Mechanism.SHARES: "decode keeps half of the units whatever happens",
     Mechanism.QUEUE_ORDER: "prompts are taken first come first",
     Mechanism.DECODE_DELAY: "decode steps are never put off",

@@ -53,6 +53,8 @@ class Preset:
     forms: frozenset[Form]
     prefers: Prefers = Prefers.LEAST_DECODE
     grid: Grid = Grid.PARTITIONS
+    is_partitioned: bool = True
+    """False: nobody says which units are whose, so each side has them in proportion to its blocks."""
     fixed_units: int | None = None
     """Units of decode whatever happens, while both run."""
     credit: Credit = EVERY_MEAN
@@ -145,6 +147,10 @@ def static_split(units: int) -> Preset:
     return Preset("static", ASIDE, fixed_units=units, credit=Credit(is_mean=False))
 
 
+UNPARTITIONED = Preset("unpartitioned", ASIDE, is_partitioned=False, credit=Credit(is_mean=False))
+"""Both run on the whole device, and the device takes their blocks as they come."""
+
+
 def timed_chunks(seconds: float) -> Preset:
     """Chunked prefill with a time for each step instead of a number of tokens."""
     return Preset("chunked", TOGETHER, chunk_s=seconds)
@@ -164,6 +170,7 @@ def _forms_without(*forms: Form) -> Change:
 _GUARD = {Mechanism.GUARD: _with(is_guarded=False)}
 _LEAVING_OUT: Mapping[str, Mapping[Mechanism, Change]] = {
     "bullet": {
+        Mechanism.PARTITION: _with(is_partitioned=False),
         Mechanism.SHARES: _with(fixed_units=0),
         Mechanism.QUEUE_ORDER: _with(queue=Queue.ARRIVAL),
         Mechanism.DECODE_DELAY: _with(delays=False),
@@ -173,6 +180,7 @@ _LEAVING_OUT: Mapping[str, Mapping[Mechanism, Change]] = {
     },
     "muxwise": {
         **_GUARD,
+        Mechanism.PARTITION: _with(is_partitioned=False),
         Mechanism.SHARES: _with(fixed_units=0),
         Mechanism.LAYERS: _with(is_layered=False),
         Mechanism.POLLING: _with(polls=False),
@@ -199,6 +207,8 @@ def preset_of(name: str, ablations: Sequence[str], *, chunk_s: float | None = No
     """
     if units is not None:
         preset = static_split(units)
+    elif name == UNPARTITIONED.name:
+        preset = UNPARTITIONED
     elif chunk_s is not None:
         preset = timed_chunks(chunk_s)
     else:
@@ -218,6 +228,8 @@ def shares_of(preset: Preset, units: int, granule: int = 1) -> tuple[int, ...]:
         if not 0 < fixed < units:
             raise UsageError(f"a split gives decode {fixed} of {units} units; leave some for prompts and for decode")
         return (fixed,)
+    if not preset.is_partitioned:
+        return tuple(range(1, units))
     if preset.grid is Grid.UNITS or units < 2 * GRANULARITY:
         return tuple(range(granule, units, granule))
     return tuple(split.decode for split in splits(units))
