@@ -14,8 +14,11 @@ from plait.core.step import StepShape
 from plait.cost.guard import GuardTable
 from plait.cost.solo import decode_shape, prefill_shape
 
-_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_CONTEXTS = (64, 512, 2048, 8192)
+_ROWS = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256)
+_CONTEXTS = (64, 256, 512, 1024, 2048, 8192)
+"""Close to each other where most steps of a server are: weights and keys have alphas of their own, so between two
+contexts that of both is no straight line.
+"""
 _PROMPTS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 _STARTS = (0, 512, 2048, 8192)
 _MIXED_PROMPTS = (64, 256, 448)
@@ -27,8 +30,8 @@ _BESIDE_STARTS = (0, 1024)
 _CONTEXT = 512
 """Before what is measured at one context only."""
 
-_HELD_ROWS = (3, 6, 12, 24, 48, 96)
-_HELD_CONTEXTS = (192, 1024)
+_HELD_ROWS = (5, 12, 24, 48, 96)
+_HELD_CONTEXTS = (160, 768)
 _HELD_PROMPTS = (48, 96, 192, 384)
 _HELD_STARTS = (256, 1024)
 _HELD_MIXED = ((128, 4), (320, 12))

@@ -17,10 +17,8 @@ def test_it_says_what_is_resident_now_and_what_comes_later() -> None:
     now, later = memory_texts(200 * MIB, 92 * MIB, 21 * MIB, LAYOUT)
     assert now == "resident memory: 200 MiB now: 92 MiB of packed weights, 108 MiB of Python and what it holds"
     # Two layers: 2 KV heads of 8 numbers of 4 bytes, keys and values; blocks of 64 tokens.
-    kept = "16 KiB of KV cache for every 64 tokens of a sequence"
-    assert (
-        later == f"later besides: up to 21 MiB of activations as steps grow, and {kept}, taken 2 MiB ahead, up to 2 MiB"
-    )
+    kept = "16 KiB of KV cache for every 64 tokens of a sequence, taken 2 MiB ahead, up to 2 MiB"
+    assert later == f"later besides: up to 21 MiB of activations as steps grow, and {kept}"
 
 
 def test_of_states_it_says_what_a_sequence_and_a_checkpoint_take() -> None:

@@ -172,6 +172,12 @@ def test_a_guard_bounds_what_was_not_seen_without_being_loose(
     assert found.violations <= 0.01
     assert 1.0 < found.tightness <= 1.4
     assert found.alpha_mean <= found.alpha_p90
+    # All are decode beside a prompt, so what knows no neighbours misses what they cost.
+    assert found.num_beside == found.num_steps == 150
+    assert found.beside_alpha == found.alpha_mean
+    assert found.beside_linear == found.linear_mean
+    assert found.slowdown > 1.0
+    assert found.beside_blind > found.beside_alpha
 
 
 def test_a_linear_regression_is_what_its_name_says() -> None:
