@@ -25,14 +25,15 @@ many tokens per block.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, GroupId, SeqId, StepId
-from plait.core.step import BlockGrant, Move, StepPlan
+from plait.core.step import BlockGrant, StepPlan
 from plait.kv.audit import audit
 from plait.kv.blocks import BlockPool, checkpoints_of, tail_of
 from plait.kv.flights import Flights
+from plait.kv.grants import NO_GRANTS, Grants
 from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
 from plait.kv.index import PrefixIndex
 from plait.kv.keeps import Keeps, keeps_of, refuse_unsupported
@@ -50,18 +51,6 @@ from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
 
 __all__ = ["NO_GRANTS", "CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
-
-
-@dataclass(frozen=True, slots=True)
-class Grants:
-    """New table entries for the executor, and copies to make before they are used. Every entry is granted once."""
-
-    blocks: tuple[BlockGrant, ...]
-    moves: tuple[Move, ...]
-
-
-NO_GRANTS = Grants((), ())
-"""Returned itself where there is nothing new."""
 
 
 STATE_TOKENS = 32
@@ -324,9 +313,9 @@ class KVCache:
             self._drop_dead(self._table(seq), now_s)
 
     def _commit(self, step: StepId, seq: SeqId, tokens: Sequence[int]) -> SeqTable:
-        table = self._table(seq)
-        writing = table.writing.get(step)
-        if writing is None:
+        table = self._tables.get(seq)
+        writing = None if table is None else table.writing.get(step)
+        if table is None or writing is None:
             raise InvariantError(f"sequence {seq} commits step {step}, which is not in flight with it")
         fits = writing.start == table.num_committed and len(tokens) <= writing.end - writing.start
         if not fits or step <= table.committed_step:
