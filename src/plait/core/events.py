@@ -83,6 +83,11 @@ class Emitted(NamedTuple):
     first_s: float | None = None
     """Of a run: when the first of them came; each further one came when a step of the `Collected` before ended."""
 
+    @classmethod
+    def of(cls, at_s: float, seq: SeqId, num_tokens: int, first_s: float | None) -> Emitted:
+        """Made as `plait.core.step.Chunk.of_unknown` is."""
+        return tuple.__new__(cls, (at_s, seq, num_tokens, first_s))
+
 
 @dataclass(frozen=True, slots=True)
 class Preempted:

@@ -226,15 +226,15 @@ class StepShape:
 
     @property
     def num_tokens(self) -> int:
-        return sum(chunk.num_tokens for chunk in self.chunks)
+        return sum([chunk.num_tokens for chunk in self.chunks])
 
     @property
     def num_outputs(self) -> int:
-        return sum(chunk.num_outputs for chunk in self.chunks)
+        return sum([chunk.num_outputs for chunk in self.chunks])
 
     @property
     def num_snapshots(self) -> int:
-        return sum(chunk.num_snapshots for chunk in self.chunks)
+        return sum([chunk.num_snapshots for chunk in self.chunks])
 
 
 @dataclass(frozen=True, slots=True)

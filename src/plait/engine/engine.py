@@ -211,7 +211,7 @@ class Engine:
             num_tokens, reason = len(said.tokens), said.finish_reason
             if num_tokens:
                 self._first_token_s.setdefault(seq.id, now)
-                self._events(Emitted(now, seq.id, num_tokens, first_s))
+                self._events(Emitted.of(now, seq.id, num_tokens, first_s))
             if reason is not None:
                 if update.finish_reason is None:
                     self._scheduler.abort(seq.id, now)  # a stop string: the scheduler cannot know

@@ -163,9 +163,15 @@ class SimulatedExecutor:
             step.start_s,
             step.end_s,
             step.workers,
-            tuple([self._seq_result(chunk, join, step) for chunk, join in zip(plan.chunks, joins, strict=True)]),
+            tuple(self._seq_results(step, joins)),
             step.ends_s,
         )
+
+    def _seq_results(self, step: LaneStep, joins: Sequence[Join]) -> list[SeqResult]:
+        tokens, of_chunks = self._tokens, zip(step.plan.chunks, joins, strict=True)
+        if step.plan.num_steps == 1 and not step.cancelled:
+            return [chunk_result(chunk, join, tokens) for chunk, join in of_chunks]
+        return [self._seq_result(chunk, join, step) for chunk, join in of_chunks]
 
     def _seq_result(self, chunk: Chunk, join: Join, step: LaneStep) -> SeqResult:
         if chunk.seq in step.cancelled:

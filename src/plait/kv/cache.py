@@ -341,9 +341,9 @@ class KVCache:
             self._sights.committed(self._table(seq), now_s)
 
     def _commit(self, step: StepId, seq: SeqId, tokens: Sequence[int]) -> SeqTable:
-        table = self._table(seq)
-        writing = table.writing.get(step)
-        if writing is None:
+        table = self._tables.get(seq)
+        writing = None if table is None else table.writing.get(step)
+        if table is None or writing is None:
             raise InvariantError(f"sequence {seq} commits step {step}, which is not in flight with it")
         fits = writing.start == table.num_committed and len(tokens) <= writing.end - writing.start
         if not fits or step <= table.committed_step:

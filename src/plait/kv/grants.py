@@ -21,3 +21,4 @@ class Grants:
 
 
 NO_GRANTS = Grants((), ())
+"""Returned itself where there is nothing new."""

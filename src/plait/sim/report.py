@@ -238,21 +238,23 @@ class ReportBuilder:
 
     def emitted(self, engine: int, event: Emitted) -> None:
         """As `tell`, for who knows what it is."""
-        one = self._open[engine, event.seq]
-        first_s = event.at_s if event.first_s is None else event.first_s
+        at_s, seq, num_tokens, run_first_s = event
+        one = self._open[engine, seq]
+        first_s = at_s if run_first_s is None else run_first_s
         if one.last_token_s is None:
             one.first_token_s = first_s
             self.ttft_s.add(first_s - one.arrival_s)
         else:
             gap_s = first_s - one.last_token_s
-            one.longest_gap_s = max(one.longest_gap_s, gap_s)
+            if gap_s > one.longest_gap_s:
+                one.longest_gap_s = gap_s
             self.itl_s.add(gap_s)
-        if event.first_s is not None:
+        if run_first_s is not None:
             one.longest_gap_s = max(one.longest_gap_s, self._run_gap_s[engine])
-        elif event.num_tokens > 1:
+        elif num_tokens > 1:
             # Tokens of one step come together: accepted drafts have no gap before them.
-            self.itl_s.add(0.0, event.num_tokens - 1)
-        one.last_token_s = event.at_s
+            self.itl_s.add(0.0, num_tokens - 1)
+        one.last_token_s = at_s
 
     def _finished(self, engine: int, event: Finished) -> None:
         one = self._open.pop((engine, event.seq))

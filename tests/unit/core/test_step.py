@@ -161,7 +161,7 @@ def test_a_chunk_is_like_most_only_if_nothing_else_is_asked_of_it(change: dict[s
     made = Chunk.of_unknown(SeqId(3), 7)
     assert made.is_unknown
     assert Chunk(SeqId(1), 4, 1, FROM_DEVICE, outputs=(Outputs(0, 1, OutputKind.SAMPLE),)).is_unknown
-    assert not made._replace(**change).is_unknown
+    assert not made._replace(**change).is_unknown  # type: ignore[arg-type]
 
 
 def test_a_shape_keeps_start_tokens_and_outputs_of_every_chunk() -> None:
