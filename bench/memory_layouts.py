@@ -45,7 +45,9 @@ class Bench:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.sizes = Sizes().scaled(args.scale)
-        self.options = EngineOptions(model=str(args.model), max_model_len=args.context, max_num_seqs=16)
+        longest = max(self.sizes.document, self.sizes.short_prompt + self.sizes.long_output)
+        context = -(-longest // BLOCK) * BLOCK
+        self.options = EngineOptions(model=str(args.model), max_model_len=context, max_num_seqs=16)
         self.models = {
             uniform: open_model(replace(self.options, kv_layout="uniform" if uniform else "paged"))
             for uniform in (False, True)
@@ -93,7 +95,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", default=ROWS)
     parser.add_argument("--scale", type=float, default=1.0, help="of lengths and questions, the budget with them")
     parser.add_argument("--users", type=int, default=4, help="questions about documents open at once")
-    parser.add_argument("--context", type=int, default=8192)
     args = parser.parse_args()
     unknown = [row for row in args.rows.split(",") if row not in ROWS.split(",")]
     if unknown or not args.model.is_file() or args.scale <= 0:

@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from plait.assembly import assemble
+from plait.assembly import CHUNKS, Policy, assemble
 from plait.core.client import Delta
 from plait.core.clock import Clock, WaitSource
 from plait.core.errors import RequestError, UsageError
@@ -67,6 +67,7 @@ class Setup:
     rules: MemoryRules = ALL_RULES
     make_room: Callable[[Setup], Room] | None = None
     """None: the reference executor."""
+    policy: Policy = CHUNKS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,6 +142,7 @@ class Serving:
             eos_token_ids=served.eos_token_ids,
             enable_prefix=setup.enable_prefix,
             rules=cutting.rules(setup.rules),
+            policy=setup.policy,
         )
         self._engine, self.kv = parts.engine, parts.kv
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plait.api.bodies import JsonObject, JsonValue
+from plait.config.ablations import memory_ablations
 from plait.config.engine_options import EngineOptions
-from plait.config.kv_layouts import ablations_in
 from plait.kv.report import CacheReport, GroupReport
 from plait.server.metrics_page import GroupBlocks
 
@@ -79,7 +79,7 @@ def debug_memory(report: Report | None, geometry: str | None, options: EngineOpt
     if report is None:
         return {"schema": SCHEMA, "layout": options.kv_layout, "groups": []}
     now = report()
-    ablated: list[JsonValue] = list(ablations_in(options.ablate))
+    ablated: list[JsonValue] = list(memory_ablations(options.ablate))
     groups: list[JsonValue] = [_group(group, now) for group in now.groups]
     said: list[JsonValue] = list(explained(now))
     usage, index = now.usage, now.index

@@ -271,4 +271,4 @@ class Engine:
         if overdue is not None:
             raise InvariantError(f"{overdue}; {self._executor.info.name}: {self._scheduler.explain()}")
         moments = (self._scheduler.wake_at(), self._watchdog.wake_at())
-        return min((at_s for at_s in moments if at_s is not None), default=None)
+        return min([at_s for at_s in moments if at_s is not None], default=None)

@@ -228,21 +228,21 @@ class Roster:
 
     def _settle_chunk(self, chunk: Chunk, seat: Seat, result: SeqResult | None) -> None:
         if result is not None and result.status is SeqStatus.OK:
-            if chunk.start != seat.num_computed:
+            first, num_computed = chunk.start, result.num_computed
+            if first != seat.num_computed:
                 raise InvariantError(
-                    f"sequence {chunk.seq} is said to be computed from {chunk.start} on, behind {seat.num_computed} "
+                    f"sequence {chunk.seq} is said to be computed from {first} on, behind {seat.num_computed} "
                     "computed tokens: a chunk behind one that was cancelled or failed is cancelled too"
                 )
-            seat.num_computed += result.num_computed
+            end = seat.num_computed = first + num_computed
             seat.sampled = _samples(chunk)
             tail = seat.tail
-            if result.num_computed != chunk.num_tokens:
+            if num_computed != chunk.num_tokens:
                 seat.tail = None
-                self._mark_written(chunk, result.num_computed, seat)
-            elif tail is None or chunk.start < tail.first or chunk.snapshots:
-                self._mark_written(chunk, result.num_computed, seat)
+                self._mark_written(chunk, num_computed, seat)
+            elif tail is None or first < tail.first or chunk.snapshots:
+                self._mark_written(chunk, num_computed, seat)
             else:
-                end = chunk.start + chunk.num_tokens
                 for key, start in zip(tail.keys, tail.starts, strict=True):
                     self._written[key] = end - start
             if self._bounded:

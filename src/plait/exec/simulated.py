@@ -32,6 +32,7 @@ from plait.exec.roster import GroupSlots
 from plait.exec.trusting import TrustingIntake
 
 Units = tuple[int, ...]
+QUANTA = 256
 
 
 class SimulatedExecutor:
@@ -55,7 +56,7 @@ class SimulatedExecutor:
         clock: Clock,
         cost: CostModel,
         tokens: TokenSource,
-        quanta_per_step: int = 256,
+        quanta_per_step: int = QUANTA,
         horizon: Callable[[], float] | None = None,
         *,
         check_plans: bool = True,

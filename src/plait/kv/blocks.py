@@ -57,7 +57,7 @@ class BlockState(IntEnum):
 
 
 _FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
-_EVICTABLE, _QUARANTINED = int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
+_SHARED, _EVICTABLE, _QUARANTINED = int(BlockState.SHARED), int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
 _PRIVATE_ALONE = frozenset((_PRIVATE,))
 _OWN = (_PRIVATE, _QUARANTINED)
 """States of blocks that only their sequence keeps from being free."""
@@ -216,13 +216,16 @@ class BlockPool:
 
     def free(self, block: BlockId) -> None:
         """A private, quarantined or evictable block holds nothing any more; its page goes back with its last block."""
-        before = self.state(block)
-        if before in (BlockState.FREE, BlockState.SHARED):
-            raise InvariantError(f"block {block} of group {self.group} is freed while it is {before.name.lower()}")
-        self._turn(block, before, BlockState.FREE)
+        before = self._states[block]
+        if before in (_FREE, _SHARED):
+            name = BlockState(before).name.lower()
+            raise InvariantError(f"block {block} of group {self.group} is freed while it is {name}")
+        self._states[block] = _FREE
+        self.counts[before] -= 1
+        self.counts[_FREE] += 1
         self._holders[block] = None
         page = PageId(block // self.blocks_per_page)
-        if before != BlockState.EVICTABLE:
+        if before != _EVICTABLE:
             self._unpin(page)
         else:
             self.num_evicted += 1

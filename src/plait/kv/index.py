@@ -84,6 +84,10 @@ class PrefixIndex:
     def piece(self, group: int, block: BlockId) -> Piece | None:
         return self._pieces.get((group, block))
 
+    def whole_node(self, group: int, block: BlockId) -> Node | None:
+        """The node that a block of a group which keeps everything belongs to."""
+        return self._owners.get((group, block))
+
     def acquire(self, node: Node) -> None:
         """Reference `node` and every node above it."""
         at: Node | None = node

@@ -26,6 +26,7 @@ from plait.core.ids import LaneId, SeqId
 from plait.core.request import SeqState, Sequence
 from plait.core.step import StepResult
 from plait.kv.cache import KVCache
+from plait.sched.filling import make_room, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.open_step import OpenStep
 
@@ -79,58 +80,27 @@ class ChunkedScheduler:
                 if step.budget <= 0:
                     return
                 if not go_on(step, seq, num_tokens, now):
-                    resting = self._go_on_later(step, seq, num_tokens, now) or resting
+                    resting = make_room(self._lives, step, seq, num_tokens, now) or resting
         for seq, num_tokens in with_many:
             if step.budget <= 0:
                 return
             if seq is not resting and seq.state is SeqState.RUNNING and not go_on(step, seq, num_tokens, now):
-                resting = self._go_on_later(step, seq, num_tokens, now) or resting
-
-    def _go_on_later(self, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> Sequence | None:
-        """The next chunk of a running sequence for which there was no memory, at the cost of the youngest.
-
-        What a step in flight names cannot leave: the youngest, returned then, rests in this step, so that it can when
-        the step before is collected. Until then, or while memory is coming anyway, `seq` gets nothing. It may also have
-        become a victim itself.
-        """
-        while not (self._lives.is_memory_coming or self._lives.is_in_its_own_way(seq)):
-            youngest = self._lives.running[-1]
-            if youngest.num_scheduled:
-                return youngest
-            self._lives.preempt(youngest, now)
-            if seq.state is not SeqState.RUNNING or self._lives.go_on(step, seq, num_tokens, now):
-                break
-        return None
+                resting = make_room(self._lives, step, seq, num_tokens, now) or resting
 
     def _plan_waiting(self, step: OpenStep, now: float) -> None:
         self._blocked, self._is_news_near = None, False
+        if not self._lives.waiting:
+            return
         # Those that wait for a prefix are passed over, but only so many: looking through a long line would cost every
         # step more than it could gain.
         num_looked_at = self._lives.num_free_rows(step.lane) + self._config.lives.max_rows
         for seq in self._lives.waiting.first(num_looked_at):
-            blocked = self._start(step, seq, now)
-            if blocked is not None:
-                self._blocked = blocked
-            if blocked not in (None, Blocked.BY_PREFIX):
+            taken = start(self._lives, step, seq, now, can_foresee=self._config.foresight is not None)
+            self._is_news_near = self._is_news_near or taken.may_pass
+            if taken.blocked is not None:
+                self._blocked = taken.blocked
+            if taken.blocked not in (None, Blocked.BY_PREFIX):
                 return
-
-    def _start(self, step: OpenStep, seq: Sequence, now: float) -> Blocked | None:
-        """Let a waiting sequence join the step, or say what is short."""
-        if step.budget <= 0:
-            return Blocked.BY_BUDGET
-        if not self._lives.num_free_rows(step.lane):
-            return Blocked.BY_ROWS
-        hit = self._lives.lookup(seq)
-        if self._lives.is_held(seq, hit):
-            self._is_news_near = True
-            return Blocked.BY_PREFIX
-        fitting = self._lives.fitting(seq, hit)
-        if fitting is None:
-            if self._config.foresight is not None:
-                self._is_news_near = self._is_news_near or self._lives.may_grow(hit)
-            return Blocked.BY_MEMORY
-        self._lives.join(step, seq, fitting, now)
-        return None
 
     @property
     def num_waiting(self) -> int:

@@ -19,7 +19,7 @@ from plait.core.executor import Foresight
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
-from plait.kv.cache import NO_GRANTS, Grants, Hit, KVCache, Root
+from plait.kv.cache import NO_GRANTS, Hit, KVCache, Root
 from plait.sched.admission import refuse_impossible
 from plait.sched.deadlines import Deadlines
 from plait.sched.open_step import OpenStep
@@ -82,7 +82,7 @@ class Lives:
         return self._deadlines.earliest()
 
     def num_in_flight_on(self, lane: LaneId) -> int:
-        return sum(plan.lane == lane for plan in self._in_flight.values())
+        return sum([plan.lane == lane for plan in self._in_flight.values()])
 
     @property
     def is_memory_coming(self) -> bool:
@@ -173,15 +173,31 @@ class Lives:
         """
         start = seq.num_computed + seq.num_scheduled
         end = start + min(num_plannable, step.budget)
-        grants: Grants | None = NO_GRANTS
+        grants = NO_GRANTS
         if end > seq.num_slots:
             end = self._kv.extent(seq.id, end, end)
-            grants = self._kv.reserve(seq.id, end, now) if end > start else None
-            if grants is None:
+            granted = self._kv.reserve(seq.id, end, now) if end > start else None
+            if granted is None:
                 return False
+            grants = granted
             seq.num_slots = self._kv.num_slots(seq.id)
         step.add(seq, end - start, grants)
         return True
+
+    def move(self, seq: Sequence, lane: LaneId) -> None:
+        """A running sequence that no step names goes on on another lane: its row and its blocks stay what they are, so
+        a hand-over costs nothing (CONTRACTS H7).
+        """
+        if seq.num_scheduled or seq.state is not SeqState.RUNNING:
+            raise InvariantError(f"sequence {seq.id} changes its lane while it is {seq.state} or a step names it")
+        seq.lane = lane
+
+    def gather_leaves(self, lane: LaneId) -> None:
+        """The next step of `lane` also tells who left on lanes that have nothing in flight."""
+        busy = {plan.lane for plan in self._in_flight.values()}
+        for other in self._rows.lanes_left():
+            if other != lane and other not in busy:
+                self._rows.gather(other, lane)
 
     def is_in_its_own_way(self, seq: Sequence) -> bool:
         """Whether committing what `seq` has in flight will give it back memory: tokens that leave its windows."""

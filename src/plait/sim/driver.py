@@ -134,7 +134,7 @@ class Driver:
         if not self._load.is_open or station in self._dispatch.receivers:
             moments += [other.clock.wake_s for place, other in enumerate(self.stations) if place != station]
             moments += [at_s for at_s, *_ in self._on_its_way[:1]]
-        return min((moment for moment in moments if moment is not None), default=math.inf)
+        return min([moment for moment in moments if moment is not None], default=math.inf)
 
     def send(self, request: Request, station: int, at_s: float) -> None:
         """A request goes on at a station, from then on."""
@@ -162,7 +162,7 @@ class Driver:
         moments = [station.clock.wake_s for station in self.stations] + [next_s]
         if self._on_its_way:
             moments.append(self._on_its_way[0][0])
-        return min((moment for moment in moments if moment is not None), default=None)
+        return min([moment for moment in moments if moment is not None], default=None)
 
     def _deliver(self) -> None:
         """Everything that is due."""

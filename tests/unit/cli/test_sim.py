@@ -243,7 +243,7 @@ def test_a_place_where_no_file_can_be_is_named_before_the_run(
         ([], "give the requests: --trace FILE, or --card NAME"),
         (["--card", "mmlu"], "give --rate R, in requests a second"),
         (["--card", "nobody", "--rate", "1"], "no card is called 'nobody'"),
-        (["--card", "mmlu", "--rate", "1", "--model", "Qwen/Qwen3-235B-A22B"], "mixture-of-experts"),
+        (["--card", "mmlu", "--rate", "1", "--model", "Qwen/Qwen3-235B-A22B"], "use a larger --tensor-parallel-size"),
         (["--card", "mmlu", "--rate", "1", "--hardware", "abacus"], "hardware 'abacus' is not known"),
         (["--card", "mmlu", "--rate", "1", "--replicas", "some"], "form 'some' is not known"),
         (["--card", "mmlu", "--rate", "1", "--speed", "2"], "give one of them"),

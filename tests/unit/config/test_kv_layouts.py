@@ -1,4 +1,4 @@
-"""The words of --kv-layout and --ablate."""
+"""The words of --kv-layout."""
 
 from __future__ import annotations
 
@@ -6,15 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from plait.config.kv_layouts import (
-    ABLATIONS,
-    SERVED_LAYOUTS,
-    ablations_in,
-    manual_shares,
-    parse_ablations,
-    parse_served_layout,
-)
-from plait.kv import rules
+from plait.config.kv_layouts import SERVED_LAYOUTS, manual_shares, parse_served_layout
 
 
 @pytest.mark.parametrize("text", [*SERVED_LAYOUTS, "manual:full=3:window=1", "manual:window 512=1/2:full=0.5"])
@@ -46,23 +38,3 @@ def test_what_is_no_layout_is_said(text: str, fault: str) -> None:
 
 def test_shares_are_exact() -> None:
     assert manual_shares("full=2/3:window 512=0.1") == {"full": Fraction(2, 3), "window 512": Fraction(1, 10)}
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"), [("none", ()), ("tails", ("tails",)), (" tails , balance,tails", ("tails", "balance"))]
-)
-def test_ablations_are_names_with_commas(text: str, kept: tuple[str, ...]) -> None:
-    assert ablations_in(parse_ablations(text)) == kept
-
-
-@pytest.mark.parametrize("text", ["", "tail", "tails,", "none,tails", "owners"])
-def test_what_is_no_ablation_is_said(text: str) -> None:
-    with pytest.raises(ValueError, match="none, or some of request-awareness, alignment, balance, tails"):
-        parse_ablations(text)
-
-
-def test_every_ablation_is_a_habit_of_the_memory() -> None:
-    assert ABLATIONS == rules.ABLATIONS
-    for name in ABLATIONS:
-        without = rules.rules_without([name])
-        assert sum(getattr(without, field) for field in ("by_owner", "aligned", "balanced", "tails")) == 3
