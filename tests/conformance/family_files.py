@@ -24,11 +24,10 @@ Floats = npt.NDArray[np.float32]
 
 ARCHITECTURES: Final[Mapping[str, str]] = {
     "mistral": "llama",
+    "ministral": "llama",
+    "mixtral": "llama",
     "gemma3_text": "gemma3",
     "olmo3": "olmo2",
-    "mixtral": "llama",
-    "ministral": "llama",
-} | {
     "qwen3_moe": "qwen3moe",
     "gpt_oss": "gpt-oss",
 }
