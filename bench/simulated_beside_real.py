@@ -1,9 +1,10 @@
 """The simulator of this machine beside the machine: the same workloads through the same engine, in earnest and priced.
 
-Calibrates first, or takes a file that `plait calibrate` wrote (--hardware). Each workload runs in process with the
-native executor (real arrivals, real tokens, no HTTP), then through the simulator with equal limits, prompts and
-arrivals. Prints both, the error of each figure, and of the speed-ups between variants of a workload; the last line is
-one JSON object. Real runs are repeated and their medians compared; a quiet machine is needed.
+In rounds: each first measures steps as `plait calibrate` does, then runs every workload in process with the native
+executor (real arrivals, real tokens, no HTTP). Prices are fitted to the steps of all rounds, so that a machine whose
+speed drifts drifts for both sides alike; then each real run is simulated with equal limits, prompts and arrivals.
+Prints the error of each figure beside how far real runs lie apart, speed-ups between variants of a workload, and by
+kinds of steps what they took by what they were priced at. The last line is one JSON object. The machine must be quiet.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from datetime import datetime
 
 from plait.assembly import assemble
 from plait.build import LoadedModel, choose_executor, load_model, start_engine
-from plait.cli.calibrate import calibrate
-from plait.cli.calibrate_report import lines
+from plait.cli.calibrate import Measured, fit_outcome, measure
+from plait.cli.calibrate_report import kind_of, lines
 from plait.cli.engine_gaps import EngineStep, StepRecorder
 from plait.cli.model_formats import formats_of
 from plait.cli.tune import QUIET_SHARE, others_share
@@ -34,6 +35,7 @@ from plait.core.ids import RequestId, SeqId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
 from plait.cost.calibrated import CalibratedModel, cost_model
+from plait.cost.estimators import device_s
 from plait.cost.hardware import HardwareSpec, find_hardware
 from plait.cost.model import CostModel
 from plait.cost.roofline import RooflineModel
@@ -53,6 +55,10 @@ STEP_LIMIT_S = 86400.0
 MEMORY_BYTES = 256 << 20
 WARM_PROMPT = 512
 FIGURES = ("throughput", "ttft p50", "ttft p90", "itl p50", "itl p90", "itl p99")
+BAR, SPEED_UP_BAR = 0.10, 3.0
+"""The errors that are to be kept to; of speed-ups in points."""
+LONG_IDLE_S = 0.5
+Figures = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +88,19 @@ def workloads(vocab_size: int, seed: int) -> list[Workload]:
     def lognormal(mean: float, sigma: float, most: int) -> int:
         return max(8, min(most, round(rng.lognormvariate(0.0, sigma) * mean)))
 
-    one = tuple(Ask(place * 3.0, words(256), 128) for place in range(3))
-    crowd = tuple(Ask(0.0, words(128), 96) for _ in range(16))
+    # In pairs: one right behind the other, the next after a pause.
+    one = tuple(Ask(place // 2 * 2.2 + place % 2 * 0.5, words(256), 128) for place in range(10))
+    crowd = tuple(Ask(0.0, words(128), 96) for _ in range(48))
     at_s, mixed = 0.0, []
-    for _ in range(32):
+    for _ in range(48):
         at_s += rng.expovariate(2.5)
         mixed.append(Ask(at_s, words(lognormal(250, 0.8, 1500)), lognormal(60, 0.6, 200)))
     prefix = words(768)
-    shared = tuple(Ask(0.25 * place, prefix + words(48), 48) for place in range(16))
+    shared = tuple(Ask(0.25 * place, prefix + words(48), 48) for place in range(32))
     return [
         Workload("one stream", one),
-        Workload("16 at once", crowd),
-        Workload("16 at once, 4 rows", crowd, max_num_seqs=4, against="16 at once"),
+        Workload("48 at once, 16 rows", crowd, max_num_seqs=16),
+        Workload("48 at once, 4 rows", crowd, max_num_seqs=4, against="48 at once, 16 rows"),
         Workload("Poisson, mixed lengths", tuple(mixed)),
         Workload("shared prefix", shared),
         Workload("shared prefix, no cache", shared, prefix_caching=False, against="shared prefix"),
@@ -214,7 +221,7 @@ def layout_of(model: LoadedModel, options: EngineOptions) -> CacheLayout:
     )
 
 
-def figures(report: Report) -> dict[str, float]:
+def figures(report: Report) -> Figures:
     ttft, itl = report.ttft_s, report.itl_s
     assert ttft is not None
     assert itl is not None
@@ -225,115 +232,200 @@ def figures(report: Report) -> dict[str, float]:
         "itl p50": itl.p50 * 1e3,
         "itl p90": itl.p90 * 1e3,
         "itl p99": itl.p99 * 1e3,
+        "itl count": float(itl.count),
     }
+
+
+@dataclass(slots=True)
+class Pair:
+    """Of one workload: figures of its real runs, and of the simulation of each."""
+
+    real: list[Figures]
+    simulated: list[Figures]
+
+    @property
+    def medians(self) -> tuple[Figures, Figures]:
+        real, simulated = (
+            {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+            for runs in (self.real, self.simulated)
+        )
+        return real, simulated
+
+    @property
+    def spread(self) -> Figures:
+        """How far real runs lie apart, by their median."""
+        real, _ = self.medians
+        return {
+            name: (max(run[name] for run in self.real) - min(run[name] for run in self.real)) / value
+            for name, value in real.items()
+        }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--hardware", help="a file that plait calibrate wrote; default: calibrate first (two minutes)")
-    parser.add_argument("--repeats", type=int, default=3, help="real runs of each workload")
+    parser.add_argument("--hardware", help="a file that plait calibrate wrote; default: calibrate in every round")
+    parser.add_argument("--rounds", type=int, default=3, help="of calibration and real runs")
+    parser.add_argument("--steps-s", type=float, default=40.0, help="seconds of measuring steps in a round")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="two workloads once, a short calibration: does it work?")
     given = parser.parse_args()
-    repeats = 1 if given.quick else given.repeats
+    rounds, steps_s = (1, 0.0) if given.quick else (given.rounds, given.steps_s)
+    only = "48 at once" if given.quick else given.only
     options = EngineOptions(model=given.model, kv_cache_memory=MEMORY_BYTES)
     model = load_model(options, lambda done, total: None, datetime.now)
-    spec = hardware_of(given.hardware, model, options, quick=given.quick)
+    chosen = [one for one in workloads(model.program.vocab_size, given.seed) if only in one.name]
+    began_s, before = time.monotonic(), processor_seconds()
+    measured: list[Measured] = []
+    runs: list[tuple[Workload, RealRun]] = []
+    for number in range(rounds):
+        print(f"round {number + 1} of {rounds}, {time.monotonic() - began_s:.0f} s")
+        if not given.hardware:
+            measured.append(measure(model, options, steps_s, 1 if given.quick else 2, lambda words: None))
+        runs += [(one, run_real(model, with_limits(options, one), requests_of(one.asks, "ask"))) for one in chosen]
+    others = others_share(before, processor_seconds(), time.monotonic() - began_s)
+    spec = find_hardware(given.hardware) if given.hardware else fitted(model, options, measured)
     cost = cost_model(
         model.program, formats_of(model, options, choose_executor(options, model.program, None).cache_type), spec
     )
-    found: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
-    chosen = [one for one in workloads(model.program.vocab_size, given.seed) if given.only in one.name]
-    chosen = [one for one in chosen if one.name.startswith("16 at once")] if given.quick else chosen
-    began_s, before = time.monotonic(), processor_seconds()
-    print(f"{'workload':<26}{'':<11}" + "".join(f"{name:>12}" for name in FIGURES))
-    for workload in chosen:
-        found[workload.name] = beside(model, options, cost, workload, repeats)
-        show(workload.name, *found[workload.name])
-    speed_ups = show_speed_ups(chosen, found)
-    rows = {name: {"real": real, "simulated": simulated} for name, (real, simulated) in found.items()}
-    others = others_share(before, processor_seconds(), time.monotonic() - began_s)
+    show_drift(measured, cost)
+    pairs = beside(model, options, cost, runs)
+    show_steps([run for _, run in runs], len(chosen), cost)
+    show_figures(pairs)
+    speed_ups = show_speed_ups(chosen, pairs)
     if others > QUIET_SHARE:
         print(f"NOT QUIET: other programs used {others:.0%} of this machine, so this compares nothing")
     calibrated_on = None if spec.calibration is None else spec.calibration.calibrated_on
+    rows = {name: {"real": pair.real, "simulated": pair.simulated} for name, pair in pairs.items()}
     print(json.dumps({"calibrated_on": calibrated_on, "workloads": rows, "speed_ups": speed_ups, "others": others}))
 
 
-def hardware_of(name: str | None, model: LoadedModel, options: EngineOptions, *, quick: bool) -> HardwareSpec:
-    """The file's, or this machine's as it is now, with the report of its calibration."""
-    if name:
-        return find_hardware(name)
-    outcome = calibrate(model, options, quick=quick, tell=print)
-    print("\n".join(lines(outcome)))
-    return outcome.spec
-
-
-def beside(
-    model: LoadedModel, options: EngineOptions, cost: Prices, workload: Workload, repeats: int
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Figures in earnest and simulated, medians over repeats; each is simulated with its own arrivals."""
-    options = replace(
+def with_limits(options: EngineOptions, workload: Workload) -> EngineOptions:
+    return replace(
         options,
         max_num_seqs=workload.max_num_seqs or options.max_num_seqs,
         enable_prefix_caching=workload.prefix_caching,
     )
-    planned = requests_of(workload.asks, "ask")
-    real, simulated = [], []
-    steps: list[EngineStep] = []
-    for _ in range(repeats):
-        run = run_real(model, options, planned)
-        real.append(figures(run.report))
-        pairs = zip(run.arrived_s, planned, strict=True)
-        came = sorted((Arrival(at_s, one.request) for at_s, one in pairs), key=lambda one: one.at_s)
-        simulated.append(figures(run_simulated(model, options, run.info, cost, came)))
-        steps += run.steps
-    show_steps(steps, cost, run.info.share_units)
-    return medians(real), medians(simulated)
 
 
-def medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(run[name] for run in runs) for name in FIGURES}
+def fitted(model: LoadedModel, options: EngineOptions, measured: Sequence[Measured]) -> HardwareSpec:
+    """The machine with prices of all rounds, and the report of that calibration."""
+    everything = measured[0]
+    for more in measured[1:]:
+        everything = everything.with_more(more)
+    outcome = fit_outcome(model, options, everything, lambda words: None)
+    print("\n".join(lines(outcome)))
+    return outcome.spec
 
 
-def show_steps(steps: Sequence[EngineStep], cost: Prices, units: int) -> None:
-    """What steps took in the engine by what they were priced at, without the engine's overhead, by kind."""
-    by_kind: dict[str, list[float]] = {}
-    for step in steps:
-        prefill, decode = phases(step.shape)
-        kind = "both" if prefill.chunks and decode.chunks else "prompts" if prefill.chunks else "decode"
-        price_s = cost.price(step.shape, units).expected_s - cost.overhead_s(step.shape)
-        by_kind.setdefault(kind, []).append(step.device_s / price_s)
-    told = (f"{kind} {len(ratios)} x {statistics.median(ratios):.3f}" for kind, ratios in sorted(by_kind.items()))
-    print(f"  steps in the engine, measured by priced, medians: {', '.join(told)}")
+def show_drift(measured: Sequence[Measured], cost: Prices) -> None:
+    """How fast the machine was in each round, by its speed over all of them."""
+    if not isinstance(cost, CalibratedModel):
+        return
+    for number, one in enumerate(measured):
+        ratios: dict[str, list[float]] = {}
+        for sample in (*one.fitted, *one.held_out):
+            if sample.share == one.units:
+                ratios.setdefault(kind_of(sample), []).append(sample.seconds / device_s(cost, sample))
+        told = ", ".join(f"{kind} x {statistics.median(found):.3f}" for kind, found in sorted(ratios.items()))
+        print(f"  the machine in round {number + 1}, steps by their price: {told}")
 
 
-def show(name: str, real: dict[str, float], simulated: dict[str, float]) -> None:
-    print(f"{name:<26}{'real':<11}" + "".join(f"{real[one]:>12.2f}" for one in FIGURES))
-    print(f"{'':<26}{'simulated':<11}" + "".join(f"{simulated[one]:>12.2f}" for one in FIGURES))
-    off = (simulated[one] / real[one] - 1 for one in FIGURES)
-    print(f"{'':<26}{'error':<11}" + "".join(f"{one:>+12.1%}" for one in off))
+def beside(
+    model: LoadedModel, options: EngineOptions, cost: Prices, runs: Sequence[tuple[Workload, RealRun]]
+) -> dict[str, Pair]:
+    """Each real run, and the simulation of it."""
+    found: dict[str, Pair] = {}
+    for workload, run in runs:
+        planned = requests_of(workload.asks, "ask")
+        arrivals = zip(run.arrived_s, planned, strict=True)
+        came = sorted((Arrival(at_s, one.request) for at_s, one in arrivals), key=lambda one: one.at_s)
+        simulated = run_simulated(model, with_limits(options, workload), run.info, cost, came)
+        pair = found.setdefault(workload.name, Pair([], []))
+        pair.real.append(figures(run.report))
+        pair.simulated.append(figures(simulated))
+    return found
 
 
-def show_speed_ups(
-    chosen: Sequence[Workload], found: dict[str, tuple[dict[str, float], dict[str, float]]]
-) -> dict[str, dict[str, float]]:
-    """By throughput: of a workload over its variant."""
+def class_of(step: EngineStep) -> str:
+    """What a step is like, as far as prices may depend on it."""
+    prefill, decode = phases(step.shape)
+    tokens, rows = prefill.num_tokens, len(decode.chunks)
+    size = bucket(tokens, (16, 64, 128, 256)) + " tokens" if tokens else ""
+    if rows and tokens:
+        return f"both, {size}, {bucket(rows, (1, 4, 12))} rows"
+    if tokens:
+        idle = f", {'long' if step.idle_s > LONG_IDLE_S else 'just'} idle" if step.from_idle else ""
+        behind = ", behind others" if any(chunk.start for chunk in prefill.chunks) else ""
+        return f"prompts, {size}{behind}{idle}"
+    context = sum(chunk.start for chunk in decode.chunks) / rows
+    return f"decode, {bucket(rows, (1, 3, 7, 15))} rows, context {bucket(round(context), (256, 768))}"
+
+
+def bucket(value: int, edges: Sequence[int]) -> str:
+    below = 0
+    for edge in edges:
+        if value <= edge:
+            return f"{below + 1:>3}..{edge}"
+        below = edge
+    return f"{below + 1:>3}.."
+
+
+def show_steps(runs: Sequence[RealRun], runs_of_round: int, cost: Prices) -> None:
+    """By kinds of steps: what they took in the engine by what they are priced at, on the device and with all that the
+    engine adds, and the latter round by round.
+    """
+    by_class: dict[str, list[tuple[int, float, float, float]]] = {}
+    for place, run in enumerate(runs):
+        for step in run.steps:
+            price_s, added_s = cost.price(step.shape, run.info.share_units).expected_s, cost.overhead_s(step.shape)
+            ratio = (place // runs_of_round, price_s, step.device_s / (price_s - added_s), step.period_s / price_s)
+            by_class.setdefault(class_of(step), []).append(ratio)
+    print(f"{'steps, medians':<48}{'number':>7}{'price ms':>10}{'device':>8}{'period':>8}{'p90':>7}  by round")
+    for name, found in sorted(by_class.items()):
+        price_s, device, period = (statistics.median(one[place] for one in found) for place in (1, 2, 3))
+        p90 = sorted(one[3] for one in found)[int(0.9 * (len(found) - 1))]
+        of_rounds = [[one[3] for one in found if one[0] == number] for number in range(len(runs) // runs_of_round)]
+        rounds = " ".join(f"{statistics.median(one):.3f}" if one else "-" for one in of_rounds)
+        print(f"{name:<48}{len(found):>7}{price_s * 1e3:>10.2f}{device:>8.3f}{period:>8.3f}{p90:>7.2f}  {rounds}")
+
+
+def show_figures(pairs: dict[str, Pair]) -> None:
+    """`!`: the error is beyond the bar; `~`: beyond it, and real runs lie as far apart."""
+    print(f"{'workload':<26}{'':<12}" + "".join(f"{name:>13}" for name in FIGURES))
+    num_in = num_spread = num = 0
+    for name, pair in pairs.items():
+        real, simulated = pair.medians
+        spread = pair.spread
+        off = {one: simulated[one] / real[one] - 1 for one in FIGURES}
+        marks = {one: " " if abs(off[one]) <= BAR else "~" if abs(off[one]) <= spread[one] else "!" for one in FIGURES}
+        num, num_in = num + len(marks), num_in + sum(mark == " " for mark in marks.values())
+        num_spread += sum(mark == "~" for mark in marks.values())
+        gaps = f"  {real['itl count']:,.0f} gaps"
+        print(f"{name:<26}{'real':<12}" + "".join(f"{real[one]:>12.2f} " for one in FIGURES))
+        print(f"{gaps:<26}{'simulated':<12}" + "".join(f"{simulated[one]:>12.2f} " for one in FIGURES))
+        print(f"{'':<26}{'error':<12}" + "".join(f"{off[one]:>+12.1%}{marks[one]}" for one in FIGURES))
+        print(f"{'':<26}{'real spread':<12}" + "".join(f"{spread[one]:>12.1%} " for one in FIGURES))
+    print(f"{num_in} of {num} figures within {BAR:.0%}; {num_spread} more off by no more than real runs are apart")
+
+
+def show_speed_ups(chosen: Sequence[Workload], pairs: dict[str, Pair]) -> dict[str, dict[str, float]]:
+    """By throughput: of a workload over its variant, run by run."""
     told = {}
     for variant in chosen:
-        if variant.against in found:
-            (real, simulated), (real_base, simulated_base) = found[variant.name], found[variant.against]
-            pair = {
-                "real": real_base["throughput"] / real["throughput"],
-                "simulated": simulated_base["throughput"] / simulated["throughput"],
-            }
-            told[f"{variant.against} over {variant.name}"] = pair
-            points = 100 * (pair["simulated"] - pair["real"])
-            print(
-                f"{variant.against} over {variant.name}: {pair['real']:.3f} times as fast, simulated "
-                f"{pair['simulated']:.3f} ({points:+.1f} points)"
-            )
+        if variant.against not in pairs:
+            continue
+        pair, base = pairs[variant.name], pairs[variant.against]
+        real = [of["throughput"] / by["throughput"] for of, by in zip(base.real, pair.real, strict=True)]
+        simulated = [of["throughput"] / by["throughput"] for of, by in zip(base.simulated, pair.simulated, strict=True)]
+        found = {"real": statistics.median(real), "simulated": statistics.median(simulated)}
+        told[f"{variant.against} over {variant.name}"] = found
+        points = 100 * (found["simulated"] - found["real"])
+        print(
+            f"{variant.against} over {variant.name}: {found['real']:.3f} times as fast ({min(real):.3f} to "
+            f"{max(real):.3f}), simulated {found['simulated']:.3f} ({points:+.1f} points, at most {SPEED_UP_BAR:.0f})"
+        )
     return told
 
 

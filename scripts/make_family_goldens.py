@@ -32,6 +32,12 @@ NUM_ROWS = 6
 MAX_ERROR = 1e-5
 """Largest difference `--check` accepts, as a fraction of the max abs logit."""
 
+EXPERT_NAMES = {
+    "mixtral": ("block_sparse_moe.experts.{}.{}.weight", "w1", "w3", "w2"),
+    "qwen3_moe": ("mlp.experts.{}.{}.weight", "gate_proj", "up_proj", "down_proj"),
+}
+"""In a checkpoint: an expert's matrix, and what gate, up and down are called."""
+
 Floats = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -48,20 +54,42 @@ def weights_of(name: str, shape: tuple[int, ...], around_zero: bool) -> Floats:
     return (spread * drawn).astype(np.float32)
 
 
+def parameter_of(model_type: str, name: str, shape: tuple[int, ...], around_zero: bool) -> Floats:
+    """The weights of a parameter. Experts that a checkpoint has apart stand in one parameter of a model: theirs are
+    drawn by the names in the checkpoint.
+    """
+    prefix, stacked, part = name.partition(".mlp.experts.")
+    if model_type == "mixtral" and name.endswith(".mlp.gate.weight"):
+        return weights_of(name.replace(".mlp.", ".block_sparse_moe."), shape, around_zero)
+    if not stacked or model_type not in EXPERT_NAMES:
+        return weights_of(name, shape, around_zero)
+    form, gate, up, down = EXPERT_NAMES[model_type]
+    own = (gate, up) if part == "gate_up_proj" else (down,)
+    of_one = (shape[1] // len(own), shape[2])
+    return np.stack(
+        [
+            np.concatenate([weights_of(f"{prefix}.{form.format(expert, one)}", of_one, around_zero) for one in own])
+            for expert in range(shape[0])
+        ]
+    )
+
+
 def prompt_of(name: str, vocab_size: int) -> list[int]:
     drawn = np.random.default_rng(crc32(name.encode())).random(NUM_PROMPT)
     return [3 + int(number * (vocab_size - 3)) for number in drawn]
 
 
 def build(config: Mapping[str, object]) -> torch.nn.Module:
-    """The model with its made-up weights. Eager attention, which is the definition of the others."""
+    """The model with its made-up weights. Eager attention and experts, which are the definition of the others."""
     values = {key: value for key, value in config.items() if key != "model_type"}
     made = AutoConfig.for_model(str(config["model_type"]), **values)
+    made._experts_implementation = "eager"
     model = AutoModelForCausalLM.from_config(made, attn_implementation="eager", dtype=torch.float32)
     around_zero = str(config["model_type"]).startswith("gemma")
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            weight.copy_(torch.from_numpy(weights_of(name, tuple(weight.shape), around_zero)))
+            drawn = parameter_of(str(config["model_type"]), name, tuple(weight.shape), around_zero)
+            weight.copy_(torch.from_numpy(drawn))
     return model.eval()
 
 

@@ -55,7 +55,7 @@ void ReadIndices(nb::handle op, const char* name, int32_t (&indices)[3]) {
 
 OpSpec ReadOp(nb::handle op) {
   OpSpec spec;
-  spec.kind = Member(op, "kind", OpKind::kPool);
+  spec.kind = Member(op, "kind", OpKind::kExpertsMix);
   spec.space = Member(op, "space", Space::kOutputs);
   ReadOperands(op, "in_", spec.in);
   ReadOperands(op, "out", spec.out);
@@ -80,10 +80,16 @@ OpSpec ReadOp(nb::handle op) {
   spec.sinks = Index(nb::getattr(op, "sinks"), "sinks");
   spec.rope = Index(nb::getattr(op, "rope"), "rope");
   spec.norm_kind = Member(op, "norm_kind", NormKind::kLayer);
-  spec.activation = Member(op, "activation", Activation::kSigmoid);
+  spec.activation = Member(op, "activation", Activation::kClampedSwish);
   spec.arithmetic = Member(op, "arithmetic", Arithmetic::kScale);
   spec.by_position = nb::cast<bool>(nb::getattr(op, "by_position"));
   spec.vocab_size = Count(op, "vocab_size");
+  spec.experts = Count(op, "experts");
+  spec.top_k = Count(op, "top_k");
+  spec.normalizes = nb::cast<bool>(nb::getattr(op, "normalizes"));
+  spec.is_softmax = nb::cast<bool>(nb::getattr(op, "is_softmax"));
+  spec.alpha = Number(op, "alpha");
+  spec.limit = Number(op, "limit");
   spec.span = Count(op, "span");
   return spec;
 }
@@ -189,15 +195,17 @@ nb::dict TapeEnumerations() {
   static_assert(static_cast<size_t>(Scheme::kQ8_16) + 1 == kNumSchemes);
   names["RowSpace"] = Members("TOKENS", "OUTPUTS");
   names["OpKind"] = Members("EMBED", "NORM", "QUANTIZE", "GEMM", "GEMM_GLU", "ROPE", "CACHE_WRITE", "ROPE_WRITE",
-                            "ATTEND", "GLU", "ARITHMETIC", "SELECT", "SAMPLE", "POOL");
+                            "ATTEND", "GLU", "ARITHMETIC", "SELECT", "SAMPLE", "POOL", "ROUTE", "EXPERTS_GLU",
+                            "EXPERTS_OUT", "EXPERTS_MIX");
   static_assert(static_cast<int>(OpKind::kGemmGlu) == 4 && static_cast<int>(OpKind::kRopeWrite) == 7 &&
-                static_cast<int>(OpKind::kSample) == 12 && static_cast<int>(OpKind::kPool) == 13);
+                static_cast<int>(OpKind::kSample) == 12 && static_cast<int>(OpKind::kPool) == 13 &&
+                static_cast<int>(OpKind::kExpertsMix) == 17);
   names["ReachCode"] = Members("CAUSAL", "WINDOW", "CHUNK", "ALL");
   static_assert(static_cast<int>(Reach::kChunk) == 2 && static_cast<int>(Reach::kAll) == 3);
   names["NormCode"] = Members("RMS", "LAYER");
   static_assert(static_cast<int>(NormKind::kLayer) == 1);
-  names["ActivationCode"] = Members("SILU", "GELU", "GELU_TANH", "RELU2", "SIGMOID");
-  static_assert(static_cast<int>(Activation::kGelu) == 1 && static_cast<int>(Activation::kSigmoid) == 4);
+  names["ActivationCode"] = Members("SILU", "GELU", "GELU_TANH", "RELU2", "SIGMOID", "CLAMPED_SWISH");
+  static_assert(static_cast<int>(Activation::kGelu) == 1 && static_cast<int>(Activation::kClampedSwish) == 5);
   names["ArithmeticCode"] = Members("ADD", "MUL", "SCALE");
   static_assert(static_cast<int>(Arithmetic::kMul) == 1 && static_cast<int>(Arithmetic::kScale) == 2);
   names["CacheCode"] = Members("F32", "F16", "BF16", "INT8");

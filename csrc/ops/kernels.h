@@ -152,9 +152,10 @@ struct MergeCall {
   size_t y_stride = 0;
 };
 
-enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu2, kSigmoid };
+enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu2, kSigmoid, kClampedSwish };
 
-// Elementwise on rows [num_rows][width]; every pointer has its own stride. `b` null: y = act(a).
+// Elementwise on rows [num_rows][width]; every pointer has its own stride. `b` null: y = act(a). kClampedSwish takes
+// both: with g = min(a, limit) and u = min(max(b, -limit), limit), y = g / (1 + exp(-alpha g)) * (u + 1).
 struct GluCall {
   Activation activation = Activation::kSilu;
   const float* a = nullptr;
@@ -165,6 +166,8 @@ struct GluCall {
   size_t y_stride = 0;
   size_t num_rows = 0;
   size_t width = 0;
+  float alpha = 1.0f;
+  float limit = 0.0f;
 };
 
 // y = a + factor * b (product rounded first), y = a * b (b_width 1: one factor a row), y = factor * a.
@@ -181,6 +184,42 @@ struct ArithmeticCall {
   size_t num_rows = 0;
   size_t width = 0;
   float factor = 1.0f;
+};
+
+// More experts than any model has; a row's scores are kept on the stack while its best are chosen.
+inline constexpr size_t kMaxExperts = 4096;
+
+// As `Route` in model/ops.py, without groups: y[r] is top_k experts in ranking order, then their weights; `chosen` gets
+// the experts once more. The sum of a softmax is one chain over the experts.
+struct RouteCall {
+  const float* logits = nullptr;
+  size_t logits_stride = 0;
+  float* y = nullptr;
+  size_t y_stride = 0;
+  uint32_t* chosen = nullptr;  // [num_rows][top_k]
+  size_t num_rows = 0;
+  size_t experts = 0;
+  size_t top_k = 0;
+  const float* bias = nullptr;  // [experts]: what is added to scores to rank them
+  float scale = 1.0f;
+  bool is_softmax = true;  // else a sigmoid of each
+  bool normalizes = true;
+};
+
+// y[r] = sum over i < top_k of weights[r][i] * outputs[places[r][i]], a chain from 0 in this order, each product
+// rounded first. A place of kNoPlace is left out.
+inline constexpr uint32_t kNoPlace = UINT32_MAX;
+struct MixCall {
+  const float* outputs = nullptr;
+  size_t outputs_stride = 0;
+  const uint32_t* places = nullptr;  // [num_rows][top_k]
+  const float* weights = nullptr;
+  size_t weights_stride = 0;
+  float* y = nullptr;
+  size_t y_stride = 0;
+  size_t num_rows = 0;
+  size_t width = 0;
+  size_t top_k = 0;
 };
 
 struct SamplerLoops;  // ops/sampler.h
@@ -202,6 +241,8 @@ struct Kernels {
   void (*merge)(const MergeCall& call);
   void (*glu)(const GluCall& call);
   void (*arithmetic)(const ArithmeticCall& call);
+  void (*route)(const RouteCall& call);
+  void (*mix)(const MixCall& call);
   // z = softcap * tanh(z * logit_scale / softcap), or z * logit_scale where softcap is 0.
   void (*cap_logits)(float* z, size_t count, float logit_scale, float softcap);
   const SamplerLoops* sampler;

@@ -13,31 +13,14 @@
 
 #include "formats/pack.h"
 #include "runtime/cache_slots.h"
+#include "runtime/carry_experts.h"
+#include "runtime/operands.h"
 
 namespace plait {
 namespace {
 
-// Floats of gate, and of up, that a worker computes before it multiplies them: together they stay in its cache.
-constexpr size_t kGluTile = size_t{16} * 1024;
-
 // Room for rows is a multiple of this, so that partials, which lie behind them, begin on a cache line.
 constexpr size_t kRowMultiple = 16;
-
-// Rows of floats, from the first column of an operand.
-struct Floats {
-  float* first = nullptr;
-  size_t stride = 0;
-  size_t width = 0;
-
-  float* row(size_t index) const { return first + index * stride; }
-  explicit operator bool() const { return first != nullptr; }
-};
-
-// Where column 0 would lie if `first` is column `column` of something wider. Only columns from there on are touched.
-template <typename Number>
-Number* Before(Number* first, size_t column) {
-  return reinterpret_cast<Number*>(reinterpret_cast<uintptr_t>(first) - column * sizeof(Number));
-}
 
 size_t AttendScratchBytes(const Machine& machine) {
   size_t bytes = 0;
@@ -68,6 +51,9 @@ class Unit {
 
   void CarryOut(uint32_t unit) {
     if (op_.kind == OpKind::kAttend) return Attend(unit);
+    if (op_.kind == OpKind::kExpertsGlu || op_.kind == OpKind::kExpertsOut) {
+      return CarryOutExperts(machine_, arena_, context_, unit, scratch_);
+    }
     if (IsProduct(op_.kind)) {
       const GemmSplit::Unit block = context_.split().gemm.unit(unit);
       if (!context_.IsAnyLive(block.first_row, block.num_rows)) return;
@@ -107,32 +93,21 @@ class Unit {
       case OpKind::kPool:
         for (size_t row = first; row < first + count; ++row) Pool(row);
         return;
+      case OpKind::kRoute:
+        return RouteRows(machine_, arena_, context_, first, count);
+      case OpKind::kExpertsMix:
+        return MixExperts(machine_, arena_, context_, first, count);
       default:
         assert(false);
     }
   }
 
-  const BufferSpec& BufferOf(const Operand& operand) const {
-    return tape_.buffers[static_cast<size_t>(operand.buffer)];
-  }
-
-  Floats FloatsOf(const Operand& operand) const {
-    if (operand.buffer == kNone) return {};
-    const BufferSpec& spec = BufferOf(operand);
-    const size_t stride = BufferRowBytes(spec) / sizeof(float);
-    return {reinterpret_cast<float*>(arena_.buffer(spec)) + operand.column, stride, operand.width};
-  }
-
+  const BufferSpec& BufferOf(const Operand& operand) const { return plait::BufferOf(tape_, operand); }
+  Floats FloatsOf(const Operand& operand) const { return plait::FloatsOf(tape_, arena_, operand); }
   QuantizedRows QuantizedOf(const Operand& operand, size_t first_row) const {
-    if (operand.buffer == kNone) return {};
-    const BufferSpec& spec = BufferOf(operand);
-    const QuantizedRows rows = {reinterpret_cast<QuantizedGroup*>(arena_.buffer(spec)), spec.width, spec.group_size};
-    return rows.from_row(first_row);
+    return plait::QuantizedOf(tape_, arena_, operand, first_row);
   }
-
-  const float* VectorOf(int32_t index) const {
-    return index == kNone ? nullptr : tape_.vectors[static_cast<size_t>(index)].data();
-  }
+  const float* VectorOf(int32_t index) const { return plait::VectorOf(tape_, index); }
 
   void Embed(size_t first, size_t count) {
     const Floats y = FloatsOf(op_.out[0]);
@@ -508,21 +483,28 @@ Arena::Arena(const Machine& machine) : memory_(BytesFor(machine)) {
   max_rows_[1] = RoundUp(machine.config.output_tile_rows, kRowMultiple);
   base_[0] = memory_.data();
   base_[1] = base_[0] + max_rows_[0] * machine.tape.ArenaRowBytes(Space::kTokens);
-  partials_ = reinterpret_cast<float*>(base_[1] + max_rows_[1] * machine.tape.ArenaRowBytes(Space::kOutputs));
+  uint8_t* const behind = base_[1] + max_rows_[1] * machine.tape.ArenaRowBytes(Space::kOutputs);
+  partials_ = reinterpret_cast<float*>(behind);
+  hidden_ = behind + kMaxPartials * sizeof(float);
+  expert_outputs_ = reinterpret_cast<float*>(hidden_ + max_rows_[0] * HiddenRowBytes(machine.tape));
 }
 
 size_t Arena::BytesFor(const Machine& machine) {
   return RoundUp(machine.config.max_step_tokens, kRowMultiple) * machine.tape.ArenaRowBytes(Space::kTokens) +
          RoundUp(machine.config.output_tile_rows, kRowMultiple) * machine.tape.ArenaRowBytes(Space::kOutputs) +
-         kMaxPartials * sizeof(float);
+         kMaxPartials * sizeof(float) +
+         RoundUp(machine.config.max_step_tokens, kRowMultiple) *
+             (HiddenRowBytes(machine.tape) + ExpertOutputRowBytes(machine.tape));
 }
 
 Scratch::Scratch(const Machine& machine)
-    : memory_(AttendScratchBytes(machine) + AttendedBytes(machine) + 2 * kGluTile * sizeof(float)),
+    : memory_(AttendScratchBytes(machine) + AttendedBytes(machine) + 2 * kGluTile * sizeof(float) +
+              GatheredBytes(machine.tape)),
       sampler_(*machine.kernels.sampler, machine.tape.vocab_size) {
   attended_ = reinterpret_cast<float*>(memory_.data() + AttendScratchBytes(machine));
   gate_ = attended_ + AttendedBytes(machine) / sizeof(float);
   up_ = gate_ + kGluTile;
+  gathered_ = reinterpret_cast<uint8_t*>(up_ + kGluTile);
 }
 
 void CarryOut(const Machine& machine, const Arena& arena, Context& context, uint32_t unit, Scratch& scratch) {

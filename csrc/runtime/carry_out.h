@@ -15,6 +15,9 @@
 
 namespace plait {
 
+// Floats of gate, and of up, that a worker computes before it multiplies them: together they stay in its cache.
+inline constexpr size_t kGluTile = size_t{16} * 1024;
+
 // Values between ops. Steps of a lane share it: one of them runs at a time.
 class Arena {
  public:
@@ -27,6 +30,9 @@ class Arena {
   uint8_t* buffer(const BufferSpec& spec) const { return base(spec.space) + spec.first_byte * max_rows(spec.space); }
   size_t max_rows(Space space) const { return max_rows_[static_cast<size_t>(space)]; }
   float* partials() const { return partials_; }
+  // Of a mixture of experts under way, a row for each place (runtime/expert_rows.h).
+  uint8_t* hidden() const { return hidden_; }
+  float* expert_outputs() const { return expert_outputs_; }
 
  private:
   uint8_t* base(Space space) const { return base_[static_cast<size_t>(space)]; }
@@ -35,6 +41,8 @@ class Arena {
   size_t max_rows_[2] = {0, 0};
   uint8_t* base_[2] = {nullptr, nullptr};
   float* partials_ = nullptr;
+  uint8_t* hidden_ = nullptr;
+  float* expert_outputs_ = nullptr;
 };
 
 // A worker's own memory. Only the worker touches it, so it lies near its core.
@@ -48,6 +56,7 @@ class Scratch {
   float* attended() const { return attended_; }  // [kMaxAttendRows][columns of a KV head]
   float* gate() const { return gate_; }          // kGluTile floats
   float* up() const { return up_; }
+  uint8_t* gathered() const { return gathered_; }  // rows of an expert, one after another
   Sampler& sampler() { return sampler_; }
   PenaltyCounts& counts() { return counts_; }
 
@@ -56,6 +65,7 @@ class Scratch {
   float* attended_ = nullptr;
   float* gate_ = nullptr;
   float* up_ = nullptr;
+  uint8_t* gathered_ = nullptr;
   Sampler sampler_;
   PenaltyCounts counts_;
 };

@@ -28,6 +28,8 @@ double RowUs(const Tape& tape, const OpSpec& op) {
     bytes = kEmbedBytes * static_cast<double>(tape.matrices[static_cast<size_t>(op.matrix[0])].depth);
   }
   if (op.kind == OpKind::kGlu) bytes *= 4.0;  // an exponential a column
+  if (op.kind == OpKind::kRoute) bytes *= 4.0 + op.top_k;
+  if (op.kind == OpKind::kExpertsMix) bytes *= 1.0 + op.top_k;
   return bytes / kBytesPerUs;
 }
 
@@ -59,6 +61,20 @@ GemmShape GemmShapeOf(const Tape& tape, const OpSpec& op) {
   return shape;
 }
 
+GemmShape ExpertShapeOf(const Tape& tape, const OpSpec& op) {
+  GemmShape shape;
+  const bool is_glu = op.kind == OpKind::kExpertsGlu;
+  const WeightPanels& first = tape.matrices[static_cast<size_t>(op.matrix[is_glu ? 0 : 2])];
+  const WeightPanels& down = tape.matrices[static_cast<size_t>(op.matrix[2])];
+  shape.depth = is_glu ? 2 * first.depth : first.depth;
+  shape.scheme = first.scheme;
+  shape.num_panels[0] = first.num_panels();
+  shape.panel_bytes = static_cast<double>(first.bytes_per_panel) * (is_glu ? 2.0 : 1.0);
+  const size_t quantized = is_glu ? RowGroupSize(down.scheme) : 0;
+  shape.panel_multiple = quantized == 0 ? 1 : static_cast<uint32_t>(quantized / kPanelColumns);
+  return shape;
+}
+
 // Of a shape among those that there are; it is added if it is new.
 template <typename Shape>
 uint32_t IndexOf(const Shape& shape, std::vector<Shape>& shapes) {
@@ -78,6 +94,9 @@ Machine::Machine(const RuntimeConfig& config, const Tape& tape, const Kernels& k
     const OpSpec& op = tape.ops[i];
     if (op.kind == OpKind::kAttend) shape_of_op[i] = IndexOf(AttendShapeOf(tape, op), attend_shapes);
     if (IsProduct(op.kind)) shape_of_op[i] = IndexOf(GemmShapeOf(tape, op), gemm_shapes);
+    if (op.kind == OpKind::kExpertsGlu || op.kind == OpKind::kExpertsOut) {
+      shape_of_op[i] = IndexOf(ExpertShapeOf(tape, op), expert_shapes);
+    }
   }
 }
 
@@ -91,6 +110,7 @@ Context::Context(const Machine& machine, StepSpec step)
   LayOutChunks();
   for (uint32_t index = 0; index < num_chunks_; ++index) LayOutOutputs(index);
   LayOutAttention();
+  expert_rows_.Reserve(tokens_.size(), machine.tape.TopK());
 }
 
 void Context::LayOutChunks() {
@@ -233,6 +253,10 @@ void Context::Cut() {
       split_.attend = &attend_tasks_[machine_.shape_of_op[static_cast<size_t>(op_)]];
       split_.num_units = split_.attend->num_units();
       return;
+    case OpKind::kExpertsGlu:
+    case OpKind::kExpertsOut:
+      CutExperts(policy);
+      return;
     case OpKind::kSample:
       split_.rows = {static_cast<uint32_t>(num_rows()), 1};
       break;
@@ -254,6 +278,21 @@ const GemmSplit& Context::CutGemm(const SplitPolicy& policy) {
   shape.num_rows = num_rows();
   cut = {shape.num_rows, policy.gemm, SplitGemm(shape, policy)};
   return cut.split;
+}
+
+void Context::CutExperts(const SplitPolicy& policy) {
+  if (op().kind == OpKind::kExpertsGlu) {
+    const auto is_live = [this](size_t row) { return chunks_[chunk_of_row_[row]].is_live(); };
+    expert_rows_.Group(num_rows(), op().top_k, op().experts, is_live);
+  }
+  expert_rows_.Split(machine_.expert_shapes[machine_.shape_of_op[static_cast<size_t>(op_)]], policy);
+  split_.num_units = expert_rows_.num_units();
+}
+
+bool Context::IsAnyPlaceLive(size_t first_place, size_t num_places) const {
+  if (!is_any_cancelled_.load(std::memory_order_relaxed)) return true;
+  const std::span<const uint32_t> rows = expert_rows_.rows().subspan(first_place, num_places);
+  return std::ranges::any_of(rows, [this](uint32_t row) { return chunks_[chunk_of_row_[row]].is_live(); });
 }
 
 bool Context::IsAnyLive(size_t first_row, size_t num_rows) const {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ops/sampler.h"
+#include "runtime/expert_rows.h"
 #include "runtime/runtime.h"
 #include "runtime/seat.h"
 #include "runtime/tape.h"
@@ -31,7 +32,8 @@ struct Machine {
   uint8_t* pool = nullptr;
   std::vector<AttendShape> attend_shapes;  // each once
   std::vector<GemmShape> gemm_shapes;      // each once, without rows
-  std::vector<uint32_t> shape_of_op;       // index into attend_shapes or gemm_shapes, for attention and products
+  std::vector<GemmShape> expert_shapes;    // the same, of one expert
+  std::vector<uint32_t> shape_of_op;       // index into these, for attention and products
   size_t pool_op = 0;                      // Tape::PoolOp
   bool is_wide = false;                    // see SplitPolicy
   BlockingTable blocking;                  // changes only while no step is under way
@@ -125,6 +127,12 @@ class Context {
   // starts with row = first_row, num_rows = 0; false when there is none left.
   bool NextPiece(RowPiece* piece, size_t end_row) const;
 
+  // Of the mixture of experts under way.
+  ExpertRows& expert_rows() { return expert_rows_; }
+  const ExpertRows& expert_rows() const { return expert_rows_; }
+  // The same as IsAnyLive for rows of an expert.
+  bool IsAnyPlaceLive(size_t first_place, size_t num_places) const;
+
   // One part of a split attention task is done; true: it was the last one, and the count is ready for the next layer.
   // Parts of a chunk that was cancelled need not be counted: it has no next layer.
   bool FinishPart(const AttendTasks& tasks, size_t whole);
@@ -143,6 +151,7 @@ class Context {
   void CountPooled();
   void Cut();
   const GemmSplit& CutGemm(const SplitPolicy& policy);
+  void CutExperts(const SplitPolicy& policy);
   ChunkResult ResultOf(const ChunkRun& chunk) const;
   static void AddPooled(const ChunkRun& chunk, ChunkResult* result);
 
@@ -159,6 +168,8 @@ class Context {
   std::vector<OutputRow> outputs_;
   std::vector<AttendTasks> attend_tasks_;                           // per shape
   std::vector<std::unique_ptr<std::atomic<uint32_t>[]>> num_left_;  // per shape, per whole
+
+  ExpertRows expert_rows_;
 
   int64_t op_ = -1;
   uint32_t first_output_ = 0;

@@ -44,6 +44,14 @@ const char* NameOf(OpKind kind) {
       return "sample";
     case OpKind::kPool:
       return "pool";
+    case OpKind::kRoute:
+      return "route";
+    case OpKind::kExpertsGlu:
+      return "experts_glu";
+    case OpKind::kExpertsOut:
+      return "experts_out";
+    case OpKind::kExpertsMix:
+      return "experts_mix";
   }
   return "unknown";
 }
@@ -107,6 +115,14 @@ class OpCheck {
       case OpKind::kPool:
         Require(op_.space == Space::kOutputs, "is not in the space of outputs");
         Floats(op_.in[0], op_.in[0].width);
+        break;
+      case OpKind::kRoute:
+        CheckRoute();
+        break;
+      case OpKind::kExpertsGlu:
+      case OpKind::kExpertsOut:
+      case OpKind::kExpertsMix:
+        CheckExperts();
         break;
       default:
         Say("is of a kind that there is not");
@@ -223,6 +239,7 @@ class OpCheck {
     if (op_.in[1].buffer != kNone) Floats(op_.in[1], op_.out[0].width);
   }
   void CheckGemmGlu() {
+    Require(op_.activation != Activation::kClampedSwish, "clamps its gate, as only experts do");
     const WeightPanels* gate = Matrix(op_.matrix[0]);
     const WeightPanels* up = gate == nullptr ? nullptr : Matrix(op_.matrix[1]);
     if (up == nullptr) return;
@@ -268,9 +285,52 @@ class OpCheck {
             "cannot quantise its output: the columns of a KV head are not whole groups");
   }
   void CheckGlu() {
+    Require(op_.activation != Activation::kClampedSwish, "clamps its gate, as only experts do");
     Floats(op_.in[0], op_.in[0].width);
     if (op_.in[1].buffer != kNone) Floats(op_.in[1], op_.in[0].width);
     Outputs(op_.in[0].width);
+  }
+  void CheckChoice() {
+    Require(op_.space == Space::kTokens, "is not in the space of tokens");
+    Require(op_.experts > 0 && op_.experts <= kMaxExperts, "has more experts than possible, or none");
+    Require(op_.top_k > 0 && op_.top_k <= op_.experts, "chooses more experts than there are, or none");
+  }
+  void CheckRoute() {
+    CheckChoice();
+    Floats(op_.in[0], op_.experts);
+    Floats(op_.out[0], 2 * size_t{op_.top_k});
+    if (op_.weight[0] != kNone) Require(VectorSize(op_.weight[0]) == op_.experts, "has a bias of another size");
+  }
+  // Matrices [first, first + experts), all of one shape, for rows of one kind.
+  const WeightPanels* Matrices(int32_t first, const char* otherwise) {
+    const WeightPanels* one = Matrix(first);
+    if (one == nullptr || Matrix(first + static_cast<int32_t>(op_.experts) - 1) == nullptr) return nullptr;
+    for (uint32_t e = 1; e < op_.experts; ++e) {
+      Require(one[e].columns == one->columns && one[e].depth == one->depth &&
+                  RowGroupSize(one[e].scheme) == RowGroupSize(one->scheme),
+              otherwise);
+    }
+    return one;
+  }
+  void CheckExperts() {
+    CheckChoice();
+    if (!fault_.empty()) return;
+    const WeightPanels* gate = Matrices(op_.matrix[0], "has gates of different shapes");
+    const WeightPanels* up = gate == nullptr ? nullptr : Matrices(op_.matrix[1], "has ups of different shapes");
+    const WeightPanels* down = up == nullptr ? nullptr : Matrices(op_.matrix[2], "has downs of different shapes");
+    if (down == nullptr) return;
+    Require(gate->columns == up->columns && gate->depth == up->depth, "has two matrices of different shapes");
+    Require(RowGroupSize(gate->scheme) == RowGroupSize(up->scheme), "has matrices that take different inputs");
+    Require(down->depth == gate->columns && down->columns == gate->depth, "has experts that do not lead back");
+    const size_t widths[3] = {gate->columns, up->columns, down->columns};
+    for (int i = 0; i < 3 && fault_.empty(); ++i) {
+      if (op_.weight[i] == kNone) continue;
+      Require(VectorSize(op_.weight[i]) == op_.experts * widths[i], "has biases of another size than its matrices");
+    }
+    const bool is_first = op_.kind == OpKind::kExpertsGlu;
+    if (is_first) CheckInput(*gate);
+    Floats(op_.in[is_first ? 1 : 0], 2 * size_t{op_.top_k});
+    if (op_.kind == OpKind::kExpertsMix) Floats(op_.out[0], down->columns);
   }
   void CheckArithmetic() {
     Floats(op_.in[0], op_.in[0].width);
@@ -353,6 +413,29 @@ std::string OrderFault(const Tape& tape) {
   return "";
 }
 
+// Experts' rows are laid out by the last kRoute, and handed from one op to the next outside of all buffers.
+std::string ExpertsFault(const Tape& tape) {
+  const auto follows = [](const OpSpec& one, const OpSpec& next) {
+    return static_cast<int>(one.kind) + 1 == static_cast<int>(next.kind) && one.experts == next.experts &&
+           one.top_k == next.top_k && std::ranges::equal(one.matrix, next.matrix);
+  };
+  const OpSpec* route = nullptr;
+  for (size_t i = 0; i < tape.ops.size(); ++i) {
+    const OpSpec& op = tape.ops[i];
+    if (op.kind == OpKind::kRoute) route = &op;
+    if (!IsOfExperts(op.kind)) continue;
+    const bool goes_on = op.kind == OpKind::kExpertsGlu || (i > 0 && follows(tape.ops[i - 1], op));
+    const bool ends = op.kind == OpKind::kExpertsMix || (i + 1 < tape.ops.size() && follows(op, tape.ops[i + 1]));
+    const int32_t routing = op.in[op.kind == OpKind::kExpertsGlu ? 1 : 0].buffer;
+    const bool is_routed = route != nullptr && route->experts == op.experts && route->top_k == op.top_k &&
+                           route->out[0].buffer == routing;
+    if (!goes_on || !ends || !is_routed) {
+      return "op " + std::to_string(i) + " (" + NameOf(op.kind) + ") is out of order";
+    }
+  }
+  return "";
+}
+
 template <typename Part>
 std::string FirstFault(const char* what, const std::vector<Part>& parts, std::string (*fault_of)(const Part&)) {
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -410,6 +493,12 @@ size_t Tape::PoolOp() const {
   return static_cast<size_t>(found - ops.begin());
 }
 
+size_t Tape::TopK() const {
+  size_t most = 0;
+  for (const OpSpec& op : ops) most = std::max<size_t>(most, op.kind == OpKind::kRoute ? op.top_k : 0);
+  return most;
+}
+
 size_t Tape::ArenaRowBytes(Space space) const {
   size_t bytes = 0;
   for (const BufferSpec& buffer : buffers) {
@@ -421,7 +510,7 @@ size_t Tape::ArenaRowBytes(Space space) const {
 std::string TapeFault(const Tape& tape) {
   for (const std::string& fault :
        {FirstFault("buffer", tape.buffers, BufferFault), FirstFault("matrix", tape.matrices, MatrixFault),
-        FirstFault("cache group", tape.groups, GroupFault), OrderFault(tape)}) {
+        FirstFault("cache group", tape.groups, GroupFault), OrderFault(tape), ExpertsFault(tape)}) {
     if (!fault.empty()) return fault;
   }
   for (size_t i = 0; i < tape.ops.size(); ++i) {

@@ -57,8 +57,15 @@ enum class OpKind : uint8_t {
   kSelect,      // out0 (outputs) = rows of in0 (tokens) that the plan's outputs name
   kSample,      // logits in0: tokens and log-probabilities of the output rows
   kPool,        // in0: output rows that are to be pooled are added to their sequences' pools, in order
+  kRoute,       // out0 = experts and weights of each row, by the logits in0; weight0: ranking bias
+  // A mixture of experts is these three, one after another. matrix0, 1 and 2 are gate, up and down of the first expert,
+  // those of the others follow them; weight0, 1 and 2 the biases of all experts.
+  kExpertsGlu,  // a lane's hidden rows = act(in0 x gate) * (in0 x up) of the experts that in1, a kRoute's out0, names
+  kExpertsOut,  // a lane's output rows = hidden rows x down; in0: the routing
+  kExpertsMix,  // out0 = sum of each row's output rows by the weights in in0, the routing
 };
 
+constexpr bool IsOfExperts(OpKind kind) { return kind >= OpKind::kExpertsGlu && kind <= OpKind::kExpertsMix; }
 constexpr bool IsProduct(OpKind kind) { return kind == OpKind::kGemm || kind == OpKind::kGemmGlu; }
 
 // One operation. Fields that a kind does not name are ignored.
@@ -91,6 +98,12 @@ struct OpSpec {
   Arithmetic arithmetic = Arithmetic::kAdd;
   bool by_position = false;
   uint32_t vocab_size = 0;  // kSample: usable columns
+  uint32_t experts = 0;
+  uint32_t top_k = 0;
+  bool normalizes = true;  // kRoute
+  bool is_softmax = true;  // kRoute
+  float alpha = 1.0f;      // kClampedSwish
+  float limit = 0.0f;      // kClampedSwish
   uint32_t span = 0;        // layer, for traces
 };
 
@@ -129,6 +142,7 @@ struct Tape {
   uint32_t vocab_size = 0;
 
   size_t PoolOp() const;                    // where kPool is; ops.size(): nowhere
+  size_t TopK() const;                      // most experts of a row; 0: there are none
   size_t ArenaRowBytes(Space space) const;  // bytes that all buffers of the space take together, per row
 };
 

@@ -1,4 +1,4 @@
-// Tiny model: a tape of three layers with every kind of op, and an interpreter that answers for one sequence alone.
+// Tiny model: a tape of three layers, one of them with a mixture of experts, with every kind of op, and an interpreter that answers for one sequence alone.
 //
 // Owns the model and its weights for the tests of runtime/. The interpreter walks the same tape with whole ops, one
 // thread and its own memory: what it gives is what the runtime must give under every load, bit for bit.
@@ -47,6 +47,7 @@ class TinyModel {
   size_t GroupSize() const;  // of quantised rows; 0: floats
   Operand AddBuffer(Space space, size_t width, size_t group_size = 0);
   void AddLayer(uint32_t layer, const Operand& x);
+  void AddExperts(const Operand& x, const Operand& normed);
   void AddHead(const Operand& x);
   OpSpec& Add(OpKind kind);
   float NextNumber();

@@ -28,6 +28,9 @@ constexpr uint32_t kHeadDim = 16;
 constexpr uint32_t kInner = 160;
 constexpr uint32_t kLayers = 3;  // the first and the last attend alike
 constexpr uint32_t kWindow = 40;
+constexpr uint32_t kExperts = 5;
+constexpr uint32_t kTopK = 2;
+constexpr uint32_t kExpertInner = 96;
 constexpr float kPi = 3.14159265f;
 
 Operand Columns(const Operand& of, uint32_t column, uint32_t width) { return {of.buffer, column, width}; }
@@ -215,6 +218,7 @@ void TinyModel::AddLayer(uint32_t layer, const Operand& x) {
   }
 
   norm(norms[1]);
+  if (layer == 1) return AddExperts(x, normed);
   const int32_t gate = AddMatrix(kInner, kWidth, 0.15f);
   const int32_t up = AddMatrix(kInner, kWidth, 0.15f);
   if (fused) {
@@ -235,6 +239,43 @@ void TinyModel::AddLayer(uint32_t layer, const Operand& x) {
   shrink.in[0] = inner;
   shrink.in[1] = shrink.out[0] = x;
   shrink.matrix[0] = down;
+}
+
+// The router multiplies in the model's numbers, as everything here.
+void TinyModel::AddExperts(const Operand& x, const Operand& normed) {
+  const Operand logits = AddBuffer(Space::kTokens, kExperts);
+  const Operand routing = AddBuffer(Space::kTokens, 2 * kTopK);
+  const Operand mixed = AddBuffer(Space::kTokens, kWidth);
+  const int32_t router = AddMatrix(kExperts, kWidth, 0.5f);
+  OpSpec& score = Add(OpKind::kGemm);
+  score.in[0] = normed, score.out[0] = logits;
+  score.matrix[0] = router;
+  OpSpec& route = Add(OpKind::kRoute);
+  route.in[0] = logits, route.out[0] = routing;
+  route.experts = kExperts, route.top_k = kTopK;
+
+  const auto matrices = [&](size_t columns, size_t depth) {
+    const int32_t first = AddMatrix(columns, depth, 0.15f);
+    for (uint32_t expert = 1; expert < kExperts; ++expert) AddMatrix(columns, depth, 0.15f);
+    return first;
+  };
+  const int32_t first[3] = {matrices(kExpertInner, kWidth), matrices(kExpertInner, kWidth),
+                            matrices(kWidth, kExpertInner)};
+  const int32_t biases[3] = {AddVector(kExperts * kExpertInner, 0.0f, 0.1f),
+                             AddVector(kExperts * kExpertInner, 0.0f, 0.1f), AddVector(kExperts * kWidth, 0.0f, 0.1f)};
+  for (const OpKind kind : {OpKind::kExpertsGlu, OpKind::kExpertsOut, OpKind::kExpertsMix}) {
+    OpSpec& op = Add(kind);
+    op.in[0] = kind == OpKind::kExpertsGlu ? normed : routing;
+    if (kind == OpKind::kExpertsGlu) op.in[1] = routing;
+    if (kind == OpKind::kExpertsMix) op.out[0] = mixed;
+    op.experts = kExperts, op.top_k = kTopK;
+    std::copy_n(first, 3, op.matrix);
+    std::copy_n(biases, 3, op.weight);
+    op.activation = Activation::kClampedSwish, op.alpha = 1.702f, op.limit = 1.5f;
+  }
+  OpSpec& add = Add(OpKind::kArithmetic);
+  add.in[0] = add.out[0] = x;
+  add.in[1] = mixed;
 }
 
 void TinyModel::AddHead(const Operand& x) {
@@ -376,6 +417,14 @@ class Run {
         return;
       case OpKind::kPool:
         break;
+      case OpKind::kRoute:
+        return Route(op);
+      case OpKind::kExpertsGlu:
+        return ExpertsGlu(op);
+      case OpKind::kExpertsOut:
+        return ExpertsOut(op);
+      case OpKind::kExpertsMix:
+        return ExpertsMix(op);
       case OpKind::kSample:
         for (size_t row = 0; row < num_rows_; ++row) {
           kernels_.cap_logits(At(op.in[0]) + row * Stride(op.in[0]), kTinyVocab, op.scale, op.softcap);
@@ -443,6 +492,72 @@ class Run {
     kernels_.glu(call);
   }
 
+  void Route(const OpSpec& op) {
+    chosen_.resize(num_rows_ * op.top_k);
+    RouteCall call;
+    call.logits = At(op.in[0]), call.logits_stride = Stride(op.in[0]);
+    call.y = At(op.out[0]), call.y_stride = Stride(op.out[0]), call.chosen = chosen_.data();
+    call.num_rows = num_rows_, call.experts = op.experts, call.top_k = op.top_k;
+    kernels_.route(call);
+  }
+
+  // One row of one expert after another, in the order in which rows chose them.
+  GemmCall OfExpert(const OpSpec& op, int index, uint32_t expert, float* y) {
+    GemmCall call;
+    call.weights = tape_.matrices[static_cast<size_t>(op.matrix[index]) + expert];
+    call.num_panels = call.weights.num_panels(), call.num_rows = 1;
+    call.bias = Vector(op.weight[index]) + expert * call.weights.columns;
+    call.y = y;
+    return call;
+  }
+
+  void ExpertsGlu(const OpSpec& op) {
+    hidden_.resize(chosen_.size() * kExpertInner);
+    for (size_t i = 0; i < chosen_.size(); ++i) {
+      std::vector<float> both[2] = {std::vector<float>(kExpertInner), std::vector<float>(kExpertInner)};
+      for (int index = 0; index < 2; ++index) {
+        GemmCall call = OfExpert(op, index, chosen_[i], both[index].data());
+        if (IsQuantized(op.in[0])) call.quantized = Quantized(op.in[0]).from_row(i / op.top_k);
+        if (!IsQuantized(op.in[0])) call.x = At(op.in[0]) + i / op.top_k * Stride(op.in[0]);
+        kernels_.gemm(call);
+      }
+      GluCall call;
+      call.activation = op.activation, call.alpha = op.alpha, call.limit = op.limit;
+      call.a = both[0].data(), call.b = both[1].data(), call.y = &hidden_[i * kExpertInner];
+      call.num_rows = 1, call.width = kExpertInner;
+      kernels_.glu(call);
+    }
+  }
+
+  void ExpertsOut(const OpSpec& op) {
+    outputs_.resize(chosen_.size() * kWidth);
+    for (size_t i = 0; i < chosen_.size(); ++i) {
+      GemmCall call = OfExpert(op, 2, chosen_[i], &outputs_[i * kWidth]);
+      std::vector<QuantizedGroup> groups(kExpertInner / kGroupSize);
+      const size_t group_size = RowGroupSize(call.weights.scheme);
+      call.x = &hidden_[i * kExpertInner];
+      if (group_size != 0) {
+        call.quantized = {groups.data(), kExpertInner, group_size};
+        kernels_.quantize(call.x, kExpertInner, 1, call.quantized);
+      }
+      kernels_.gemm(call);
+    }
+  }
+
+  void ExpertsMix(const OpSpec& op) {
+    for (size_t row = 0; row < num_rows_; ++row) {
+      const float* weights = At(op.in[0]) + row * Stride(op.in[0]) + op.top_k;
+      for (size_t column = 0; column < kWidth; ++column) {
+        float sum = 0.0f;
+        for (size_t i = 0; i < op.top_k; ++i) {
+          const float term = weights[i] * outputs_[(row * op.top_k + i) * kWidth + column];
+          sum += term;
+        }
+        At(op.out[0])[row * kWidth + column] = sum;
+      }
+    }
+  }
+
   void Rope(const Operand& x, size_t heads) {
     RopeCall call;
     call.x = call.y = At(x), call.y = At(x);
@@ -497,6 +612,9 @@ class Run {
   std::vector<int32_t> table_;
   std::vector<std::vector<float>> floats_;
   std::vector<std::vector<QuantizedGroup>> groups_;
+  std::vector<uint32_t> chosen_;  // [row][kTopK]
+  std::vector<float> hidden_;
+  std::vector<float> outputs_;
 };
 
 }  // namespace

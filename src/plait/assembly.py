@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plait.core.clock import Clock
-from plait.core.executor import Executor, Foresight
+from plait.core.errors import InvariantError
+from plait.core.executor import Executor, ExecutorInfo, Foresight, StepForm
 from plait.core.ids import GroupId
+from plait.cost.model import CostModel
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.kv.cache import KVCache
 from plait.kv.checkpoints import BY_USE, CheckpointPolicy
@@ -21,6 +23,8 @@ from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import CacheLayout
 from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 from plait.sched.lives import LivesConfig
+from plait.sched.multiplex.presets import CHUNKED, Preset, restricted
+from plait.sched.multiplex.scheduler import MultiplexConfig, MultiplexScheduler, Observer, unobserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,28 @@ class EngineParts:
     """An engine, and what it works with, for those who look inside."""
 
     engine: Engine
-    scheduler: ChunkedScheduler
+    scheduler: ChunkedScheduler | MultiplexScheduler
     kv: KVCache
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How prompts and decode share the device. All but `preset` is for presets that price what they choose from."""
+
+    preset: Preset = CHUNKED
+    cost: CostModel | None = None
+    granule: int = 1
+    """Units that shares are made of."""
+    num_spans: int = 1
+    """Of the program: where a prefill can be interrupted."""
+    has_lanes: bool = True
+    """Whether steps may run side by side, where the executor can do it."""
+    max_step_tokens: int | None = None
+    """Of a step of prompts and decode together; None: what the executor takes."""
+    observe: Observer = unobserved
+
+
+CHUNKS = Policy()
 
 
 def assemble(
@@ -45,10 +69,11 @@ def assemble(
     rules: MemoryRules = ALL_RULES,
     checkpoints: CheckpointPolicy = BY_USE,
     keeps: Mapping[GroupId, Keeps] | None = None,
+    policy: Policy = CHUNKS,
 ) -> EngineParts:
     """An engine on an executor that has its programs, weights and memory. Starts nothing. `foresight` is for devices
-    whose `info.runs`; `rules` switches off habits of the memory; `checkpoints` says where states are kept; `keeps` has
-    the rules of groups whose kind says too little.
+    whose `info.runs`, and for chunks; `rules` switches off habits of the memory; `checkpoints` says where states are
+    kept; `keeps` has the rules of groups whose kind says too little.
     """
     info = executor.info
     lives = LivesConfig(
@@ -62,6 +87,29 @@ def assemble(
         checkpoints=checkpoints,
     )
     kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix, keeps, rules=rules)
-    limits = ChunkedConfig(lives, info.max_step_tokens, queue_depth=info.queue_depth, foresight=foresight)
-    scheduler = ChunkedScheduler(limits, kv, ports.events)
+    scheduler: ChunkedScheduler | MultiplexScheduler
+    if policy.preset == CHUNKED:
+        size = policy.max_step_tokens or info.max_step_tokens
+        limits = ChunkedConfig(lives, size, queue_depth=info.queue_depth, foresight=foresight)
+        scheduler = ChunkedScheduler(limits, kv, ports.events)
+    else:
+        scheduler = _multiplex(policy, lives, info, kv, ports)
     return EngineParts(Engine(config, clock, scheduler, executor, ports), scheduler, kv)
+
+
+def _multiplex(policy: Policy, lives: LivesConfig, info: ExecutorInfo, kv: KVCache, ports: Ports) -> MultiplexScheduler:
+    if policy.cost is None:
+        raise InvariantError(f"scheduler {policy.preset.name} prices steps, but was given no prices")
+    can_run_aside = StepForm.LANES in info.forms and len(info.lanes) > 1 and info.share_units > 1
+    config = MultiplexConfig(
+        lives,
+        restricted(policy.preset, has_lanes=policy.has_lanes and can_run_aside),
+        info.lanes,
+        info.share_units,
+        policy.granule,
+        policy.num_spans,
+        policy.max_step_tokens or info.max_step_tokens,
+        info.max_step_tokens,
+        policy.observe,
+    )
+    return MultiplexScheduler(config, kv, ports.events, policy.cost)

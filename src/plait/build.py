@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
-from plait.assembly import assemble
+from plait.assembly import Policy, assemble
+from plait.config.ablations import memory_ablations, scheduler_ablations
 from plait.config.engine_options import EngineOptions
-from plait.config.kv_layouts import ablations_in
 from plait.config.machine import (
     available_memory_bytes,
     one_of_each_core,
@@ -39,6 +39,8 @@ from plait.core.executor import ExecutorInfo
 from plait.core.profiling import WorkLog
 from plait.core.request import ServiceClass, Slo
 from plait.core.step import STEP_PROGRAM
+from plait.cost.calibrated import cost_model
+from plait.cost.hardware import read_hardware
 from plait.engine.client import AsyncClient
 from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Inbox
@@ -57,9 +59,11 @@ from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
 from plait.model.cache_layout import CacheLayout, token_bytes
 from plait.model.cache_type import CacheType
+from plait.model.cost import Formats
 from plait.model.notes import model_notes
 from plait.model.pooling import has_pool, with_pool
 from plait.model.program import Program
+from plait.sched.multiplex.presets import CHUNKED, preset_of
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
 
@@ -157,8 +161,7 @@ def start_engine(
         check_trace(options.profile)
     clock = RealClock()
     ready = load_executor(options, model, clock)
-    executor, sizes = ready.executor, ready.sizes
-    info = executor.info
+    executor, sizes, info = ready.executor, ready.sizes, ready.executor.info
     profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
     vocab_size = model.program.vocab_size
     inbox = Inbox()
@@ -184,6 +187,7 @@ def start_engine(
         eos_token_ids=model.tokenizer.eos_ids,
         enable_prefix=options.enable_prefix_caching,
         rules=ready.rules,
+        policy=policy_of(options, model, info),
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
@@ -203,6 +207,29 @@ def start_engine(
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
     )
+
+
+def policy_of(options: EngineOptions, model: LoadedModel, info: ExecutorInfo) -> Policy:
+    """How prompts and decode share this machine. Steps are not run side by side here yet: every one is fused."""
+    choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
+    preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
+    if preset == CHUNKED:
+        return Policy()
+    path = options.cache_dir / "hardware" / "this-machine.json"
+    if not path.is_file():
+        raise UsageError(
+            f"--scheduler {choice} prices steps, but {path} is not there: run plait calibrate on this machine, or take "
+            "--scheduler chunked"
+        )
+    hardware = read_hardware(path, str(path))
+    if hardware.share_units < info.share_units:
+        raise UsageError(
+            f"{path} was measured on {hardware.share_units} cores, but {info.share_units} compute here; measure again "
+            "with plait calibrate, or lower --threads"
+        )
+    weights = {name: model.weights[name].num_bytes / spec.num_elements for name, spec in model.program.weights.items()}
+    cost = cost_model(model.program, Formats(weight_bytes=weights), hardware)
+    return Policy(preset, cost, num_spans=len(model.program.spans), has_lanes=False)
 
 
 def load_executor(
@@ -229,7 +256,7 @@ def load_executor(
         ) from error
     words = cutting.described()
     notes = (*choice.notes, *loaded.notes, *(() if words is None else (words,)))
-    rules = cutting.rules(rules_without(ablations_in(options.ablate)))
+    rules = cutting.rules(rules_without(memory_ablations(options.ablate)))
     return ReadyExecutor(
         loaded.executor, layout, sizes, (*notes, *model_notes(model.config, model.program)), rules, words, loaded.work
     )

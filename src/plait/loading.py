@@ -18,8 +18,7 @@ from plait.core.errors import ModelError
 from plait.model.config import HF_MODEL_TYPES, ModelConfig, config_from_gguf, config_from_hf
 from plait.model.families import build_program
 from plait.model.keeping import keep_all_tokens
-from plait.model.ops import Linear
-from plait.model.program import Program, expected_weights
+from plait.model.program import Program, expected_weights, product_weights
 from plait.text.chat import ChatTemplate
 from plait.text.gguf import tokenizer_from_gguf
 from plait.text.hf import tokenizer_from_hf
@@ -153,7 +152,6 @@ def quantized(
     own = replace(config, tied_embeddings=False)
     untied = build_program(own)
     # Products stand in the same order in both programs.
-    sources = [op.weight for op in program.ops if isinstance(op, Linear)]
-    names = [op.weight for op in untied.ops if isinstance(op, Linear)]
+    sources, names = product_weights(program), product_weights(untied)
     matrices = dict(zip(names, sources, strict=True))
     return own, untied, weights.rounded(kind, matrices, head=names[-1])

@@ -41,7 +41,8 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     "assembly": CONTROL_PLANE,
     "loading": BELOW_LOADING,
     "build": (*BELOW_BUILD, "assembly", "loading"),
-    "batch": ("core", "api", "text", "engine", "metrics", "build"),
+    # `sched`: the order of a whole job's lines is found by `sched/blend`, before any of them is a request.
+    "batch": ("core", "api", "text", "sched", "engine", "metrics", "build"),
     "server": ("core", "api", "text", "metrics", "batch"),
     # The Python API: what programs call instead of a command, so it takes the options that commands take.
     "llm": ("core", "api", "text", "config", "build"),

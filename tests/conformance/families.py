@@ -23,9 +23,9 @@ from plait.model.cache_layout import CacheLayout, plan_layout
 from plait.model.cache_type import CacheType
 from plait.model.config import config_from_hf
 from plait.model.families import build_program
+from plait.model.mixture_config import MixtureConfig
 from plait.model.model_config import ModelConfig
-from plait.model.ops import Linear
-from plait.model.program import Program, expected_weights
+from plait.model.program import Program, expected_weights, product_weights
 from plait.weights.formats import F32
 from plait.weights.hf_names import HF_NAMES, load_hf_weights
 from plait.weights.stored import StoredTensor
@@ -138,12 +138,14 @@ def family_model(case: FamilyCase) -> FamilyModel:
 def rounded_model(case: FamilyCase) -> FamilyModel:
     """The family at widths of whole groups, its products rounded to 8 bits at load and its head untied for that."""
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
-    own_width = {"head_dim": 32} if "head_dim" in case.config else {}
+    own_width: dict[str, object] = {"head_dim": 32} if "head_dim" in case.config else {}
+    if "moe_intermediate_size" in case.config:
+        own_width["moe_intermediate_size"] = 160
     config = {key: value for key, value in case.config.items() if case.model_type != "phi3" or key != "rope_scaling"}
     model = family_model(FamilyCase(case.number, case.name, {**config, **sizes, **own_width}, case.longest))
     own = replace(model.config, tied_embeddings=False)
     program = build_program(own)
-    sources, names = ([op.weight for op in one.ops if isinstance(op, Linear)] for one in (model.program, program))
+    sources, names = (product_weights(one) for one in (model.program, program))
     weights = model.weights.rounded("int8", dict(zip(names, sources, strict=True)), head=names[-1])
     return FamilyModel(own, program, model.tensors, weights)
 
@@ -162,13 +164,36 @@ def _checkpoint_shapes(
     for ours in expected.keys() & first_names.keys():
         yield first_names[ours], expected[ours]
     for layer in range(config.num_layers):
+        if config.mixture is not None and layer not in config.mixture.dense_layers:
+            yield from _expert_shapes(config, config.mixture, f"model.layers.{layer}.")
         covered: set[str] = set()
         for name, parts in reversed(names_of.layer.items()):
+            if ".experts." in name:
+                continue
             ours_of = [f"layers.{layer}.{part}" for part in parts]
             if all(one in expected for one in ours_of) and covered.isdisjoint(ours_of):
                 covered.update(ours_of)
                 shapes = [expected[one] for one in ours_of]
                 yield f"model.layers.{layer}.{name}", (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+
+def _expert_shapes(config: ModelConfig, mixture: MixtureConfig, layer: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """A matrix for each expert; GPT-OSS has them together, on their side, gate and up in turns."""
+    inner, hidden = mixture.ffn_hidden, config.hidden
+    if config.family == "gpt_oss":
+        of_all = {"gate_up_proj": (hidden, 2 * inner), "down_proj": (inner, hidden)}
+        for name, (depth, columns) in of_all.items():
+            yield f"{layer}mlp.experts.{name}", (mixture.experts, depth, columns)
+            yield f"{layer}mlp.experts.{name}_bias", (mixture.experts, columns)
+        return
+    names = {
+        "mixtral": {"w1": (inner, hidden), "w3": (inner, hidden), "w2": (hidden, inner)},
+        "qwen3_moe": {"gate_proj": (inner, hidden), "up_proj": (inner, hidden), "down_proj": (hidden, inner)},
+    }[config.family]
+    block = "block_sparse_moe" if config.family == "mixtral" else "mlp"
+    for expert in range(mixture.experts):
+        for name, shape in names.items():
+            yield f"{layer}{block}.experts.{expert}.{name}.weight", shape
 
 
 def logits_of(

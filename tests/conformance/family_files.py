@@ -17,23 +17,38 @@ import numpy as np
 import numpy.typing as npt
 from tests.conformance.families import FamilyCase, FamilyModel
 
+from plait.model.mixture_config import MixtureConfig
 from plait.model.visibility import CAUSAL
 
 Floats = npt.NDArray[np.float32]
 
-ARCHITECTURES: Final[Mapping[str, str]] = {"mistral": "llama", "gemma3_text": "gemma3", "olmo3": "olmo2"}
+ARCHITECTURES: Final[Mapping[str, str]] = {
+    "mistral": "llama",
+    "gemma3_text": "gemma3",
+    "olmo3": "olmo2",
+    "mixtral": "llama",
+} | {
+    "qwen3_moe": "qwen3moe",
+    "gpt_oss": "gpt-oss",
+}
 """Where a file does not say `model_type`."""
 NEIGHBOURS: Final = ("llama", "granite", "smollm3")
 """Architectures that rotate neighbouring rows together."""
 
 
 def gguf_form(case: FamilyCase) -> FamilyCase:
-    """The case as far as GGUF can say it: scores are scaled by the width of a head, Qwen has no windows."""
+    """The case as far as GGUF can say it: scores are scaled by the width of a head, Qwen has no windows, and
+    what routers and gates of experts do follows from the architecture.
+    """
     changes: dict[str, object] = {}
     if "query_pre_attn_scalar" in case.config:
         changes["query_pre_attn_scalar"] = case.config["head_dim"]
     if case.model_type in ("qwen2", "qwen3"):
         changes["use_sliding_window"] = False
+    if case.model_type == "qwen3_moe":
+        changes |= {"norm_topk_prob": True, "mlp_only_layers": []}
+    if case.model_type == "gpt_oss":
+        changes["swiglu_limit"] = 7.0
     return FamilyCase(case.number, case.name, {**case.config, **changes}, case.longest)
 
 
@@ -44,14 +59,36 @@ def write_gguf(path: Path, case: FamilyCase, model: FamilyModel) -> None:
     _write_rope(writer, case, model)
     _write_family(writer, case, model)
     names = gguf.get_tensor_name_map(_architecture(arch), model.config.num_layers)
+    if model.config.mixture is not None:
+        _write_experts(writer, model, model.config.mixture)
     for name, array in model.tensors.items():
+        if ".experts." in name:
+            continue
         found = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert found is not None, name
+        found += ".weight" if name.endswith("sinks") else ""
         writer.add_tensor(found, _converted(arch, name, array, model))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _write_experts(writer: gguf.GGUFWriter, model: FamilyModel, mixture: MixtureConfig) -> None:
+    writer.add_expert_count(mixture.experts)
+    writer.add_expert_used_count(mixture.per_token)
+    if model.config.family != "mixtral":
+        writer.add_expert_feed_forward_length(mixture.ffn_hidden)
+    for layer in range(model.config.num_layers):
+        for part in ("gate", "up", "down"):
+            of_all = [
+                model.weights[f"layers.{layer}.experts.{expert}.{part}"].dequantize()
+                for expert in range(mixture.experts)
+            ]
+            writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.weight", np.stack(of_all))
+            if mixture.bias:
+                bias = model.weights[f"layers.{layer}.experts.{part}_bias"].dequantize()
+                writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.bias", bias)
 
 
 def _architecture(arch: str) -> gguf.MODEL_ARCH:

@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from plait.assembly import assemble
+from plait.assembly import CHUNKS, Policy, assemble
 from plait.core.client import Delta
 from plait.core.clock import Clock, WaitSource
 from plait.core.errors import RequestError, UsageError
@@ -23,8 +23,11 @@ from plait.engine.inbox import Abort, Arrive, Inbox
 from plait.exec.loading import LoadableExecutor
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
 from plait.kv.cache import KVCache
+from plait.kv.layouts.serving import Cutting, cut
+from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import plan_layout, token_bytes
 from plait.model.cache_type import CacheType
+from plait.model.keeping import keep_all_tokens
 from plait.model.program import GroupKind, Program
 from plait.weights.table import WeightTable
 
@@ -59,10 +62,12 @@ class Setup:
     cache_tokens: int = 4096
     enable_prefix: bool = False
     max_rows: int = 16
-    equal_blocks: bool = False
-    """Blocks of all groups padded to the largest."""
+    kv_layout: str | None = None
+    """As --kv-layout says it; None: the program's groups as they are."""
+    rules: MemoryRules = ALL_RULES
     make_room: Callable[[Setup], Room] | None = None
     """None: the reference executor."""
+    policy: Policy = CHUNKS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,15 +126,13 @@ class Serving:
         self._inbox = Inbox()
         room = (setup.make_room or reference_room)(setup)
         size = room.cache_type
-        layout = plan_layout(
-            served.program,
-            memory_bytes=setup.cache_tokens * token_bytes(served.program, size),
-            tokens_per_block=served.tokens_per_block,
-            cache_type=size,
-            equal_blocks=setup.equal_blocks,
-        )
+        program = keep_all_tokens(served.program) if setup.kv_layout == "uniform" else served.program
+        cutting = Cutting("as it is", program, served.tokens_per_block, size)
+        if setup.kv_layout is not None:
+            cutting = cut(program, setup.kv_layout, served.tokens_per_block, size)
+        layout = cutting.plan(setup.cache_tokens * token_bytes(served.program, size))
         self._executor = room.executor
-        self._executor.load({STEP_PROGRAM: served.program}, served.weights, layout)
+        self._executor.load({STEP_PROGRAM: cutting.program}, served.weights, layout)
         parts = assemble(
             EngineConfig(served.program.vocab_size, served.max_model_tokens, seed=17),
             layout,
@@ -138,6 +141,8 @@ class Serving:
             Ports(self._inbox, self, self._note),
             eos_token_ids=served.eos_token_ids,
             enable_prefix=setup.enable_prefix,
+            rules=cutting.rules(setup.rules),
+            policy=setup.policy,
         )
         self._engine, self.kv = parts.engine, parts.kv
 

@@ -86,7 +86,10 @@ def test_eight_bit_products_come_near_to_floats(case: FamilyCase) -> None:
         for name, tap in (("reference", LogitsTap()), ("native", LogitsTap()))
     )
     errors = abs(given - wanted) / abs(wanted).max()
-    assert 0 < errors.max() <= EIGHT_BITS.single
+    assert errors.max() > 0
+    # Near a tie rounding lets the router choose another expert, and with it another answer for the row.
+    turned = (errors.max(axis=1) > EIGHT_BITS.single).sum()
+    assert turned <= (len(errors) // 50 if model.config.mixture is not None else 0)
     assert np.sqrt(np.square(errors).mean()) <= EIGHT_BITS.typical
     assert (given.argmax(axis=1) == wanted.argmax(axis=1)).mean() >= EIGHT_BITS.equal
 

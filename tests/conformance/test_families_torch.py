@@ -35,6 +35,7 @@ def saved_checkpoint(case: FamilyCase, folder: Path) -> tuple[FamilyModel, Calla
     torch.manual_seed(case.number)
     values = {key: value for key, value in case.config.items() if key != "model_type"}
     made = AutoConfig.for_model(case.model_type, **values, initializer_range=SPREAD)
+    made._experts_implementation = "eager"
     model = AutoModelForCausalLM.from_config(made, attn_implementation="eager", dtype=torch.float32).eval()
     with torch.no_grad():
         for weight in model.parameters():

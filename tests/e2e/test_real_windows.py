@@ -72,6 +72,10 @@ def test_windows_change_no_bit_on_the_native_runtime(gemma: Path) -> None:
     assert again == [LENGTH // 32 * 32] * 4, "all full blocks of the prompts"
     tight, _ = answers(gemma, "native", "paged", "24MiB", 4)
     assert tight == uniform
+    for layout in ("vllm", "max-page", "static", "manual:full=1:window=2"):
+        other, again = answers(gemma, "native", layout, "64MiB", 4)
+        assert other == uniform, layout
+        assert min(again) >= LENGTH // 2, layout
 
 
 def test_windows_change_no_bit_on_the_reference_executor(gemma: Path) -> None:

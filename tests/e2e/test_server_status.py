@@ -12,6 +12,8 @@ import pytest
 from tests.e2e.server_process import ServerProcess, serving
 from tests.e2e.tiny_model import write_tiny_model
 
+from plait.cli.main import main
+
 KEY = {"authorization": "Bearer secret"}
 
 
@@ -59,6 +61,30 @@ def test_the_page_needs_no_key_and_tells_nothing_and_the_figures_need_one(server
     assert data.status_code == 401
     assert "tiny" not in page.text
     assert page.headers["content-type"].startswith("text/html")
+
+
+def test_where_memory_went_needs_a_key_and_the_command_line_shows_it(
+    server: ServerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server.client() as client:
+        assert client.get("/debug/memory").status_code == 401
+    with server.client(**KEY) as client:
+        asked = {"prompt": "y" * 80, "max_tokens": 2, "ignore_eos": True}
+        for _ in range(2):
+            assert client.post("/v1/completions", json=asked).status_code == 200
+        told, metrics = client.get("/debug/memory").json(), client.get("/metrics").text
+    (group,) = told["groups"]
+    assert told["layout"] == "paged"
+    assert told["prefix"]["hit_tokens"] >= group["allowed_hit_tokens"] > 0 == group["lost_hit_tokens"]
+    for name in ("kv_allowed_hit_tokens_total", "kv_lost_hit_tokens_total", "kv_evicted_blocks_total"):
+        assert f"plait:{name}{{" in metrics
+    assert f'cause="padding",engine="0",group="{group["name"]}"' in metrics
+    assert main(["inspect", "memory", server.root, "--api-key", "secret"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{told['pages']:,} of " in shown
+    assert "lost hits" in shown
+    assert main(["inspect", "memory", server.root]) != 0
+    assert "give it with --api-key or in PLAIT_API_KEY" in capsys.readouterr().err
 
 
 class _Page(HTMLParser):

@@ -16,6 +16,8 @@ from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Move, Snapshot, StepPlan
 from plait.kv.cache import Grants, Hit, KVCache, Root
 from plait.kv.hit import NO_BLOCK
+from plait.kv.index import OUTLIVED_S
+from plait.kv.rules import MemoryRules
 
 Kind = str
 """Of a group: "full", "window 5", "chunked 4" or "state"."""
@@ -27,6 +29,8 @@ PieceKey = tuple[Prefix, int]
 """What a group that does not keep everything has of a prefix."""
 Key = tuple[float, int, int]
 ROOTS = (Root("fingerprint"), Root("fingerprint", tenant="other"))
+KEPT_BEHIND = 3
+"""Tokens behind a window that are no older than when they left it."""
 LANES = (LaneId(0), LaneId(1))
 
 
@@ -46,6 +50,7 @@ class Piece:
     block: BlockId
     born: int
     last_access_s: float
+    was_hit: bool = False
 
 
 @dataclass
@@ -92,9 +97,11 @@ class Talker:
     """By length: blocks by group, and whether a committed step has written them."""
     slots: int = 0
     """Granted in every group."""
-    branch: Prefix | None = None
-    """What it had in common with others when it came."""
-    branch_node: int | None = None
+    matched: int = 0
+    """Tokens with which a published prefix began too."""
+    num_prompt: int = 0
+    left: list[tuple[Piece, Prefix, int]] = field(default_factory=list)
+    """Pieces that left the window a short while ago, and their group."""
     released_s: float | None = None
 
     @property
@@ -127,7 +134,8 @@ class World:
         self.states = [g for g, (kind, _) in enumerate(self.kinds) if kind == "state"]
         groups = mixed_groups(self.blocks_per_page, self.kinds, self.size)
         layout = make_layout(self.num_pages, groups, prod(self.blocks_per_page), self.size)
-        self.kv = KVCache(layout, groups, self.enable_prefix, node_tokens=self.size)
+        rules = MemoryRules(kept_behind=KEPT_BEHIND)
+        self.kv = KVCache(layout, groups, self.enable_prefix, node_tokens=self.size, rules=rules)
         self.dice = dice
         self.now_s = self.told_s = 0.0
         self.published: dict[Prefix, Published] = {}
@@ -408,13 +416,9 @@ class World:
             committed=hit.num_tokens,
             published=hit.num_tokens,
             slots=hit.num_tokens,
+            num_prompt=len(tokens),
         )
-        if publish and self.enable_prefix:
-            cap = len(tokens) - 1
-            end = self.expected_chain(tokens, root, cap)
-            talker.branch = (root, tuple(tokens[:end])) if end else None
-            talker.branch_node = self.kv.lookup(tokens, root).branch
-            assert (talker.branch is None) == (talker.branch_node is None)
+        self.note_hit(talker, hit, len(tokens))
         if hit.num_tokens:
             talker.states = {g: (root, tuple(tokens[: hit.num_tokens])) for g in self.states}
             talker.keeps_states = bool(talker.states)
@@ -431,6 +435,21 @@ class World:
         if not is_held:
             self.release(talker)
         return True
+
+    def note_hit(self, talker: Talker, hit: Hit, num_prompt: int) -> None:
+        """What others may hit again, because this one did, or because its prompt parts from another's there."""
+        used = [self.prefix_of(hit)] if hit.tail is not None else []
+        for end in range(self.size, hit.num_tokens + 1, self.size):
+            used.append((talker.root, tuple(talker.tokens[:end])))
+        for prefix in used:
+            for g in self.windows:
+                place = len(prefix[1]) // self.size - 1
+                if len(prefix[1]) > hit.num_tokens or not self.is_dead(g, place, hit.num_tokens):
+                    self.pieces[prefix, g].was_hit = True
+        if talker.publish and self.enable_prefix:
+            cap = num_prompt - 1
+            talker.matched = self.expected_chain(talker.tokens, talker.root, cap)
+            assert hit.num_matched == talker.matched
 
     def prefix_of(self, hit: Hit) -> Prefix:
         """The prefix whose last block is the hit's tail."""
@@ -698,24 +717,42 @@ class World:
         if talker.readers:
             return
         for g in self.windows:
+            left_before = len(talker.left)
             for place, prefix in enumerate(self.prefixes(talker)):
                 piece = self.pieces.get((prefix, g))
                 is_dead = self.is_dead(g, place, talker.committed)
                 if is_dead and piece is not None and piece.block == talker.tables[g][place]:
                     self.stamp_piece(prefix, g, self.now_s)
+                    talker.left.append((piece, prefix, g))
             for place, block in enumerate(talker.tables[g]):
                 if block != NO_BLOCK and self.is_dead(g, place, talker.committed):
                     talker.tables[g][place] = NO_BLOCK
                     self.count("left the window")
+            if left_before < len(talker.left):
+                self.outlive(talker, g)
+
+    def outlive(self, talker: Talker, group: int) -> None:
+        """What is far behind a window, was never hit, and is not where prompts part or end, goes first."""
+        used = self.used_pieces()
+        for piece, prefix, g in [one for one in talker.left if one[2] == group]:
+            end, place = len(prefix[1]), len(prefix[1]) // self.size - 1
+            if not self.is_dead(g, place, max(0, talker.committed - KEPT_BEHIND)):
+                continue
+            talker.left.remove((piece, prefix, g))
+            stays = any(
+                end <= last and not self.is_dead(g, place, max(0, last - KEPT_BEHIND))
+                for last in (talker.matched, talker.num_prompt)
+            )
+            is_there = self.pieces.get((prefix, g)) is piece and (prefix, g) not in used
+            if is_there and not stays and not piece.was_hit:
+                piece.last_access_s = self.now_s - OUTLIVED_S
+                self.count("outlived")
 
     def new_id(self) -> int:
         self.num_born += 1
         return self.num_born
 
     def release(self, talker: Talker) -> None:
-        node = None if talker.branch_node is None else self.kv._index.node(talker.branch_node)
-        if node is None or not node.is_trunk:
-            talker.branch = None  # it went, or is no trunk
         self.kv.release(talker.seq, self.tell())
         del self.live[talker.seq]
         talker.released_s = self.now_s
@@ -725,8 +762,6 @@ class World:
             for g in self.windows:
                 self.stamp_piece(talker.copy.source, g, self.now_s)
             talker.copy = None
-        self.stamp_lingering(talker)
-        self.stamp_branch(talker)
         talker.keeps_states = talker.keeps_states and talker.in_flight
         for g, prefix in talker.states.items():
             piece = self.pieces.get((prefix, g))
@@ -740,26 +775,6 @@ class World:
         if talker.in_flight:
             self.quarantined.append(talker)
             self.count("quarantined")
-
-    def stamp_lingering(self, talker: Talker) -> None:
-        """What left the window a moment ago is as young as the window."""
-        for place, prefix in enumerate(self.prefixes(talker)) if talker.publish else ():
-            for g in self.windows:
-                end = max(0, talker.published - min(192, self.kinds[g][1] // 8))
-                if (prefix, g) in self.pieces and not self.is_dead(g, place, end):
-                    self.stamp_piece(prefix, g, self.now_s)
-
-    def stamp_branch(self, talker: Talker) -> None:
-        """The windows behind which it said what others do not are as young as it."""
-        if talker.branch is None or not talker.publish:
-            return
-        root, tokens = talker.branch
-        for place in range(len(tokens) // self.size):
-            prefix = (root, tokens[: (place + 1) * self.size])
-            for g in self.windows:
-                if (prefix, g) in self.pieces and not self.is_dead(g, place, len(tokens)):
-                    self.stamp_piece(prefix, g, self.now_s)
-                    self.count("branch")
 
     def stamp(self, root: Root, tokens: tuple[int, ...], at_s: float) -> None:
         for end in range(self.size, len(tokens) + 1, self.size):

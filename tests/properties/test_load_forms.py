@@ -137,7 +137,7 @@ def test_every_form_of_answer_is_the_same_under_every_load(seed: int, visibility
             cache_tokens=4096 if place == 4 else small_memory,
             enable_prefix=place != 0,
             max_rows=dice.choice((4, 8, 16)),
-            equal_blocks=place == 4,
+            kv_layout="max-page" if place == 4 else None,
             make_room=Treatment(
                 threads=1 + place % 2,
                 target=targets[place % len(targets)],

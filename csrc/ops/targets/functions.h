@@ -26,6 +26,8 @@ void Attend(const AttendCall& call, uint8_t* scratch);
 void Merge(const MergeCall& call);
 void Glu(const GluCall& call);
 void RowArithmetic(const ArithmeticCall& call);
+void Route(const RouteCall& call);
+void Mix(const MixCall& call);
 void CapLogits(float* z, size_t count, float logit_scale, float softcap);
 
 }  // namespace plait::PLAIT_TARGET

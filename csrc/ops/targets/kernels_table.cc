@@ -23,6 +23,8 @@ constinit const Kernels kKernels = {
     .merge = Merge,
     .glu = Glu,
     .arithmetic = RowArithmetic,
+    .route = Route,
+    .mix = Mix,
     .cap_logits = CapLogits,
     .sampler = &kSamplerLoops,
 };

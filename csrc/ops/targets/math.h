@@ -112,6 +112,14 @@ PLAIT_INLINE F32 Sigmoid(F32 x) {
 
 PLAIT_INLINE F32 Silu(F32 x) { return Div(x, Add(Broadcast(1.0f), Exp(Negated(x)))); }
 
+// Of a gate and what it lets through, both within a limit. Min and Max keep a NaN in their second place.
+PLAIT_INLINE F32 ClampedSwish(F32 gate, F32 up, F32 alpha, F32 limit) {
+  const F32 one = Broadcast(1.0f);
+  const F32 g = Min(limit, gate);
+  const F32 u = Min(limit, Max(Negated(limit), up));
+  return Mul(Div(g, Add(one, Exp(Negated(Mul(alpha, g))))), Add(u, one));
+}
+
 PLAIT_INLINE F32 Gelu(F32 x) {
   const F32 tail = UpperTail(x);
   return Mul(x, Select(Less(x, Zero()), tail, Sub(Broadcast(1.0f), tail)));

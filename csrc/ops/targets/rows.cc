@@ -110,10 +110,22 @@ void RotateNeighbours(const RopeCall& call, const float* x, float* y, const floa
   }
 }
 
+// Reads `b`, which it has always.
+void ClampedSwishRows(const GluCall& call) {
+  const F32 alpha = Broadcast(call.alpha);
+  const F32 limit = Broadcast(call.limit);
+  for (size_t r = 0; r < call.num_rows; ++r) {
+    MapRow(call.a + r * call.a_stride, call.b + r * call.b_stride, call.y + r * call.y_stride, call.width,
+           [=](F32 gate, F32 up) __attribute__((always_inline)) { return ClampedSwish(gate, up, alpha, limit); });
+  }
+}
+
 }  // namespace
 
 void Glu(const GluCall& call) {
   switch (call.activation) {
+    case Activation::kClampedSwish:
+      return ClampedSwishRows(call);
     case Activation::kSilu:
       return Activate(call, [](F32 x) __attribute__((always_inline)) { return Silu(x); });
     case Activation::kGelu:

@@ -20,12 +20,13 @@ METHOD = "POST"
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """One request of an input file. Its method is POST; `url` is one that we serve."""
+    """One request of an input file. Its method is POST; `url` is one that we serve. `offset`: where it begins there."""
 
     number: int
     custom_id: str
     url: Endpoint
     body: JsonObject
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,10 @@ def parse_line(line: RawLine) -> BatchLine | LineFault:
         envelope = read_object(line.raw)
     except RequestError as error:
         return LineFault(line.number, None, "invalid_json_line", error.message)
-    return _envelope(line.number, envelope)
+    return _envelope(line.number, envelope, line.offset)
 
 
-def _envelope(number: int, envelope: JsonObject) -> BatchLine | LineFault:
+def _envelope(number: int, envelope: JsonObject, offset: int) -> BatchLine | LineFault:
     custom_id = envelope.get("custom_id")
     if not isinstance(custom_id, str) or not custom_id:
         code = "missing_custom_id" if custom_id is None else "invalid_custom_id"
@@ -89,7 +90,7 @@ def _envelope(number: int, envelope: JsonObject) -> BatchLine | LineFault:
     if not isinstance(body, dict):
         message = f"body is {shown(body)}; it must be the JSON object of a request"
         return LineFault(number, custom_id, "invalid_body", message, "body")
-    return BatchLine(number, custom_id, endpoint, body)
+    return BatchLine(number, custom_id, endpoint, body, offset)
 
 
 def _endpoint(url: JsonValue) -> Endpoint | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from plait.api.model_text import ModelText
 from plait.batch.config import BatchConfig
+from plait.batch.feeds import Ordering
 from plait.batch.interrupts import stopping_on_signals
 from plait.batch.ledger import Job, JobTerms, Ledger
 from plait.batch.lines import BatchLine, LineFault, read_lines
@@ -44,6 +45,8 @@ class BatchPorts:
     clock: Clock
     unix_offset_s: float
     progress: ProgressSink
+    ordering: Ordering | None = None
+    """In which order the lines run; None: that of the input."""
 
 
 def run_batch(config: BatchConfig, ports: BatchPorts) -> Summary:
@@ -100,6 +103,7 @@ class _Run:
                 tally=self._tally,
                 max_in_flight=config.max_in_flight,
                 unix_now=lambda: int(ports.unix_offset_s + ports.clock.now()),
+                ordering=ports.ordering,
             )
         )
         self._interrupted_by: signal.Signals | None = None

@@ -36,6 +36,7 @@ from plait.batch.trouble import may_pass
 from plait.batch.validating import faults_of
 from plait.core.client import EngineClient
 from plait.core.errors import EngineStopped, PlaitError, RequestError
+from plait.metrics.limit import WorkDone, limit_between
 
 MAX_AT_ONCE = 4
 """Batches that run at the same time: a short one does not wait for a long one, and memory stays bounded."""
@@ -80,7 +81,7 @@ class _Running:
 
 
 class BatchService:
-    """`unix_now` gives whole seconds, `now` seconds for measuring."""
+    """`unix_now` gives whole seconds, `now` seconds for measuring, `work_done` what the engine has done so far."""
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class BatchService:
         text: ModelText,
         unix_now: Callable[[], int],
         now: Callable[[], float],
+        work_done: Callable[[], WorkDone],
     ) -> None:
         self._config = config
         self._store = store
@@ -97,6 +99,7 @@ class BatchService:
         self._text = text
         self._unix_now = unix_now
         self._now = now
+        self._work_done = work_done
         self._running: dict[str, _Running] = {}
         self._resting: dict[str, float] = {}
         """Batch -> when it is tried again."""
@@ -357,10 +360,14 @@ class BatchService:
         )
         left_s = running.record.expires_at - self._unix_now()
         ending = asyncio.get_running_loop().call_later(left_s, running.stop, BatchState.EXPIRED)
+        begun_s, begun = self._now(), self._work_done()
         try:
             await running.serving.serve()
         finally:
             ending.cancel()
+        limit, duration_s = limit_between(begun, self._work_done()), self._now() - begun_s
+        closing = _closing(before, await beside(ledger.counts, job), duration_s, limit)
+        _LOG.info("batch served", extra={"fields": {"batch": running.record.id, "total": source.num_lines, **closing}})
 
     async def _finish(self, running: _Running, source: Source, preparer: Preparer, ledger: Ledger, job: Job) -> None:
         """Make the files and move to the last state."""
@@ -470,6 +477,23 @@ class BatchService:
             cached_tokens=rested.cached_tokens,
             output_tokens=rested.output_tokens,
         )
+
+
+def _closing(before: Counts, after: Counts, duration_s: float, limit: str) -> dict[str, object]:
+    """What one run of a batch did, for the log: lines of all runs, tokens of this one."""
+    output = after.usage.output_tokens - before.usage.output_tokens
+    prompt = after.usage.prompt_tokens - before.usage.prompt_tokens
+    cached = after.usage.cached_tokens - before.usage.cached_tokens
+    return {
+        "completed": after.done,
+        "failed": after.failed,
+        "duration_s": round(duration_s, 3),
+        "prompt_tokens": prompt,
+        "prefix_hit_fraction": round(cached / prompt, 4) if prompt else 0.0,
+        "output_tokens": output,
+        "output_tokens_per_s": round(output / duration_s, 1) if duration_s > 0 else 0.0,
+        "limited_by": limit,
+    }
 
 
 def _left(source: Source, preparer: Preparer, finished: frozenset[int], ends_as: BatchState) -> Iterator[str]:

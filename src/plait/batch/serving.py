@@ -8,18 +8,20 @@ to disk itself. Invariant: a line is in flight from when it is read until it is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Literal
 
 from plait.api.calls import Call
 from plait.api.endpoints import AnyAnswer, answer_to
 from plait.api.errors import engine_failure
 from plait.batch.lines import BatchLine, LineFault
+from plait.batch.ordered import Lines, Wait
 from plait.batch.outcomes import LineOutcome, answered, never_run, refused
 from plait.batch.preparing import Preparer
 from plait.batch.progress import OpenLine, Tally
 from plait.batch.recorder import Recorder
-from plait.core.client import EngineClient
+from plait.core.client import EngineClient, ModelInfo
 from plait.core.errors import EngineStopped, RequestError
 from plait.core.request import Request, Task
 from plait.text.tokenizer import Tokenizer
@@ -53,42 +55,54 @@ class LineServer:
         self._tally = tally
         self._unix_now = unix_now
 
-    async def serve(self, lines: Iterator[BatchLine | LineFault], finished: frozenset[int], max_in_flight: int) -> None:
-        """Serve every line that is not `finished`, in the order of the input; return when all are on the disk."""
+    async def serve(self, lines: Lines, max_in_flight: int) -> None:
+        """Serve every line, in the order in which they come; return when all are on the disk."""
         slots = asyncio.Semaphore(max_in_flight)
+        has_ended = asyncio.Event()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            slots.release()
+            has_ended.set()
+
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
                     await slots.acquire()
+                    has_ended.clear()
                     # Reading, parsing and encoding leave the loop free to hand over answers.
-                    work = await asyncio.to_thread(self._next, lines, finished)
+                    work = await asyncio.to_thread(self._next, lines)
                     if work is None:
                         return
-                    group.create_task(self._finish(work)).add_done_callback(lambda _: slots.release())
+                    if work is Wait.FOR_AN_END:
+                        slots.release()
+                        await has_ended.wait()
+                        continue
+                    group.create_task(self._finish(lines, work)).add_done_callback(ended)
         except BaseExceptionGroup as trouble:
             raise _first(trouble) from None
 
-    def _next(self, lines: Iterator[BatchLine | LineFault], finished: frozenset[int]) -> Prepared | LineOutcome | None:
+    def _next(self, lines: Lines) -> Prepared | LineOutcome | Literal[Wait.FOR_AN_END] | None:
         """The next line that is to be served or recorded; None at the end."""
-        for line in lines:
-            if line.number in finished:
-                continue
-            if isinstance(line, LineFault):
-                return never_run(self._preparer.key(line.number), line)
-            try:
-                return Prepared(line, self._preparer.prepare(line))
-            except RequestError as error:
-                return self._refused(line, error)
-        return None
+        line = lines.next()
+        if line is None or line is Wait.FOR_AN_END:
+            return line
+        if isinstance(line, LineFault):
+            return never_run(self._preparer.key(line.number), line)
+        try:
+            return Prepared(line, self._preparer.prepare(line))
+        except RequestError as error:
+            return self._refused(line, error)
 
-    async def _finish(self, work: Prepared | LineOutcome) -> None:
+    async def _finish(self, lines: Lines, work: Prepared | LineOutcome) -> None:
         outcome = work if isinstance(work, LineOutcome) else await self._answer(work)
         await self._recorder.record(outcome)
+        lines.ended(outcome.number, outcome.usage.output_tokens)
 
     async def _answer(self, work: Prepared) -> LineOutcome:
         line, call = work.line, work.call
         answer = answer_to(call, self._tokenizer, self._unix_now)
-        limit, num_prompt = (sum(map(of, call.requests)) for of in (self._limit, _num_prompt))
+        limit = sum(output_limit(request, self._client.model) for request in call.requests)
+        num_prompt = sum(len(request.prompt) for request in call.requests)
         open_line = self._tally.opened(limit, num_prompt)
         parts = [self._collect(answer, open_line, place, request) for place, request in enumerate(call.requests)]
         try:
@@ -118,19 +132,16 @@ class LineServer:
             if not is_whole:
                 await self._client.abort(request.id)
 
-    def _limit(self, request: Request) -> int:
-        """Output tokens that a request may have, all its choices together."""
-        if request.task is Task.EMBED:
-            return 0
-        room = self._client.model.max_model_tokens - len(request.prompt)
-        return request.n * (room if request.sampling.max_tokens is None else request.sampling.max_tokens)
-
     def _refused(self, line: BatchLine, error: RequestError) -> LineOutcome:
         return refused(self._preparer.key(line.number), line.number, line.custom_id, error)
 
 
-def _num_prompt(request: Request) -> int:
-    return len(request.prompt)
+def output_limit(request: Request, model: ModelInfo) -> int:
+    """Output tokens that a request may have, all its choices together."""
+    if request.task is Task.EMBED:
+        return 0
+    room = model.max_model_tokens - len(request.prompt)
+    return request.n * (room if request.sampling.max_tokens is None else request.sampling.max_tokens)
 
 
 async def _together(parts: list[Coroutine[None, None, None]]) -> None:

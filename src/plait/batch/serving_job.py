@@ -13,15 +13,18 @@ from dataclasses import dataclass
 
 from plait.api.model_text import ModelText
 from plait.batch.beside import beside
+from plait.batch.feeds import LineOrder, Ordering, feed_of
 from plait.batch.ledger import Job, Ledger
 from plait.batch.lines import read_lines
+from plait.batch.ordered import Lines, LinesAsGiven, LinesInOrder
 from plait.batch.outcomes import LineOutcome
 from plait.batch.output import OutputFiles
 from plait.batch.preparing import Preparer
 from plait.batch.progress import Tally
 from plait.batch.recorder import Recorder
-from plait.batch.serving import LineServer
+from plait.batch.serving import LineServer, output_limit
 from plait.batch.source import Source
+from plait.batch.survey import survey
 from plait.core.client import EngineClient
 
 
@@ -39,6 +42,8 @@ class JobParts:
     tally: Tally
     max_in_flight: int
     unix_now: Callable[[], int]
+    ordering: Ordering | None = None
+    """None: in the order of the input."""
 
 
 class JobServing:
@@ -56,7 +61,7 @@ class JobServing:
         server = LineServer(parts.client, parts.preparer, parts.text.tokenizer, recorder, parts.tally, parts.unix_now)
         finished = await beside(parts.ledger.finished, parts.job)
         recording = asyncio.create_task(recorder.run())
-        serving = asyncio.create_task(server.serve(read_lines(parts.source), finished, parts.max_in_flight))
+        serving = asyncio.create_task(self._serve(server, finished))
         self._serving = serving
         if self._is_stopped:
             serving.cancel()
@@ -71,6 +76,19 @@ class JobServing:
         for task in (recording, serving):
             if not task.cancelled():
                 task.result()
+
+    async def _serve(self, server: LineServer, finished: frozenset[int]) -> None:
+        lines = await beside(self._lines, finished)
+        await server.serve(lines, self._parts.max_in_flight)
+
+    def _lines(self, finished: frozenset[int]) -> Lines:
+        parts, ordering = self._parts, self._parts.ordering
+        if ordering is None or ordering.order is LineOrder.INPUT:
+            return LinesAsGiven(read_lines(parts.source), finished)
+        found = survey(
+            parts.source, parts.preparer, finished, lambda request: output_limit(request, parts.client.model)
+        )
+        return LinesInOrder(parts.source, found, feed_of(found, ordering), finished)
 
     def stop(self) -> None:
         """Finish no further line."""

@@ -28,10 +28,13 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class RawLine:
-    """Line `number`, counted from 1 with blank lines; `raw` None: it is longer than the limit."""
+    """Line `number`, counted from 1 with blank lines; `raw` None: it is longer than the limit. It begins `offset` bytes
+    into the input.
+    """
 
     number: int
     raw: bytes | None
+    offset: int = 0
 
 
 class Source:
@@ -47,17 +50,26 @@ class Source:
     def lines(self) -> Iterator[RawLine]:
         """Every line that is not blank, from the top."""
         self._file.seek(0)
-        number = 0
+        number = offset = 0
         while raw := self._read(MAX_LINE_BYTES + 1):
             number += 1
+            begin, offset = offset, offset + len(raw)
             if len(raw) > MAX_LINE_BYTES:
-                self._skip_rest(raw)
-                yield RawLine(number, None)
+                offset += self._skip_rest(raw)
+                yield RawLine(number, None, begin)
                 continue
             if number == 1:
                 raw = raw.removeprefix(_BYTE_ORDER_MARK)
             if raw.strip():
-                yield RawLine(number, raw)
+                yield RawLine(number, raw, begin)
+
+    def line_at(self, number: int, offset: int) -> RawLine:
+        """A line that `lines` gave, once more. Not while `lines` is being walked."""
+        self._file.seek(offset)
+        raw = self._read(MAX_LINE_BYTES + 1)
+        if number == 1:
+            raw = raw.removeprefix(_BYTE_ORDER_MARK)
+        return RawLine(number, raw if len(raw) <= MAX_LINE_BYTES else None, offset)
 
     def check_unchanged(self) -> None:
         """Raise if the file was written to since its digest was made."""
@@ -67,9 +79,13 @@ class Source:
                 "run the job again with --restart"
             )
 
-    def _skip_rest(self, raw: bytes) -> None:
+    def _skip_rest(self, raw: bytes) -> int:
+        """How many bytes that were."""
+        num_bytes = 0
         while raw and not raw.endswith(b"\n"):
             raw = self._read(MAX_LINE_BYTES)
+            num_bytes += len(raw)
+        return num_bytes
 
     def _read(self, limit: int) -> bytes:
         with _trouble_in_words(self.name):

@@ -12,11 +12,13 @@ from datetime import datetime
 from tqdm import tqdm
 
 from plait.batch.config import BatchConfig
+from plait.batch.feeds import Ordering
 from plait.batch.output import check_output
 from plait.batch.progress import BatchProgress
 from plait.batch.runner import BatchPorts, run_batch
 from plait.batch.source import check_input
 from plait.build import LocalEngine, load_model, start_engine
+from plait.cli.offline import ordering_of
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import download_progress, start_report, with_profile
 from plait.config.batch_options import BatchOptions
@@ -67,15 +69,18 @@ def run_batch_command(sources: OptionSources) -> int:
         if not options.quiet:
             for line in start_report(engine):
                 say(line)
-        return _run(config, options, engine, totals)
+        ordering = ordering_of(options.order, engine_options, engine)
+        return _run(config, options, engine, totals, ordering)
     finally:
         engine.close()
 
 
-def _run(config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals: Totals) -> int:
+def _run(
+    config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals: Totals, ordering: Ordering | None
+) -> int:
     bar = _Bar(quiet=options.quiet)
     unix_offset_s = time.time() - engine.clock.now()
-    ports = BatchPorts(engine.client, engine.text, engine.clock, unix_offset_s, bar)
+    ports = BatchPorts(engine.client, engine.text, engine.clock, unix_offset_s, bar, ordering)
     try:
         summary = run_batch(config, ports)
     finally:

@@ -43,25 +43,37 @@ from plait.exec.native.tune_table import check_folder
 from plait.model.cache_layout import token_bytes
 
 if TYPE_CHECKING:
+    from plait.cli.engine_gaps import EngineStep
     from plait.cli.step_bench import StepBench
 
 STEPS_S, QUICK_STEPS_S = 100.0, 30.0
 """Of measuring steps; what is not reached again by then has fewer samples."""
 MOST_ROUNDS = 9
-_REPEATS = 3
-"""Steps of one state in a row; the first, to which caches are cold, does not count."""
+_REPEATS = 2
+"""Steps of one state in a row that count."""
 _BESIDE_REPEATS, _BESIDE_S = 4, 0.8
 _BENCH_TOKENS = 40_000
 """That stand before others, at most: more than fits into caches many times over."""
-_GAP_REPEATS = 3
+GAP_REPEATS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Samples that tables are fitted to, and those that are kept back."""
+    """Samples that tables are fitted to, those that are kept back, and steps of the whole engine."""
 
+    units: int
     fitted: tuple[Sample, ...]
     held_out: tuple[Sample, ...]
+    engine_steps: tuple[EngineStep, ...] = ()
+
+    def with_more(self, more: Measured) -> Measured:
+        """What was measured at another time, too."""
+        return Measured(
+            self.units,
+            (*self.fitted, *more.fitted),
+            (*self.held_out, *more.held_out),
+            (*self.engine_steps, *more.engine_steps),
+        )
 
 
 def run_calibrate(sources: OptionSources) -> int:
@@ -109,32 +121,48 @@ def _target(options: CalibrateOptions, engine_options: EngineOptions) -> Path:
 
 def calibrate(model: LoadedModel, options: EngineOptions, *, quick: bool, tell: Callable[[str], None]) -> Outcome:
     """The device with its calibration, and how well that foretells steps."""
+    steps_s, gap_repeats = (QUICK_STEPS_S, 1) if quick else (STEPS_S, GAP_REPEATS)
+    return fit_outcome(model, options, measure(model, options, steps_s, gap_repeats, tell), tell)
+
+
+def measure(
+    model: LoadedModel, options: EngineOptions, steps_s: float, gap_repeats: int, tell: Callable[[str], None]
+) -> Measured:
+    """Steps on the device alone for so many seconds, and of the engine so many times."""
+    from plait.cli.engine_gaps import measure_gaps
+
+    measured = _measure_steps(model, options, steps_s, tell)
+    tell("measuring what the engine adds")
+    return replace(measured, engine_steps=tuple(measure_gaps(model, options, gap_repeats)))
+
+
+def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, tell: Callable[[str], None]) -> Outcome:
+    """Tables fitted to what was measured, on the roofs of this machine as they are now."""
     from plait import _native
-    from plait.cli.engine_gaps import fit_overhead, measure_gaps
+    from plait.cli.engine_gaps import fit_overhead
     from plait.cli.model_formats import formats_of
 
     tell("measuring what this machine can do at best")
-    choice = choose_executor(options, model.program, None)
-    measured, units = _measure_steps(model, options, quick=quick, tell=tell)
-    rates = measure_rates(_native, units)
-    spec = _spec(rates)
-    formats = formats_of(model, options, choice.cache_type)
+    spec = _spec(measure_rates(_native, measured.units))
+    formats = formats_of(model, options, choose_executor(options, model.program, None).cache_type)
     roofline = RooflineModel(model.program, formats, spec)
     counted = CountedAs.of(model.program.num_parameters, formats, spec.numbers)
     about = replace(_about(model, options), counted=counted)
-    fitted = fit_calibration(measured.fitted, roofline, about, guard_edges(units))
+    fitted = fit_calibration(measured.fitted, roofline, about, guard_edges(measured.units))
     bare = CalibratedModel(roofline, fitted)
-    tell("measuring what the engine adds")
-    step_s, seq_s = fit_overhead(measure_gaps(model, options, 1 if quick else _GAP_REPEATS), bare, units)
+    engine = fit_overhead(measured.engine_steps, bare, measured.units)
     assert fitted.solo is not None
-    found = held_out(measured.fitted, measured.held_out, bare, fitted.solo)
-    fitted = replace(fitted, step_overhead_s=step_s, seq_overhead_s=seq_s, held_out=found)
+    fitted = replace(
+        fitted,
+        step_overhead_s=engine.step_s,
+        seq_overhead_s=engine.seq_s,
+        prompt_overhead_s=engine.prompt_s,
+        held_out=held_out(measured.fitted, measured.held_out, bare, fitted.solo),
+    )
     return Outcome(replace(spec, calibration=fitted), errors_by_kind(measured.held_out, bare))
 
 
-def _measure_steps(
-    model: LoadedModel, options: EngineOptions, *, quick: bool, tell: Callable[[str], None]
-) -> tuple[Measured, int]:
+def _measure_steps(model: LoadedModel, options: EngineOptions, steps_s: float, tell: Callable[[str], None]) -> Measured:
     from plait.cli.step_bench import StepBench, bench_memory
     from plait.exec.native.executor import NativeExecutor
 
@@ -157,7 +185,7 @@ def _measure_steps(
             most_context=min(bench.most_context, ready.sizes.max_model_tokens),
             block=options.block_size,
         )
-        return _measure(bench, states(limits), QUICK_STEPS_S if quick else STEPS_S, tell), bench.units
+        return _measure(bench, states(limits), steps_s, tell)
     finally:
         ready.executor.close()
 
@@ -173,14 +201,14 @@ def _measure(bench: StepBench, wanted: Sequence[State], limit_s: float, tell: Ca
         for state in rng.sample(list(wanted), len(wanted)):
             # The first round is whole whatever it takes, or there would be states without a sample.
             if number and time.monotonic() > until_s:
-                return Measured(tuple(fitted), tuple(kept))
+                return Measured(bench.units, tuple(fitted), tuple(kept))
             (kept if state.is_held_out else fitted).extend(_samples(bench, state))
-    return Measured(tuple(fitted), tuple(kept))
+    return Measured(bench.units, tuple(fitted), tuple(kept))
 
 
 def _samples(bench: StepBench, state: State) -> list[Sample]:
     if state.beside is None:
-        return bench.alone(state.shape, state.share, _REPEATS)[1:]
+        return bench.alone(state.shape, state.share, _REPEATS)
     return bench.side_by_side(state.shape, state.beside, state.share, _BESIDE_REPEATS, _BESIDE_S)
 
 

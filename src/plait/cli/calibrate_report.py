@@ -73,6 +73,7 @@ def json_report(outcome: Outcome, path: Path, took_s: float, others: float) -> d
         "by_kind": {kind: asdict(one) for kind, one in outcome.by_kind.items()},
         "step_overhead_s": found.step_overhead_s,
         "seq_overhead_s": found.seq_overhead_s,
+        "prompt_overhead_s": found.prompt_overhead_s,
         "spread": found.spread,
         "others": others,
         "took_s": took_s,
@@ -87,7 +88,8 @@ def lines(outcome: Outcome) -> list[str]:
         f"roofs: {rates} GFLOP/s; memory {spec.bytes_per_s / 1e9:.1f} GB/s, "
         f"{spec.bytes_per_s / spec.memory_knee_units / 1e9:.1f} of one {spec.unit}",
         f"alpha: prompts {_range(found.alpha.prefill.values)}, decode {_range(found.alpha.decode.values)}",
-        f"engine: {found.step_overhead_s * 1e6:,.0f} us a step and {found.seq_overhead_s * 1e6:,.1f} us a sequence",
+        f"engine: {found.step_overhead_s * 1e6:,.0f} us a step, {found.seq_overhead_s * 1e6:,.1f} us a sequence and "
+        f"{found.prompt_overhead_s * 1e6:,.0f} us more a prompt",
     ]
     if found.held_out is not None:
         told += _held_out_lines(found.held_out)
@@ -104,6 +106,11 @@ def _held_out_lines(found: HeldOut) -> list[str]:
         f"({found.alpha_p90:.1%} of nine tenths at most), solo runs only {found.solo_mean:.1%}, "
         f"linear {found.linear_mean:.1%}"
     ]
+    if found.num_beside:
+        told.append(
+            f"decode beside a prompt takes {found.slowdown:.2f} of what it takes alone: error with neighbours "
+            f"{found.beside_alpha:.1%}, without them {found.beside_blind:.1%}, linear {found.beside_linear:.1%}"
+        )
     if found.num_bounded:
         told.append(
             f"bound of decode beside a prompt: {found.violations:.1%} of {found.num_bounded} steps took longer; "

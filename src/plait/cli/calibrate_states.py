@@ -20,6 +20,7 @@ _PROMPTS = (16, 64, 256, 512, 1024, 2048)
 _STARTS = (0, 512, 2048, 8192)
 _MIXED_PROMPTS = (64, 256, 448)
 _MIXED_ROWS = (1, 8, 32)
+_MIXED_STARTS = (0, 512)
 _BESIDE_ROWS = (1, 4, 16)
 _BESIDE_PROMPTS = (64, 256, 512)
 _BESIDE_STARTS = (0, 1024)
@@ -82,9 +83,9 @@ def _alone(limits: Limits) -> Iterator[State]:
 
 def _mixed(limits: Limits) -> Iterator[State]:
     (context,) = _contexts((_CONTEXT,), limits)
-    for tokens, rows in product(_MIXED_PROMPTS, _MIXED_ROWS):
+    for tokens, rows, start in product(_MIXED_PROMPTS, _MIXED_ROWS, _contexts(_MIXED_STARTS, limits)):
         if tokens + rows <= limits.most_tokens and rows < limits.most_rows:
-            yield State(_both(tokens, rows, context), limits.units)
+            yield State(_both(tokens, rows, start, context), limits.units)
 
 
 def _beside(limits: Limits) -> Iterator[State]:
@@ -106,7 +107,7 @@ def _held_out(limits: Limits) -> Iterator[State]:
             yield State(prefill_shape(tokens, start), share, is_held_out=True)
     for tokens, rows in _HELD_MIXED:
         if tokens + rows <= limits.most_tokens and rows < limits.most_rows:
-            yield State(_both(tokens, rows, contexts[0]), limits.units, is_held_out=True)
+            yield State(_both(tokens, rows, contexts[0], contexts[0]), limits.units, is_held_out=True)
     for share, (rows, tokens) in product(_splits(limits.units), _HELD_BESIDE):
         if rows <= limits.most_rows and tokens <= limits.most_tokens:
             beside = prefill_shape(tokens, contexts[-1])
@@ -117,8 +118,8 @@ def _splits(units: int) -> tuple[int, ...]:
     return tuple(share for share in shares_of(units) if share < units)
 
 
-def _both(tokens: int, rows: int, context: int) -> StepShape:
-    return StepShape((*prefill_shape(tokens, context).chunks, *decode_shape(rows, context).chunks))
+def _both(tokens: int, rows: int, start: int, context: int) -> StepShape:
+    return StepShape((*prefill_shape(tokens, start).chunks, *decode_shape(rows, context).chunks))
 
 
 def _fitting(values: Sequence[int], most: int) -> tuple[int, ...]:

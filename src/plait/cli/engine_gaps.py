@@ -1,8 +1,10 @@
 """Engine gaps: what a step takes more in a running engine than on the device alone.
 
-Owns a few seconds of the whole engine at several numbers of answers at once, and the fit of what lies between and on
-top of steps: planning, sampling's results, answers, and what all that takes from the cores that compute.
-Invariant: only steps that follow each other without a pause are looked at, so nothing is waited for but the engine.
+Owns a few seconds of the whole engine, at several numbers of answers at once and with single prompts, and the fit of
+what lies between and on top of steps: planning, sampling's results, answers, and what all that takes from the cores
+that compute.
+Invariant: only steps that follow each other without a pause are looked at, and those that nothing was in front of; so
+nothing is waited for but the engine.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 
 from plait.build import LoadedModel, start_engine
@@ -28,84 +29,139 @@ from plait.engine.client import AsyncClient
 
 _PROMPT = 32
 _OUTPUTS = 64
-_STREAMS = (1, 4, 16, 32)
+_STREAMS = (1, 2, 4, 8, 16, 32)
+_SINGLE_PROMPTS = (32, 128, 256)
+_SINGLES = 4
+"""Of each length, one after the other, in a round."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStep:
-    """A step as the engine had it. `period_s`: from the end of the step before, to its own."""
+    """A step as the engine had it."""
 
     shape: StepShape
     device_s: float
     period_s: float
+    """From the end of the step before to its own; of one `from_idle`, from when it was planned to when the engine saw
+    its end.
+    """
+    from_idle: bool = False
+    """Nothing was under way when it was planned."""
+    idle_s: float = 0.0
+    """For how long there had been nothing, then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Seconds that the engine adds to a step, to each sequence of it, and to each of them that is a prompt's."""
+
+    step_s: float = 0.0
+    seq_s: float = 0.0
+    prompt_s: float = 0.0
 
 
 class StepRecorder:
     """An event sink that keeps shapes and times of steps."""
 
     def __init__(self) -> None:
-        self._shapes: dict[StepId, StepShape] = {}
-        self._ended: list[tuple[StepShape, float, float]] = []
+        self._planned: dict[StepId, tuple[StepShape, float, bool]] = {}
+        self._last_end_s: float | None = None
+        self._found: list[EngineStep] = []
 
     def __call__(self, event: Event) -> None:
         match event:
             case Submitted(plan=plan):
-                self._shapes[plan.step] = plan.shape()
+                self._planned[plan.step] = (plan.shape(), event.at_s, not self._planned)
             case Collected(result=result):
-                self._ended.append((self._shapes.pop(result.step), result.start_s, result.end_s))
+                shape, planned_s, from_idle = self._planned.pop(result.step)
+                before_s, self._last_end_s = self._last_end_s, result.end_s
+                if not shape.chunks or (before_s is None and not from_idle):
+                    return
+                device_s = result.end_s - result.start_s
+                idle_s = 0.0 if before_s is None else max(0.0, planned_s - before_s)
+                began_s = planned_s if from_idle or before_s is None else before_s
+                ended_s = event.at_s if from_idle else result.end_s
+                self._found.append(EngineStep(shape, device_s, ended_s - began_s, from_idle, idle_s))
             case _:
                 pass
 
     def take(self) -> list[EngineStep]:
-        """Steps behind the first, since the last call."""
-        ended, self._ended = self._ended, []
-        return [
-            EngineStep(shape, end_s - start_s, end_s - before_s)
-            for (_, _, before_s), (shape, start_s, end_s) in pairwise(ended)
-            if shape.chunks
-        ]
+        """Those that ended since the last call."""
+        found, self._found = self._found, []
+        return found
 
 
 def measure_gaps(model: LoadedModel, options: EngineOptions, repeats: int) -> list[EngineStep]:
-    """Decode steps of answers that all run, at several numbers of them."""
+    """Decode steps of answers that all run, at several numbers of them, and prompts that come to an idle engine."""
     recorder = StepRecorder()
     found: list[EngineStep] = []
     engine = start_engine(options, model, recorder, lambda words: None)
+    vocab_size, most_prompt = (
+        model.program.vocab_size,
+        min(options.max_num_batched_tokens, engine.sizes.capacity_tokens),
+    )
+    most_prompt = min(most_prompt, engine.sizes.max_model_tokens) - 1
     try:
         with asyncio.Runner() as runner:
-            for _ in range(repeats):
+            for number in range(repeats):
                 for streams in _STREAMS:
                     if streams <= options.max_num_seqs:
-                        runner.run(_answers(engine.client, model.program.vocab_size, streams))
-                        steps = [one for one in recorder.take() if len(one.shape.chunks) == streams]
-                        found += [one for one in steps if not phases(one.shape)[0].chunks]
+                        name = f"gap-{number}-{streams}"
+                        runner.run(_answers(engine.client, vocab_size, name, streams, _PROMPT, _OUTPUTS))
+                        found += [one for one in recorder.take() if _decodes(one.shape) == streams]
+                for length in _SINGLE_PROMPTS:
+                    for single in range(_SINGLES if length <= most_prompt else 0):
+                        name = f"single-{number}-{length}-{single}"
+                        runner.run(_answers(engine.client, vocab_size, name, 1, length, 1))
+                    found += [one for one in recorder.take() if one.from_idle and not _decodes(one.shape)]
     finally:
         engine.close()
     return found
 
 
-def fit_overhead(steps: Sequence[EngineStep], model: CalibratedModel, units: int) -> tuple[float, float]:
-    """(seconds of a step, of each sequence): the median of what periods have beyond the device's price, by size."""
-    by_rows: dict[int, list[float]] = {}
+def fit_overhead(steps: Sequence[EngineStep], model: CalibratedModel, units: int) -> Overhead:
+    """The median of what periods have beyond the device's price, by size; what prompts have beyond the device's time.
+
+    Sizes are weighed so that errors count by the period: what prices are off by at many rows must not hide what the
+    engine adds to one.
+    """
+    by_rows: dict[int, list[tuple[float, float]]] = {}
+    prompts = []
     for step in steps:
-        device_s = model.price(step.shape, units).expected_s - model.overhead_s(step.shape)
-        by_rows.setdefault(len(step.shape.chunks), []).append(step.period_s - device_s)
-    if not by_rows:
-        return 0.0, 0.0
-    rows = sorted(by_rows)
-    per_step, per_row = non_negative_least_squares(
-        [(1.0, float(count)) for count in rows], [median(by_rows[count]) for count in rows]
-    )
-    return per_step, per_row
+        rows = _decodes(step.shape)
+        if rows and not step.from_idle:
+            device_s = model.price(step.shape, units).expected_s - model.overhead_s(step.shape)
+            by_rows.setdefault(rows, []).append((step.period_s - device_s, step.period_s))
+        elif step.from_idle and not rows:
+            prompts.append(step.period_s - step.device_s)
+    step_s = seq_s = 0.0
+    if by_rows:
+        sizes = sorted(by_rows)
+        weights = [1.0 / median(period_s for _, period_s in by_rows[rows]) for rows in sizes]
+        more_s = [median(beyond_s for beyond_s, _ in by_rows[rows]) for rows in sizes]
+        step_s, seq_s = non_negative_least_squares(
+            [(weight, weight * rows) for weight, rows in zip(weights, sizes, strict=True)],
+            [weight * one for weight, one in zip(weights, more_s, strict=True)],
+        )
+    prompt_s = max(0.0, median(prompts) - step_s - seq_s) if prompts else 0.0
+    return Overhead(step_s, seq_s, prompt_s)
 
 
-async def _answers(client: AsyncClient, vocab_size: int, streams: int) -> None:
+def _decodes(shape: StepShape) -> int:
+    """Sequences that are given a token; 0 if a prompt is among them."""
+    prefill, decode = phases(shape)
+    return 0 if prefill.chunks else len(decode.chunks)
+
+
+async def _answers(
+    client: AsyncClient, vocab_size: int, name: str, streams: int, prompt_tokens: int, outputs: int
+) -> None:
     """So many answers at once, of requests that ask for nothing special."""
 
     async def one(index: int) -> None:
-        prompt = tuple((index * 131 + place * 7) % vocab_size for place in range(_PROMPT))
-        sampling = SamplingParams(seed=index, max_tokens=_OUTPUTS, ignore_eos=True)
-        request = Request(RequestId(f"gap-{streams}-{index}"), prompt, sampling, cache_prefix=False)
+        prompt = tuple((index * 131 + place * 7) % vocab_size for place in range(prompt_tokens))
+        sampling = SamplingParams(seed=index, max_tokens=outputs, ignore_eos=True)
+        request = Request(RequestId(f"{name}-{index}"), prompt, sampling, cache_prefix=False)
         async for delta in client.submit(request):
             if delta.error is not None:
                 raise RequestError(f"{request.id}: {delta.error}")

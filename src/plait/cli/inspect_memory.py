@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
+from plait.cli.inspect_server import SERVERS, Told, ask_server, live_lines
 from plait.cli.streams import show, show_json
 from plait.cli.units import bytes_text, count_text, percent, short_count
 from plait.config.inspect_options import InspectMemoryOptions
@@ -26,8 +27,9 @@ from plait.inspect.memory import (
     ratio,
 )
 from plait.inspect.sources import find_facts
-from plait.kv.layouts.cuts import Cause
-from plait.kv.layouts.groups import MemoryGroup, SequenceSize
+from plait.kv.layouts.cuts import Cause, Cut
+from plait.kv.layouts.geometry import MIX
+from plait.kv.layouts.groups import Load, MemoryGroup, SequenceSize
 from plait.kv.layouts.layout import Refused
 
 WIDTH = 100
@@ -46,8 +48,17 @@ WORDS = {
 
 
 def run_inspect_memory(sources: OptionSources) -> int:
-    report = answer(_question(sources.read(InspectMemoryOptions)))
-    if sources.read(InspectMemoryOptions).json:
+    options = sources.read(InspectMemoryOptions)
+    if options.model is not None and options.model.startswith(SERVERS):
+        told = ask_server(options.model, options.api_key)
+        if options.json:
+            show_json(told)
+        else:
+            for line in live_lines(Told(told, options.model)):
+                show(line)
+        return 0
+    report = answer(_question(options))
+    if options.json:
         show_json(report.json_object())
     else:
         for line in memory_lines(report):
@@ -207,19 +218,33 @@ def _context_lines(report: MemoryReport) -> list[str]:
 
 
 def _page_lines(report: MemoryReport) -> Iterator[str]:
-    """How this engine cuts memory for the model, where there is something to choose."""
+    """How this engine cuts memory for the model, where there is something to choose, and what else there was."""
     for one in report.layouts:
-        if one.name != "plait" or isinstance(one.layout, Refused) or len(one.layout.cuts) < 2:
+        if one.geometry is None or len(one.geometry.cuts) < 2:
             continue
-        parts = []
-        for cut in one.layout.cuts:
-            layers = cut.group.num_layers // cut.num_tables
-            part = f"{cut.blocks_per_page} blocks of {layers} layers of {cut.group.name}"
-            if cut.num_tables > 1:
-                part += f" ({cut.num_tables} tables)"
-            if cut.block_padding_bytes:
-                part += f", padded by {cut.block_padding_bytes / (cut.block_bytes * cut.num_tables):.2%}"
-            parts.append(part)
-        text = f"a page of plait has {bytes_text(one.layout.page_bytes)}: {', or '.join(parts)}"
+        geometry = one.geometry
+        text = f"a page of plait has {bytes_text(geometry.page_bytes)}: {_parts_text(geometry.cuts)}"
         yield ""
         yield from wrap(text, WIDTH - 2, initial_indent="  ", subsequent_indent="    ")
+        yield f"  chosen among {geometry.num_candidates:,}; predicted waste of {' and of '.join(map(_load_text, MIX))}:"
+        for place, found in enumerate(geometry.shown):
+            mark = "chosen" if place == 0 else "raw" if found.page_bytes == geometry.raw_page_bytes else ""
+            wastes = "".join(f"{percent(waste):>9}" for waste in found.wastes)
+            tables = " + ".join(str(cut.num_tables) for cut in found.cuts)
+            yield f"    {mark:<7}pages of {bytes_text(found.page_bytes):>10}, tables {tables:<12}{wastes}"
+
+
+def _load_text(load: Load) -> str:
+    return ", ".join(f"{count} x {size.tokens:,}" for count, size in load.sequences)
+
+
+def _parts_text(cuts: Sequence[Cut]) -> str:
+    parts = []
+    for cut in cuts:
+        part = f"{cut.blocks_per_page} blocks of {cut.group.num_layers // cut.num_tables} layers of {cut.group.name}"
+        if cut.num_tables > 1:
+            part += f" ({cut.num_tables} tables)"
+        if cut.block_padding_bytes:
+            part += f", padded by {cut.block_padding_bytes / (cut.block_bytes * cut.num_tables):.2%}"
+        parts.append(part)
+    return ", or ".join(parts)

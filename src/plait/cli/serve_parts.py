@@ -17,6 +17,7 @@ from plait.api.bodies import JsonObject, JsonValue
 from plait.batch.service import BatchService, ServiceConfig
 from plait.batch.store import Store
 from plait.build import LocalEngine, load_model, start_engine
+from plait.cli.serve_memory import debug_memory, group_blocks, status_memory
 from plait.cli.terminal import download_progress, start_report
 from plait.config.class_times import ClassTimes
 from plait.config.engine_options import EngineOptions
@@ -27,11 +28,11 @@ from plait.metrics.serving_figures import ServingFigures
 from plait.server.app import RouteOf, batch_routes, make_app
 from plait.server.door import Door
 from plait.server.layers import Layers
-from plait.server.metrics_page import Figures, GroupBlocks, LoopDelay, MetricsPage, Sources
+from plait.server.metrics_page import Figures, LoopDelay, MetricsPage, Sources
 from plait.server.openapi import DocsPage, OpenApi, description
 from plait.server.running import Opened
 from plait.server.serving import Limits, Serving
-from plait.server.status_page import StatusFigures, StatusPage
+from plait.server.status_page import DebugMemory, StatusFigures, StatusPage
 from plait.server.watching import Watching
 
 MAX_UNREAD = 8192
@@ -92,7 +93,13 @@ def _opened(
     )
     delay = LoopDelay()
     batches = BatchService(
-        ServiceConfig(door.names, seed=engine_options.seed), store, engine.client, engine.text, unix_now, time.monotonic
+        ServiceConfig(door.names, seed=engine_options.seed),
+        store,
+        engine.client,
+        engine.text,
+        unix_now,
+        time.monotonic,
+        lambda: figures.work_done(time.monotonic()),
     )
     further: list[RouteOf] = [
         ("GET", "/metrics", _metrics_page(options, engine_options, engine, figures, delay, serving))
@@ -101,12 +108,19 @@ def _opened(
         version("plait"),
         figures,
         delay,
-        partial(_memory, engine),
+        partial(status_memory, engine.cache_report),
         partial(_batches, store, batches),
         slos_of(options),
         engine.clock.now,
     )
     further += [("GET", "/status", StatusPage()), ("GET", "/status.json", status)]
+    further.append(
+        (
+            "GET",
+            "/debug/memory",
+            DebugMemory(partial(debug_memory, engine.cache_report, engine.geometry, engine_options)),
+        )
+    )
     if options.enable_docs:
         document = description(version("plait"), with_keys=bool(layers.keys))
         further += [("GET", "/openapi.json", OpenApi(document)), ("GET", "/docs", DocsPage(document))]
@@ -134,7 +148,7 @@ def _metrics_page(
         figures,
         delay,
         engine.cache_fraction,
-        partial(_groups, engine),
+        partial(group_blocks, engine.cache_report),
         config,
         slos_of(options),
         engine.clock.now,
@@ -148,51 +162,6 @@ def slos_of(options: ServeOptions) -> dict[ServiceClass, Slo]:
     no_times = ClassTimes()
     ttft, itl, tpot = (one or no_times for one in (options.ttft_slo, options.itl_slo, options.tpot_slo))
     return {one: Slo(ttft_s=ttft.of(one), itl_s=itl.of(one), tpot_s=tpot.of(one)) for one in ServiceClass}
-
-
-def _groups(engine: LocalEngine) -> list[GroupBlocks]:
-    if engine.cache_report is None:
-        return []
-    return [
-        GroupBlocks(
-            name=group.name,
-            kind=group.kind,
-            num_layers=group.num_layers,
-            tokens_per_block=group.tokens_per_block,
-            used=group.blocks.used + group.blocks.quarantined,
-            cached=group.blocks.evictable,
-            free=group.blocks.free,
-            idle_bytes=group.idle_bytes,
-            lost_hit_tokens=group.lost_tokens,
-        )
-        for group in engine.cache_report().groups
-    ]
-
-
-def _memory(engine: LocalEngine) -> JsonObject:
-    groups: list[JsonValue] = [
-        {
-            "name": group.name,
-            "kind": group.kind,
-            "layers": group.num_layers,
-            "tokens_per_block": group.tokens_per_block,
-            "used": group.used,
-            "evictable": group.cached,
-            "free": group.free,
-            "idle_bytes": group.idle_bytes,
-            "lost_hit_tokens": group.lost_hit_tokens,
-        }
-        for group in _groups(engine)
-    ]
-    if engine.cache_report is None:
-        return {"total_bytes": 0, "used_bytes": 0, "evictable_bytes": 0, "groups": []}
-    usage = engine.cache_report().usage
-    return {
-        "total_bytes": usage.total_bytes,
-        "used_bytes": usage.used_bytes,
-        "evictable_bytes": usage.evictable_bytes,
-        "groups": groups,
-    }
 
 
 def _batches(store: Store, batches: BatchService) -> JsonObject:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from plait.cli.streams import say
+from plait.config.ablations import scheduler_ablations
 from plait.config.sim_options import SimOptions
 from plait.core.errors import UsageError
 from plait.core.own_file import check_replaceable, check_writable
@@ -22,6 +24,7 @@ from plait.model.cache_layout import token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.cost import Formats
 from plait.model.shard import shard
+from plait.sched.multiplex.presets import preset_of, shares_of
 from plait.sim.cards.card import Card, find_card
 from plait.sim.cluster import ClusterSpec
 from plait.sim.form import Form, Routing, parse_form
@@ -82,11 +85,19 @@ def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup
     if options.speed is not None and extent.rate is None:
         raise UsageError("--speed is for traces with arrival times, of which this has none; give --rate instead")
     workload = Workload(source, extent, pace)
-    slo = Slo(ttft_s=options.ttft_slo, itl_s=options.itl_slo, tpot_s=options.tpot_slo)
+    slo = slo_of(options)
     lines = (*_model_words(model, hardware, form, replica), *more, *words, _pace_words(workload))
     calibration = hardware.calibration
     measured = None if calibration is None else f"{calibration.calibrated_on} with {calibration.model}"
+    if calibration is not None and calibration.counted is not None:
+        differs = calibration.counted.differs(replica.formats, model.program.num_parameters, calibration.model)
+        if differs is not None:
+            say(f"warning: {differs}")
     return Setup(cluster, workload, slo, _inputs(options, model, cluster, workload, named), lines, measured)
+
+
+def slo_of(options: SimOptions) -> Slo:
+    return Slo(ttft_s=options.ttft_slo, itl_s=options.itl_slo, tpot_s=options.tpot_slo)
 
 
 def _source(
@@ -120,6 +131,8 @@ def _replica(options: SimOptions, model: BareModel, hardware: HardwareSpec) -> t
             "most that"
         )
     is_gpu = hardware.unit != "core"
+    choice = options.scheduler
+    preset = preset_of(choice.name, scheduler_ablations(options.ablate), chunk_s=choice.chunk_s, units=choice.units)
     rows, step = LIMITS[is_gpu]
     element_bytes = cache_type.number_bytes if cache_type is not CacheType.INT8 else cache_type.vector_bytes(128) / 128
     replica = ReplicaSpec(
@@ -138,9 +151,14 @@ def _replica(options: SimOptions, model: BareModel, hardware: HardwareSpec) -> t
         max_model_tokens=longest,
         enable_prefix=options.enable_prefix_caching,
         tensor_parallel=ranks,
+        preset=preset,
+        slo=slo_of(options),
         # Plans come from the scheduler that serves; looking at each again takes a third of the time.
         check_plans=False,
     )
+    if not preset.is_fused:
+        # What cannot be is said here, not by the first decision.
+        shares_of(preset, hardware.share_units, hardware.granule)
     cut = longest < model.max_tokens and options.max_model_len is None
     notes = (f"          sequences of at most {longest:,} tokens: what the cache holds",) if cut else ()
     return replica, notes
@@ -210,6 +228,8 @@ def _inputs(
         "max_num_seqs": replica.max_rows,
         "max_num_batched_tokens": replica.max_step_tokens,
         "enable_prefix_caching": replica.enable_prefix,
+        "scheduler": str(options.scheduler),
+        "ablate": options.ablate,
         **named,
         "requests": workload.num_requests,
         "rate": pace.rate,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plait.config.option import option
-from plait.config.values import parse_flag, parse_path, parse_positive
+from plait.config.values import parse_flag, parse_path, parse_positive, parse_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,12 @@ class BatchOptions:
     )
     output: Path | None = option(None, parse_path, "where the answers go (JSONL)", metavar="FILE", short="-o")
     max_in_flight: int = option(128, parse_positive, "lines handed to the engine at once at most", metavar="N")
+    order: str = option(
+        "input",
+        parse_text,
+        "in which order lines run; blend: by shared beginnings and by what compute and memory they need",
+        choices=("input", "blend", "dfs", "bfs", "density", "random"),
+    )
     restart: bool = option(False, parse_flag, "forget an earlier run with the same output and begin anew")
     strict: bool = option(False, parse_flag, "refuse a faulty file before any work, and exit with 1 if a line fails")
     json: bool = option(False, parse_flag, "print the closing summary as one JSON object")

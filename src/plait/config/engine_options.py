@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait.config.kv_layouts import ABLATIONS, parse_ablations, parse_served_layout
+from plait.config.ablations import ABLATIONS, some_of
+from plait.config.kv_layouts import parse_served_layout
 from plait.config.option import option
 from plait.config.places import cache_dir
+from plait.config.schedulers import DEFAULT_SCHEDULER, SCHEDULERS, SchedulerChoice, parse_scheduler
 from plait.config.values import (
     count_between,
     count_from,
@@ -118,9 +120,17 @@ class EngineOptions:
     )
     ablate: str = option(
         "none",
-        parse_ablations,
-        "habits of the cache to do without, to see what they are worth: " + ", ".join(ABLATIONS),
+        some_of(ABLATIONS),
+        "habits of the cache and the scheduler to do without, to see what they are worth: " + ", ".join(ABLATIONS),
         metavar="NAMES",
+        rare=True,
+    )
+    scheduler: SchedulerChoice = option(
+        DEFAULT_SCHEDULER,
+        parse_scheduler,
+        f"which tokens a step has: {', '.join(SCHEDULERS)}, chunked:TIME; all but chunked need what plait calibrate "
+        "measured here",
+        metavar="NAME",
         rare=True,
     )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)

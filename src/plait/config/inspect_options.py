@@ -27,7 +27,13 @@ class InspectOptions:
 
 @dataclass(frozen=True, slots=True)
 class InspectMemoryOptions:
-    model: str | None = option(None, parse_text, _MODEL, metavar="MODEL", short="-m")
+    model: str | None = option(
+        None,
+        parse_text,
+        f"{_MODEL}; or http://HOST:PORT of a running server, whose memory is shown as it is now",
+        metavar="MODEL",
+        short="-m",
+    )
     draft_model: str | None = option(None, parse_text, "a second model in the same memory", metavar="MODEL")
     lengths: str = option(
         "500,4K,32K",
@@ -51,4 +57,5 @@ class InspectMemoryOptions:
     tensor_parallel_size: int = option(
         1, count_between(1, 1024), "ranks that share the heads; all figures are of one rank", metavar="N"
     )
+    api_key: str | None = option(None, parse_text, "sent to a server as a bearer token", metavar="KEY", rare=True)
     json: bool = option(False, parse_flag, "print one JSON object and no table")

@@ -1,6 +1,6 @@
-"""KV layouts: what may stand in --kv-layout and --ablate, and how a split by hand is written.
+"""KV layouts: what may stand in --kv-layout, and how a split by hand is written.
 
-Owns the names. What a layout does stands in `plait.kv.layouts`, what an ablation does in `plait.kv.rules`.
+Owns the names. What a layout does stands in `plait.kv.layouts`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Final
 
 SERVED_LAYOUTS: Final = ("paged", "uniform", "vllm", "max-page", "static")
 MANUAL: Final = "manual"
-ABLATIONS: Final = ("request-awareness", "alignment", "balance", "tails")
 _SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/0{0,8}[1-9][0-9]{0,8})?")
 """Without exponents: a number of a billion digits would be written out."""
 
@@ -41,21 +40,3 @@ def manual_shares(text: str) -> Mapping[str, Fraction]:
             raise ValueError(f"{group!r} has two shares; write one for each group")
         found[group] = Fraction(share)
     return found
-
-
-def parse_ablations(text: str) -> str:
-    """none, or names of `ABLATIONS` with commas; kept as they were written, without blanks."""
-    names = [name.strip() for name in text.split(",")]
-    if names == ["none"]:
-        return "none"
-    for name in names:
-        if name not in ABLATIONS:
-            close = difflib.get_close_matches(name, ABLATIONS, n=1)
-            guess = f"; did you mean {close[0]}?" if close else ""
-            raise ValueError(f"none, or some of {', '.join(ABLATIONS)} are expected{guess}")
-    return ",".join(dict.fromkeys(names))
-
-
-def ablations_in(text: str) -> tuple[str, ...]:
-    """The names in a parsed value."""
-    return () if text == "none" else tuple(text.split(","))

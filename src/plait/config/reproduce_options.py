@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plait.config.option import option
-from plait.config.values import parse_path, parse_text
+from plait.config.values import parse_report, parse_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,4 +20,4 @@ class ReproduceOptions:
         "a hardware file with what plait calibrate measured, for figures of this machine",
         metavar="FILE",
     )
-    json: Path | None = option(None, parse_path, "write the report as JSON; - is standard output", metavar="FILE")
+    json: Path | None = option(None, parse_report, "write the report as JSON; - is standard output", metavar="FILE")

@@ -11,7 +11,7 @@ from pathlib import Path
 from plait.config.class_times import ClassTimes, parse_class_times
 from plait.config.option import option
 from plait.config.places import state_dir
-from plait.config.values import count_between, parse_bytes, parse_flag, parse_path, parse_patience, parse_text
+from plait.config.values import bytes_from, count_between, parse_flag, parse_path, parse_patience, parse_text
 
 DEFAULT_STATE_DIR = state_dir()
 MAX_PORT = 65_535
@@ -49,7 +49,7 @@ class ServeOptions:
         metavar="N",
         rare=True,
     )
-    max_body_size: int = option(4 * MIB, parse_bytes, "largest body of a request", metavar="SIZE", rare=True)
+    max_body_size: int = option(4 * MIB, bytes_from(KIB), "largest body of a request", metavar="SIZE", rare=True)
     shutdown_timeout: float = option(
         30.0, parse_patience, "time that answers have to finish after SIGTERM or Ctrl-C", metavar="SECONDS", rare=True
     )
@@ -60,7 +60,9 @@ class ServeOptions:
         metavar="DIR",
         rare=True,
     )
-    max_file_size: int = option(512 * MIB, parse_bytes, "largest file that can be uploaded", metavar="SIZE", rare=True)
+    max_file_size: int = option(
+        512 * MIB, bytes_from(KIB), "largest file that can be uploaded", metavar="SIZE", rare=True
+    )
     allowed_origins: str | None = option(
         None, parse_text, "origins whose browsers may call, or *", metavar="ORIGIN[,ORIGIN]", rare=True
     )

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from plait.config.ablations import OF_SCHEDULERS, some_of
 from plait.config.engine_options import KEY_TILE, MAX_SEQS, MAX_STEP_TOKENS, MIN_CONTEXT
 from plait.config.load_options import MAX_PER_S
 from plait.config.option import option
+from plait.config.schedulers import DEFAULT_SCHEDULER, SCHEDULERS, SchedulerChoice, parse_scheduler
 from plait.config.values import (
     count_between,
     count_from,
@@ -19,6 +21,7 @@ from plait.config.values import (
     parse_bytes,
     parse_flag,
     parse_path,
+    parse_report,
     parse_seconds,
     parse_seed,
     parse_text,
@@ -108,9 +111,23 @@ class SimOptions:
         "tokens computed in one step at most; default: 2,048 on a GPU, 512 on a processor",
         metavar="TOKENS",
     )
+    scheduler: SchedulerChoice = option(
+        DEFAULT_SCHEDULER,
+        parse_scheduler,
+        f"how prompts and decode share a device: {', '.join(SCHEDULERS)}, chunked:TIME, static:UNITS",
+        metavar="NAME",
+        rare=True,
+    )
+    ablate: str = option(
+        "none",
+        some_of(OF_SCHEDULERS),
+        "mechanisms of the scheduler to do without, to see what they are worth: " + ", ".join(OF_SCHEDULERS),
+        metavar="NAMES",
+        rare=True,
+    )
     block_size: int = option(32, count_between(1, KEY_TILE), "tokens of a cache block", metavar="TOKENS", rare=True)
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)
-    json: Path | None = option(None, parse_path, "write the report as JSON; - is standard output", metavar="FILE")
+    json: Path | None = option(None, parse_report, "write the report as JSON; - is standard output", metavar="FILE")
     html: Path | None = option(None, parse_path, "write a page with plots that needs nothing else", metavar="FILE")
     quiet: bool = option(False, parse_flag, "no bar, no word about progress")
 

@@ -34,6 +34,18 @@ def parse_bytes(text: str) -> int:
     return int(Fraction(number) * base ** _POWERS[unit[0].lower()])
 
 
+def bytes_from(least: int) -> Callable[[str], int]:
+    """As `parse_bytes`, for a limit that makes no sense below `least` bytes."""
+
+    def parse(text: str) -> int:
+        size = parse_bytes(text)
+        if size < least:
+            raise ValueError(f"{size:,} bytes are too few; give at least {least:,}")
+        return size
+
+    return parse
+
+
 def parse_count(text: str) -> int:
     """ "4096", "32k" (1,000) or "32K" (1,024); m and M likewise."""
     found = _COUNT.fullmatch(text.strip())
@@ -142,6 +154,16 @@ def parse_path(text: str) -> Path:
         return Path(parse_text(text)).expanduser()
     except RuntimeError:
         raise ValueError("there is no such user; write the whole path") from None
+
+
+def parse_report(text: str) -> Path | None:
+    """Where a report goes. Other commands have a flag of the same name, and environment and YAML say it to all of them:
+    what means yes there is standard output here, what means no is none. A file of such a name is ./1.
+    """
+    lowered = text.strip().lower()
+    if lowered in _TRUE:
+        return Path("-")
+    return None if lowered in _FALSE else parse_path(text)
 
 
 def parse_path_or(*words: str) -> Callable[[str], str]:

@@ -47,7 +47,7 @@ class Wake:
     Owns its descriptors: they live as long as any source keeps the wake, so nobody writes to what is somebody else's.
     """
 
-    __slots__ = ("_readable", "fd")
+    __slots__ = ("_poll", "_readable", "fd")
 
     def __init__(self) -> None:
         if sys.platform == "linux":
@@ -56,6 +56,8 @@ class Wake:
             self._readable, self.fd = os.pipe()
             for end in (self._readable, self.fd):
                 os.set_blocking(end, False)
+        self._poll = select.poll()
+        self._poll.register(self._readable, select.POLLIN)
 
     def __call__(self) -> None:
         # Blocking would mean that it is full of wakes that nobody has read yet: one more says nothing new.
@@ -75,10 +77,8 @@ class Wake:
     def wait(self, seconds: float | None) -> None:
         """Return when woken, or after so many seconds if not earlier. May return too early."""
         if seconds is None or seconds >= _MILLISECOND or self._readable >= _MOST_SELECTED:
-            poll = select.poll()
-            poll.register(self._readable, select.POLLIN)
             # Whole milliseconds: the rest is waited for below, in another turn.
-            poll.poll(None if seconds is None else max(1, math.floor(min(seconds, _LONGEST_S) * 1000)))
+            self._poll.poll(None if seconds is None else max(1, math.floor(min(seconds, _LONGEST_S) * 1000)))
         else:
             select.select((self._readable,), (), (), seconds)
 
@@ -107,10 +107,11 @@ class RealClock:
             if not any(source is known for known in self._subscribed):
                 self._subscribed.append(source)
                 source.subscribe(self._wake)
-        while True:
-            # Clear before looking: a source that becomes ready after the look wakes again and ends the wait below.
+        while not any([source.ready() for source in sources]):
+            # Clear before looking again: a source that becomes ready after that wakes again and ends the wait below.
+            # Only here, because a clear is a call of the system, and most waits end with something ready.
             self._wake.clear()
-            if any(source.ready() for source in sources):
+            if any([source.ready() for source in sources]):
                 return
             left_s = None if until is None else until - self.now()
             if left_s is not None and left_s <= 0:

@@ -75,3 +75,8 @@ class SeqUpdate(NamedTuple):
     pooled: tuple[float, ...] | None = None
     """All of an embedding's answer; the sequence has ended then."""
     error: str | None = None
+
+    @classmethod
+    def of_tokens(cls, seq: SeqId, tokens: tuple[int, ...], logprobs: tuple[TokenLogprob, ...]) -> SeqUpdate:
+        """Of a sequence that goes on, as nearly all do; made as `plait.core.step.Chunk.of_unknown` is."""
+        return tuple.__new__(cls, (seq, tokens, logprobs, None, None, (), None, None))

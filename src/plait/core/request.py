@@ -166,7 +166,8 @@ class SeqState(StrEnum):
 class Sequence:
     """One stream of tokens being extended; `choice` counts the `n` sequences of a request from 0.
 
-    Times are seconds on the engine's clock: arrival, scheduled (first planned).
+    Times are seconds on the engine's clock: arrival, scheduled (first planned). What follows from the request alone is
+    worked out once: it is asked for in every step.
     """
 
     id: SeqId
@@ -197,14 +198,27 @@ class Sequence:
     """The executor row while joined."""
     scheduled_s: float | None = None
     constraint: Constraint | None = None
+    num_slots: int = 0
+    """Tokens that it has memory for: so far it need not ask. 0 while it waits."""
+    num_prompt: int = field(init=False)
+    num_inputs: int = field(init=False)
+    """Tokens that are computed before an answer of full length is whole: nobody computes the last one."""
+    num_to_score: int = field(init=False)
+    """Prompt tokens whose log-probabilities are wanted: all or none. Those of all choices are equal."""
+    is_steered: bool = field(init=False)
+    """Whether something says which tokens may come next."""
 
-    @property
-    def num_prompt(self) -> int:
-        return len(self.request.prompt)
+    def __post_init__(self) -> None:
+        request = self.request
+        self.num_prompt = len(request.prompt)
+        self.num_inputs = self.num_prompt + self.max_output_tokens - 1
+        scores = request.sampling.prompt_logprobs is not None and self.choice == 0 and request.task is Task.GENERATE
+        self.num_to_score = self.num_prompt if scores else 0
+        self.is_steered = self.mask is not None or self.constraint is not None
 
     @property
     def num_output(self) -> int:
-        return len(self.tokens) - len(self.request.prompt)
+        return len(self.tokens) - self.num_prompt
 
     def next_mask(self) -> bytes | None:
         """Tokens that may come next, as in `RowMask.allowed`; None: every one."""
@@ -218,9 +232,8 @@ class Sequence:
 
     @property
     def scores_prompt(self) -> bool:
-        """Whether log-probabilities of prompt tokens are still to be reported. Those of all choices are equal."""
-        wanted = self.request.sampling.prompt_logprobs is not None and self.choice == 0
-        return wanted and self.request.task is Task.GENERATE and self.num_scored < len(self.request.prompt)
+        """Whether log-probabilities of prompt tokens are still to be reported."""
+        return self.num_scored < self.num_to_score
 
     @property
     def needs_every_row(self) -> bool:
@@ -248,16 +261,15 @@ class Sequence:
         if self.constraint is not None:
             # What may come next depends on what came last.
             return 0
-        # Nobody computes the last token of an answer.
-        return 1 if planned_end < len(self.request.prompt) + self.max_output_tokens - 1 else 0
+        return 1 if planned_end < self.num_inputs else 0
 
     @property
     def ends_by_length(self) -> bool:
         """Nothing that it samples can end it before its length, be written down or change what may come next."""
         sampling = self.request.sampling
         plain = sampling.ignore_eos and not sampling.stop_token_ids and not sampling.stop and sampling.logprobs is None
-        return plain and self.constraint is None and self.mask is None and self.request.task is Task.GENERATE
+        return plain and not self.is_steered and self.request.task is Task.GENERATE
 
     @property
     def output(self) -> list[int]:
-        return self.tokens[len(self.request.prompt) :]
+        return self.tokens[self.num_prompt :]

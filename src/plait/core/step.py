@@ -98,6 +98,18 @@ class Chunk(NamedTuple):
     snapshots: tuple[Snapshot, ...] = ()
     positions: tuple[int, ...] | None = None
 
+    @classmethod
+    def of_unknown(cls, seq: SeqId, start: int, num_tokens: int = 1) -> Chunk:
+        """One that computes the token that was sampled last and samples the next, as nearly all do; in a run,
+        `num_tokens` times. Made without the constructor, whose reading of arguments costs more than the rest.
+        """
+        return tuple.__new__(cls, (seq, start, num_tokens, FROM_DEVICE, None, SAMPLES_ONE, (), None))
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it is like one that `of_unknown` makes."""
+        return self[3:] == _UNKNOWN
+
     @property
     def end(self) -> int:
         return self.start + self.num_tokens
@@ -106,6 +118,10 @@ class Chunk(NamedTuple):
     def num_outputs(self) -> int:
         outputs = self.outputs
         return outputs[0].num_rows if len(outputs) == 1 else sum(out.num_rows for out in outputs)
+
+
+_UNKNOWN = (FROM_DEVICE, None, SAMPLES_ONE, (), None)
+"""What follows `num_tokens` in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +210,11 @@ class ChunkShape(NamedTuple):
     num_snapshots: int = 0
     """Places inside the chunk at which running states are kept."""
 
+    @classmethod
+    def of_one(cls, start: int) -> ChunkShape:
+        """Of a chunk that computes one token and samples the next; made as `Chunk.of_unknown` is."""
+        return tuple.__new__(cls, (start, 1, 1, 0))
+
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
@@ -244,12 +265,14 @@ class StepPlan:
     def shape(self, place: int = 0) -> StepShape:
         """Of the step, or of the one at `place` in a run."""
         if self.num_steps > 1:
-            return StepShape(tuple(ChunkShape(c.start + place, 1, c.num_outputs) for c in self.chunks))
-        chunks = (
-            ChunkShape(c.start, c.num_tokens, c.num_outputs, len({snapshot.offset for snapshot in c.snapshots}))
+            return StepShape(tuple([ChunkShape.of_one(c.start + place) for c in self.chunks]))
+        chunks = [
+            ChunkShape.of_one(c.start)
+            if c.num_tokens == 1 and c.outputs is SAMPLES_ONE and not c.snapshots
+            else ChunkShape(c.start, c.num_tokens, c.num_outputs, len({snapshot.offset for snapshot in c.snapshots}))
             for c in self.chunks
-        )
-        return StepShape(tuple(chunks), tuple(encode.num_rows for encode in self.encodes))
+        ]
+        return StepShape(tuple(chunks), tuple([encode.num_rows for encode in self.encodes]))
 
 
 class StepStatus(StrEnum):
@@ -290,6 +313,11 @@ class SeqResult(NamedTuple):
     """The mean of all rows that were pooled since the sequence joined, if some were in this chunk."""
     error: str | None = None
 
+    @classmethod
+    def of_tokens(cls, seq: SeqId, num_computed: int, tokens: tuple[int, ...]) -> SeqResult:
+        """Of a chunk that is OK and gave tokens alone, as nearly all do; made as `Chunk.of_unknown` is."""
+        return tuple.__new__(cls, (seq, SeqStatus.OK, num_computed, tokens, (), (), 0, None, None))
+
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
@@ -320,6 +348,8 @@ def plan_fault(plan: StepPlan) -> str | None:
     if plan.num_steps != 1:
         return _run_fault(plan)
     for chunk in plan.chunks:
+        if chunk.is_unknown and chunk.num_tokens == 1 and chunk.start >= 0:
+            continue
         fault = _chunk_fault(chunk)
         if fault:
             return f"chunk of sequence {chunk.seq} in step {plan.step}: {fault}"

@@ -69,7 +69,10 @@ class CalibratedModel:
         )
 
     def overhead_s(self, shape: StepShape) -> float:
-        return self._calibration.step_overhead_s + self._calibration.seq_overhead_s * len(shape.chunks)
+        """Of the engine, which no share of the device makes shorter."""
+        found = self._calibration
+        of_prompts = found.prompt_overhead_s * len(phases(shape)[0].chunks)
+        return found.step_overhead_s + found.seq_overhead_s * len(shape.chunks) + of_prompts
 
     def alpha(self, shape: StepShape, share: int, beside: tuple[StepShape, ...] = ()) -> float:
         """Of a step of any phase."""

@@ -15,6 +15,8 @@ from plait.cost.guard import GuardTable, read_guard
 from plait.cost.solo import SoloModel, read_solo
 from plait.model.cost import Formats
 
+_SAME_BYTES = 0.1
+"""How far two means of bytes may lie apart for the same format: what else is kept beside the products differs."""
 EVIDENCE = ("real-cpu", "benchmark", "published", "simulated")
 """Measured here; moments of a benchmark that a user ran; figures of a paper; a device that is not there."""
 
@@ -37,6 +39,18 @@ class HeldOut:
     """Part of them that took longer than it."""
     tightness: float
     """Median of bound over measured time."""
+    num_beside: int = 0
+    """Decode steps beside anything, on which what follows rests."""
+    beside_alpha: float = 0.0
+    """Mean error of the roofline with alpha on them; `_blind` of the same without neighbours, `_linear` as above."""
+    beside_blind: float = 0.0
+    beside_linear: float = 0.0
+    slowdown: float = 0.0
+    """Median of what they took by their price alone: 1 is a machine on which neighbours cost nothing."""
+
+
+_LATER = ("num_beside", "beside_alpha", "beside_blind", "beside_linear", "slowdown")
+"""Files of the same version may lack them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,24 @@ class CountedAs:
             default_compute=self.compute,
         )
 
+    def differs(self, asked: Formats, num_parameters: int, model: str) -> str | None:
+        """What is not as it was when `model` was measured, and what prices are then; None: nothing is."""
+        if num_parameters != self.num_parameters:
+            return (
+                f"calibrated with {model} ({self.num_parameters:,} numbers), and this model has {num_parameters:,}: "
+                "its steps are priced as steps of equal size of the other; calibrate with this model"
+            )
+        for what, now, then in (
+            ("weights", asked.default_weight_bytes, self.weight_bytes),
+            ("keys and values", asked.default_cache_bytes, self.cache_bytes),
+        ):
+            if abs(now - then) > _SAME_BYTES * then:
+                return (
+                    f"calibrated with {model}, {what} in {8 * then:.3g} bits, and here they have {8 * now:.3g}: prices "
+                    f"are those of {8 * then:.3g} bits; calibrate with the format that is meant"
+                )
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -102,6 +134,8 @@ class Calibration:
     """Of the whole engine: what lies between the steps of a device that always has one."""
     seq_overhead_s: float
     """Further for each sequence of a step."""
+    prompt_overhead_s: float = 0.0
+    """Further for each of them that is a prompt or a part of one."""
     counted: CountedAs | None = None
     """None: as whoever asks for a price counts."""
     spread: float = 1.0
@@ -122,6 +156,7 @@ class Calibration:
             "num_steps": self.num_steps,
             "step_overhead_s": self.step_overhead_s,
             "seq_overhead_s": self.seq_overhead_s,
+            "prompt_overhead_s": self.prompt_overhead_s,
             "spread": self.spread,
             "alpha": self.alpha.json_object(),
         }
@@ -130,6 +165,11 @@ class Calibration:
             found["counted"] = asdict(self.counted)
         found |= {name: part.json_object() for name, part in parts.items() if part is not None}
         return found if self.held_out is None else {**found, "held_out": asdict(self.held_out)}
+
+
+def without_overhead(found: Calibration) -> Calibration:
+    """Of the device alone."""
+    return replace(found, step_overhead_s=0.0, seq_overhead_s=0.0, prompt_overhead_s=0.0)
 
 
 def read_calibration(fields: Fields) -> Calibration:
@@ -142,6 +182,7 @@ def read_calibration(fields: Fields) -> Calibration:
         alpha=read_alpha(fields.part("alpha")),
         step_overhead_s=fields.number("step_overhead_s"),
         seq_overhead_s=fields.number("seq_overhead_s"),
+        prompt_overhead_s=fields.number("prompt_overhead_s") if fields.has("prompt_overhead_s") else 0.0,
         counted=_read_counted(fields.part("counted")) if fields.has("counted") else None,
         spread=fields.number("spread", least=1.0, most=100.0) if fields.has("spread") else 1.0,
         mixed=read_grid(fields.part("mixed"), ("share", "tokens", "rows")) if fields.has("mixed") else None,
@@ -167,8 +208,9 @@ def _read_counted(fields: Fields) -> CountedAs:
 
 def _read_held_out(fields: Fields) -> HeldOut:
     fields.only(*HeldOut.__slots__)
-    counts = {name: fields.whole(name, least=0) for name in ("num_steps", "num_bounded")}
-    values = {name: fields.number(name) for name in HeldOut.__slots__ if name not in counts}
+    known = [name for name in HeldOut.__slots__ if fields.has(name) or name not in _LATER]
+    counts = {name: fields.whole(name, least=0) for name in known if name.startswith("num_")}
+    values = {name: fields.number(name) for name in known if name not in counts}
     return HeldOut(
         num_steps=counts["num_steps"],
         alpha_mean=values["alpha_mean"],
@@ -178,4 +220,6 @@ def _read_held_out(fields: Fields) -> HeldOut:
         num_bounded=counts["num_bounded"],
         violations=values["violations"],
         tightness=values["tightness"],
+        num_beside=counts.get("num_beside", 0),
+        **{name: value for name, value in values.items() if name in _LATER},
     )

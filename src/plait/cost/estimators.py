@@ -8,7 +8,7 @@ Invariant: errors are of measured time; a price is compared without the engine's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from plait.core.step import StepShape
@@ -74,16 +74,27 @@ def held_out(fitted: Sequence[Sample], kept: Sequence[Sample], model: Calibrated
         for s in kept
         if prefill_beside(s.beside) is not None and is_decode(s.shape)
     ]
+    beside = [s for s in kept if s.beside and is_decode(s.shape) and not phases(s.shape)[0].chunks]
+    alone_s = [device_s(model, replace(s, beside=())) for s in beside]
     return HeldOut(
         num_steps=len(kept),
-        alpha_mean=fmean(of_alpha) if of_alpha else 0.0,
+        alpha_mean=_mean(of_alpha),
         alpha_p90=of_alpha[int(0.9 * (len(of_alpha) - 1))] if of_alpha else 0.0,
-        solo_mean=fmean(of_solo) if of_solo else 0.0,
-        linear_mean=fmean(of_linear) if of_linear else 0.0,
+        solo_mean=_mean(of_solo),
+        linear_mean=_mean(of_linear),
         num_bounded=len(bounds),
         violations=sum(ratio < 1.0 for ratio in bounds) / len(bounds) if bounds else 0.0,
         tightness=median(bounds) if bounds else 0.0,
+        num_beside=len(beside),
+        beside_alpha=_mean(errors([device_s(model, s) for s in beside], beside)),
+        beside_blind=_mean(errors(alone_s, beside)),
+        beside_linear=_mean(errors([linear.seconds(s) for s in beside], beside)),
+        slowdown=median(s.seconds / alone for s, alone in zip(beside, alone_s, strict=True)) if beside else 0.0,
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0
 
 
 def _merged(beside: Sequence[StepShape]) -> tuple[int, int]:

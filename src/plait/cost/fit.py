@@ -13,7 +13,7 @@ from statistics import median
 from plait.core.errors import UsageError
 from plait.cost.alpha import AXES, AlphaTable, State, alpha_axes, is_decode, state_of
 from plait.cost.calibrated import CalibratedModel
-from plait.cost.calibration import Calibration
+from plait.cost.calibration import Calibration, without_overhead
 from plait.cost.grid import Axis, Grid
 from plait.cost.guard import GuardTable, guard_from, pair_of, prefill_beside
 from plait.cost.roofline import RooflineModel
@@ -110,7 +110,7 @@ def fit_calibration(
     if not any(is_decode(sample.shape) and not phases(sample.shape)[0].chunks for sample in samples):
         raise UsageError("no decode step was measured, so answers would have no price; give answers too")
     found = replace(about, alpha=fit_alpha(samples, roofline, knots), solo=fit_solo(samples), num_steps=len(samples))
-    bare = replace(found, step_overhead_s=0.0, seq_overhead_s=0.0, mixed=None, guard=None, spread=1.0)
+    bare = without_overhead(replace(found, mixed=None, guard=None, spread=1.0))
     mixed = fit_mixed(samples, CalibratedModel(roofline, bare))
     model = CalibratedModel(roofline, replace(bare, mixed=mixed))
     guard = fit_guard(samples, model, edges) if edges.shares else None

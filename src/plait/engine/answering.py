@@ -41,40 +41,15 @@ class Answering:
         """The delta of an update. Its finish reason is STOP where a stop string was found, whatever the update says."""
         reason, stop_reason = update.finish_reason, update.stop_token
         if self._factory is None and stop_reason is None:
-            # Tokens alone, as in a simulation: there is no text to look through.
-            return Delta(
-                seq.choice,
-                "",
-                update.tokens,
-                update.logprobs,
-                reason,
-                None,
-                seq.num_prompt,
-                seq.num_cached,
-                update.prompt_logprobs,
-                update.pooled,
-                seq.seed,
-                update.error,
-            )
+            # Tokens alone: there is no text to look through.
+            return _delta(seq, update, "", len(update.tokens), reason, None)
         text, matched, num_tokens = self._text(seq, update)
+        ended_by: str | int | None = matched
         if matched is not None:
             reason = FinishReason.STOP
-        elif stop_reason is not None and stop_reason not in seq.request.sampling.stop_token_ids:
-            stop_reason = None
-        return Delta(
-            choice=seq.choice,
-            text=text,
-            tokens=update.tokens[:num_tokens],
-            logprobs=update.logprobs[:num_tokens],
-            finish_reason=reason,
-            stop_reason=matched if matched is not None else stop_reason,
-            num_prompt=seq.num_prompt,
-            num_cached=seq.num_cached,
-            prompt_logprobs=update.prompt_logprobs,
-            pooled=update.pooled,
-            seed=seq.seed,
-            error=update.error,
-        )
+        elif stop_reason is not None and stop_reason in seq.request.sampling.stop_token_ids:
+            ended_by = stop_reason
+        return _delta(seq, update, text, num_tokens, reason, ended_by)
 
     def close(self, seq: Sequence) -> None:
         self._streams.pop(seq.id, None)
@@ -94,3 +69,28 @@ class Answering:
             return pushed.text, None, count
         rest = stream.finish()
         return pushed.text + rest.text, rest.matched, count
+
+
+def _delta(
+    seq: Sequence,
+    update: SeqUpdate,
+    text: str,
+    num_tokens: int,
+    reason: FinishReason | None,
+    ended_by: str | int | None,
+) -> Delta:
+    """Of the first tokens of an update; by place, because one is made for every token."""
+    return Delta(
+        seq.choice,
+        text,
+        update.tokens[:num_tokens],
+        update.logprobs[:num_tokens],
+        reason,
+        ended_by,
+        seq.num_prompt,
+        seq.num_cached,
+        update.prompt_logprobs,
+        update.pooled,
+        seq.seed,
+        update.error,
+    )

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from plait.core.client import Health
+from plait.core.client import Delta, Health
 from plait.core.clock import Clock
 from plait.core.decision import Assign, Cancel, Decision, Resume, SeqUpdate, Submit, Suspend
 from plait.core.errors import InvariantError, RequestError
@@ -33,7 +33,7 @@ from plait.core.request import FinishReason, Request, Sequence, ServiceClass, Sl
 from plait.core.text_stream import TextStreamFactory
 from plait.engine.answering import Answering, LiveRequest
 from plait.engine.inbox import Abort, Arrive, Close, Inbox
-from plait.engine.outbox import Outbox
+from plait.engine.outbox import NullOutbox, Outbox
 from plait.engine.watchdog import Watchdog
 from plait.sched.scheduler import Scheduler
 
@@ -87,6 +87,8 @@ class Engine:
         self._events = ports.events
         self._phase = ports.phases
         self._answering = Answering(ports.text_streams)
+        self._is_read = ports.text_streams is not None or not isinstance(ports.outbox, NullOutbox)
+        """Whether anything comes of deltas: somebody takes them, or text may end an answer."""
         self._live: dict[RequestId, LiveRequest] = {}
         self._sequences: dict[SeqId, Sequence] = {}
         self._first_token_s: dict[SeqId, float] = {}
@@ -205,18 +207,17 @@ class Engine:
     def _answer(self, updates: list[SeqUpdate], now: float, first_s: float | None = None) -> None:
         for update in updates:
             seq = self._sequences[update.seq]
-            delta = self._answering.delta(seq, update)
-            if delta.tokens:
-                self._emitted(seq, len(delta.tokens), now, first_s)
-            if delta.finish_reason is not None:
+            said: Delta | SeqUpdate = self._answering.delta(seq, update) if self._is_read else update
+            num_tokens, reason = len(said.tokens), said.finish_reason
+            if num_tokens:
+                self._first_token_s.setdefault(seq.id, now)
+                self._events(Emitted(now, seq.id, num_tokens, first_s))
+            if reason is not None:
                 if update.finish_reason is None:
                     self._scheduler.abort(seq.id, now)  # a stop string: the scheduler cannot know
-                self._finish(seq, delta.finish_reason, len(update.tokens) - len(delta.tokens), now)
-            self._outbox.put(seq.request.id, delta)
-
-    def _emitted(self, seq: Sequence, num_tokens: int, now: float, first_s: float | None) -> None:
-        self._first_token_s.setdefault(seq.id, now)
-        self._events(Emitted(now, seq.id, num_tokens, first_s))
+                self._finish(seq, reason, len(update.tokens) - num_tokens, now)
+            if isinstance(said, Delta):
+                self._outbox.put(seq.request.id, said)
 
     def _finish(self, seq: Sequence, reason: FinishReason, num_overshoot: int, now: float) -> None:
         del self._sequences[seq.id]
@@ -270,4 +271,4 @@ class Engine:
         if overdue is not None:
             raise InvariantError(f"{overdue}; {self._executor.info.name}: {self._scheduler.explain()}")
         moments = (self._scheduler.wake_at(), self._watchdog.wake_at())
-        return min((at_s for at_s in moments if at_s is not None), default=None)
+        return min([at_s for at_s in moments if at_s is not None], default=None)

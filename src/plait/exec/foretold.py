@@ -68,15 +68,13 @@ def check_known_tokens(chunk: Chunk, join: Join, tokens: TokenSource) -> None:
 
 def run_result(chunk: Chunk, tokens: RunSource) -> SeqResult:
     """Of a chunk in a run: a token from each of its steps."""
-    return SeqResult(
-        chunk.seq, SeqStatus.OK, chunk.num_tokens, tokens.run(chunk.seq, chunk.start + 1, chunk.num_tokens)
-    )
+    return SeqResult.of_tokens(chunk.seq, chunk.num_tokens, tokens.run(chunk.seq, chunk.start + 1, chunk.num_tokens))
 
 
 def chunk_result(chunk: Chunk, join: Join, tokens: TokenSource) -> SeqResult:
     """Every SAMPLE row gives a token, every LOGPROBS row its target with log-probability 0."""
-    if chunk.outputs == SAMPLES_ONE and chunk.drafts is None and join.params.logprobs is None:
-        return SeqResult(chunk.seq, SeqStatus.OK, chunk.num_tokens, (tokens(chunk.seq, chunk.start + 1),))
+    if chunk.outputs is SAMPLES_ONE and chunk.drafts is None and join.params.logprobs is None:
+        return SeqResult.of_tokens(chunk.seq, chunk.num_tokens, (tokens(chunk.seq, chunk.start + 1),))
     if chunk.drafts is not None:
         sampled, num_accepted = _verify(chunk, chunk.drafts, tokens)
         num_computed = chunk.num_tokens - len(chunk.drafts.ids) + num_accepted

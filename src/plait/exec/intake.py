@@ -89,7 +89,7 @@ class Intake:
             return f"{waiting}; step {plan.step} is one too many"
         if plan.num_steps > 1 and not info.runs:
             return f"step {plan.step} begins a run of {plan.num_steps} steps; this executor takes them one by one"
-        num_tokens = sum(chunk.num_tokens for chunk in plan.chunks) // plan.num_steps
+        num_tokens = sum([chunk.num_tokens for chunk in plan.chunks]) // plan.num_steps
         if num_tokens > info.max_step_tokens:
             return f"step {plan.step} has {num_tokens} tokens; the executor takes {info.max_step_tokens}"
         return None

@@ -52,6 +52,8 @@ class PlanLimits:
             if isinstance(change, Join) and (fault := self._join_fault(change)) is not None:
                 yield fault
         for chunk in plan.chunks:
+            if chunk.is_unknown and chunk.start + chunk.num_tokens <= self.num_positions:
+                continue
             if (fault := self._chunk_fault(chunk)) is not None:
                 yield f"chunk of sequence {chunk.seq} {fault}"
         for mask in plan.sampling:

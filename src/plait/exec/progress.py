@@ -50,7 +50,13 @@ class LaneStep:
     @property
     def is_dead(self) -> bool:
         """Every chunk was cancelled. A step that never had a chunk is not dead."""
-        return bool(self.plan.chunks) and all(chunk.seq in self.cancelled for chunk in self.plan.chunks)
+        return bool(self.cancelled) and all(chunk.seq in self.cancelled for chunk in self.plan.chunks)
+
+    def begun(self, start_s: float, workers: int) -> LaneStep:
+        return LaneStep(self.plan, self.cancelled, start_s, self.end_s, workers, self.ends_s)
+
+    def over(self, end_s: float) -> LaneStep:
+        return LaneStep(self.plan, self.cancelled, self.start_s, end_s, self.workers, self.ends_s)
 
     def live_shape(self) -> StepShape:
         """Of the step that is due, without cancelled chunks."""
@@ -143,6 +149,8 @@ class Progress:
         self._run_prices = run_prices
         self._quanta = quanta_per_step
         self.ended: list[LaneStep] = []
+        self._due = self._next_lane()
+        """As it was when something happened last: time alone does not change it."""
 
     def lane(self, lane: LaneId) -> Lane:
         return self._lanes[lane]
@@ -179,26 +187,20 @@ class Progress:
 
     def advance(self, now_s: float) -> None:
         """Let everything happen that happens up to now."""
-        while (lane_id := self._next_lane()) is not None:
-            at_s = self._lanes[lane_id].next_s()
-            if at_s is None or at_s > now_s:
-                return
-            self._pass(lane_id, at_s)
+        while self._due is not None and self._due[1] <= now_s:
+            self._pass(*self._due)
 
     def next_end_s(self) -> float | None:
         """When the next step or run will end if nobody intervenes; None: not before somebody does."""
-        lane_id = self._next_lane()
-        if lane_id is None:
+        if self._due is None:
             return None
+        lane_id, at_s = self._due
         lane = self._lanes[lane_id]
         if lane.change is None and (lane.ahead_s or lane.steps[0].num_left == 1):
-            return lane.next_s()
+            return at_s
         ahead = Progress({one: replace(lane) for one, lane in self._lanes.items()}, self._price, self._quanta)
-        while not ahead.ended and (lane_id := ahead._next_lane()) is not None:
-            at_s = ahead._lanes[lane_id].next_s()
-            if at_s is None:
-                return None
-            ahead._pass(lane_id, at_s)
+        while not ahead.ended and ahead._due is not None:
+            ahead._pass(*ahead._due)
         return ahead.ended[0].end_s if ahead.ended else None
 
     def quiet_from_s(self, lane_id: LaneId, now_s: float) -> float | None:
@@ -244,18 +246,18 @@ class Progress:
         """Ended steps count until they are collected: only then is it known where their sequences go on."""
         lane = self._lanes[lane_id]
         ended = [step for step in self.ended if step.plan.lane == lane_id]
-        if not any(step.cancelled for step in (*ended, *lane.steps)):
+        if not any([step.cancelled for step in (*ended, *lane.steps)]):
             return
         lane.steps = cancel_behind((*ended, *lane.steps))[len(ended) :]
 
-    def _next_lane(self) -> LaneId | None:
-        """The lane with the earliest event; ties by order of lanes."""
+    def _next_lane(self) -> tuple[LaneId, float] | None:
+        """The lane with the earliest event, and when that is; ties by order of lanes."""
         first, first_s = None, math.inf
         for lane_id, lane in self._lanes.items():
             at_s = lane.next_s()
             if at_s is not None and at_s < first_s:
                 first, first_s = lane_id, at_s
-        return first
+        return None if first is None else (first, first_s)
 
     def _pass(self, lane_id: LaneId, at_s: float) -> None:
         """The lane reaches its next event at `at_s`."""
@@ -283,7 +285,7 @@ class Progress:
                 lane.steps = (first, *lane.steps[1:])
                 lane.shape, lane.price_s, lane.done = first.live_shape(), None, 0.0
                 return
-        self.ended.append(replace(first, end_s=at_s))
+        self.ended.append(first.over(at_s))
         lane.steps, lane.shape, lane.price_s, lane.done = lane.steps[1:], None, None, 0.0
 
     def _priced(self, lane: Lane, shape: StepShape, beside: Sequence[StepShape]) -> float:
@@ -320,10 +322,10 @@ class Progress:
         for lane in self._lanes.values():
             while lane.steps and lane.steps[0].is_dead:
                 if lane.shape is None:
-                    lane.steps = (replace(lane.steps[0], start_s=at_s), *lane.steps[1:])
+                    lane.steps = (lane.steps[0].begun(at_s, lane.steps[0].workers), *lane.steps[1:])
                 self._end(lane, at_s)
             if lane.can_run and lane.shape is None:
-                lane.steps = (replace(lane.steps[0], start_s=at_s, workers=len(lane.units)), *lane.steps[1:])
+                lane.steps = (lane.steps[0].begun(at_s, len(lane.units)), *lane.steps[1:])
                 lane.shape, lane.since_s = lane.steps[0].live_shape(), at_s
         running = [lane for lane in self._lanes.values() if lane.can_run]
         for lane in self._lanes.values():
@@ -336,7 +338,7 @@ class Progress:
                     self._disturb(lane, at_s)
                 price_s = self._priced(lane, lane.shape, beside)
                 if lane.steps[0].workers < len(lane.units):
-                    lane.steps = (replace(lane.steps[0], workers=len(lane.units)), *lane.steps[1:])
+                    lane.steps = (lane.steps[0].begun(lane.steps[0].start_s, len(lane.units)), *lane.steps[1:])
             if price_s != lane.price_s:
                 lane.done, lane.since_s, lane.price_s = lane.fraction_at(at_s), at_s, price_s
         if (
@@ -346,3 +348,4 @@ class Progress:
             and running[0].steps[0].num_left > 1
         ):
             self._look_ahead(running[0])
+        self._due = self._next_lane()

@@ -21,9 +21,10 @@ from enum import StrEnum
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import (
+    FROM_DEVICE,
+    SAMPLES_ONE,
     BlockGrant,
     Chunk,
-    FromDevice,
     Join,
     Leave,
     Move,
@@ -179,9 +180,10 @@ class Roster:
         return len(self._seats)
 
     def seat(self, seq: SeqId) -> Seat:
-        if seq not in self._seats:
+        seat = self._seats.get(seq)
+        if seat is None:
             raise InvariantError(f"sequence {seq} has not joined")
-        return self._seats[seq]
+        return seat
 
     def apply(self, plan: StepPlan) -> tuple[Seat, ...]:
         """Take over what the plan says. Returns the seats of its chunks, in order."""
@@ -199,7 +201,7 @@ class Roster:
                 self._import(self.seat(change.seq))
         self._writes[plan.step] = []
         self._note_moves(plan)
-        seats = tuple(self._start(chunk, plan) for chunk in plan.chunks)
+        seats = tuple([self._start(chunk, plan) for chunk in plan.chunks])
         self._in_flight[plan.step] = tuple(zip(plan.chunks, seats, strict=True))
         self._note_writes(plan, seats)
         return seats
@@ -217,30 +219,32 @@ class Roster:
             self._settle_chunk(chunk, seat, results.get(chunk.seq))
         for key in self._writes.pop(result.step):
             writers = self._writers[key]
-            writers.pop()
-            if not writers:
+            if len(writers) > 1:
+                writers.pop()
+            else:
                 del self._writers[key]
         if self._left:
             self._left = {row: left for row, left in self._left.items() if left[0] != result.step}
 
     def _settle_chunk(self, chunk: Chunk, seat: Seat, result: SeqResult | None) -> None:
         if result is not None and result.status is SeqStatus.OK:
-            if chunk.start != seat.num_computed:
+            first, num_computed = chunk.start, result.num_computed
+            if first != seat.num_computed:
                 raise InvariantError(
-                    f"sequence {chunk.seq} is said to be computed from {chunk.start} on, behind {seat.num_computed} "
+                    f"sequence {chunk.seq} is said to be computed from {first} on, behind {seat.num_computed} "
                     "computed tokens: a chunk behind one that was cancelled or failed is cancelled too"
                 )
-            seat.num_computed += result.num_computed
+            end = seat.num_computed = first + num_computed
             seat.sampled = _samples(chunk)
             tail = seat.tail
-            if result.num_computed != chunk.num_tokens:
+            if num_computed != chunk.num_tokens:
                 seat.tail = None
-                self._mark_written(chunk, result.num_computed, seat)
-            elif tail is None or chunk.start < tail.first or chunk.snapshots:
-                self._mark_written(chunk, result.num_computed, seat)
+                self._mark_written(chunk, num_computed, seat)
+            elif tail is None or first < tail.first or chunk.snapshots:
+                self._mark_written(chunk, num_computed, seat)
             else:
                 for key, start in zip(tail.keys, tail.starts, strict=True):
-                    self._written[key] = chunk.end - start
+                    self._written[key] = end - start
             if self._bounded:
                 self._drop_behind_window(seat)
         else:
@@ -324,27 +328,31 @@ class Roster:
 
     def _start(self, chunk: Chunk, plan: StepPlan) -> Seat:
         seat = self.seat(chunk.seq)
-        what = f"chunk of sequence {chunk.seq} in step {plan.step}"
-        if seat.lane is not None and seat.lane != plan.lane:
-            raise InvariantError(f"{what} is planned on lane {plan.lane} while in flight on lane {seat.lane}")
-        if seat.drafted:
-            raise InvariantError(f"{what} is planned behind drafts that are still being verified")
-        if seat.num_slots is not None and chunk.start != seat.num_slots:
-            raise InvariantError(
-                f"{what} starts at {chunk.start}, but {seat.num_slots} tokens are computed or in flight"
-            )
-        if isinstance(chunk.tokens, FromDevice) and not seat.samples:
-            raise InvariantError(f"{what} takes its token from the device, but nothing was sampled before it")
-        if seat.tail is None or chunk.end > seat.tail.end:
-            self._check_tables(chunk, seat, what)
+        fault = self._start_fault(chunk, seat, plan)
+        if fault is not None:
+            raise InvariantError(f"chunk of sequence {chunk.seq} in step {plan.step} {fault}")
+        end = chunk.start + chunk.num_tokens
+        if seat.tail is None or end > seat.tail.end:
+            self._check_tables(chunk, seat, f"chunk of sequence {chunk.seq} in step {plan.step}")
         if seat.num_slots is None:
             seat.num_computed = chunk.start
         seat.samples = _samples(chunk)
         seat.lane = plan.lane
         seat.num_in_flight += 1
-        seat.num_slots = chunk.end
+        seat.num_slots = end
         seat.drafted = chunk.drafts is not None
         return seat
+
+    def _start_fault(self, chunk: Chunk, seat: Seat, plan: StepPlan) -> str | None:
+        if seat.lane is not None and seat.lane != plan.lane:
+            return f"is planned on lane {plan.lane} while in flight on lane {seat.lane}"
+        if seat.drafted:
+            return "is planned behind drafts that are still being verified"
+        if seat.num_slots is not None and chunk.start != seat.num_slots:
+            return f"starts at {chunk.start}, but {seat.num_slots} tokens are computed or in flight"
+        if chunk.tokens is FROM_DEVICE and not seat.samples:
+            return "takes its token from the device, but nothing was sampled before it"
+        return None
 
     def _check_tables(self, chunk: Chunk, seat: Seat, what: str) -> None:
         for index, group in enumerate(self._groups):
@@ -449,16 +457,13 @@ class Roster:
         for encode in plan.encodes:
             for block in encode.blocks:
                 self._note_write(plan, (encode.group, block), self.seat(encode.seq))
-        writes = self._writes[plan.step]
         # Copies in flight may name any block.
         may_stay = not any(self._moved.values()) and not any(self._sources.values())
         for chunk, seat in zip(plan.chunks, seats, strict=True):
             tail = seat.tail
-            if may_stay and tail is not None and chunk.end <= tail.end and not chunk.snapshots:
-                for key in tail.keys:
-                    self._writers.setdefault(key, []).append(seat.seq)
-                writes += tail.keys
-            else:
+            # Who stays in blocks of its own is their only holder, which it is as long as it is in flight: another that
+            # wants to write there is found as that, so it need not be noted who writes.
+            if not may_stay or tail is None or chunk.start + chunk.num_tokens > tail.end or chunk.snapshots:
                 self._note_chunk(plan, chunk, seat)
 
     def _note_chunk(self, plan: StepPlan, chunk: Chunk, seat: Seat) -> None:
@@ -535,6 +540,8 @@ class Roster:
 
 def _samples(chunk: Chunk) -> bool:
     outputs = chunk.outputs
+    if outputs is SAMPLES_ONE:
+        return True
     if len(outputs) == 1:
         return outputs[0].kind is OutputKind.SAMPLE
     return any(out.kind is OutputKind.SAMPLE for out in outputs)

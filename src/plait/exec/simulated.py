@@ -9,7 +9,6 @@ their end.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from plait.core.clock import Clock
 from plait.core.executor import ExecutorInfo
@@ -24,7 +23,8 @@ from plait.core.step import (
     StepShape,
     StepStatus,
 )
-from plait.cost.model import CostModel, run_prices
+from plait.cost.last_run import LastRun
+from plait.cost.model import CostModel
 from plait.exec.foretold import OneByOne, RunSource, TokenSource, check_known_tokens, chunk_result, run_result
 from plait.exec.intake import Intake
 from plait.exec.progress import Lane, LaneStep, Progress
@@ -32,6 +32,7 @@ from plait.exec.roster import GroupSlots
 from plait.exec.trusting import TrustingIntake
 
 Units = tuple[int, ...]
+QUANTA = 256
 
 
 class SimulatedExecutor:
@@ -55,7 +56,7 @@ class SimulatedExecutor:
         clock: Clock,
         cost: CostModel,
         tokens: TokenSource,
-        quanta_per_step: int = 256,
+        quanta_per_step: int = QUANTA,
         horizon: Callable[[], float] | None = None,
         *,
         check_plans: bool = True,
@@ -68,7 +69,8 @@ class SimulatedExecutor:
         everything = tuple(range(info.share_units))
         lanes = {lane: Lane(everything if place == 0 else ()) for place, lane in enumerate(info.lanes)}
         self._horizon = horizon
-        self._progress = Progress(lanes, self._price_s, quanta_per_step, partial(run_prices, cost))
+        self._run_prices = LastRun(cost)
+        self._progress = Progress(lanes, self._price_s, quanta_per_step, self._run_prices)
         self._joins: dict[StepId, Sequence[Join]] = {}
         """Of the chunks of every step in flight."""
 
@@ -137,7 +139,7 @@ class SimulatedExecutor:
         units = len(self._progress.lane(lane).units)
         # With a step in front of it, each is planned when the last but one before it has ended.
         count = 0
-        for price_s in run_prices(self._cost, shape, units):
+        for price_s in self._run_prices(shape, units):
             count += 1
             end_s += price_s
             if count == most or end_s >= before_s:

@@ -16,8 +16,10 @@ from plait.inspect.layers import NumberType, memory_groups
 from plait.inspect.layouts import make_layout
 from plait.kv.layouts.capacity import largest_context, most_sequences
 from plait.kv.layouts.cuts import Cause, Cut
+from plait.kv.layouts.geometry import MIX, Candidate, Geometry
 from plait.kv.layouts.groups import Load, MemoryGroup, SequenceSize
 from plait.kv.layouts.layout import Layout, Refused, Usage
+from plait.kv.layouts.plait import plait_of
 from plait.model.parts import OF_IMAGES, GroupKind
 
 SCHEMA = "plait.inspect.memory/1"
@@ -69,6 +71,8 @@ class LayoutReport:
     lengths: tuple[LoadReport, ...]
     mix: LoadReport | None
     """All sequences in their proportions, if there are several of a length or too many lengths to show."""
+    geometry: Geometry | None = None
+    """How pages were chosen, where there was a choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,11 @@ def answer(question: MemoryQuestion) -> MemoryReport:
 def _report(
     name: str, question: MemoryQuestion, groups: list[MemoryGroup], loads: list[tuple[int, SequenceSize]]
 ) -> LayoutReport:
-    layout = make_layout(name, groups, question.tokens_per_block)
+    geometry = None
+    if name == "plait":
+        layout, geometry = plait_of(groups, question.tokens_per_block)
+    else:
+        layout = make_layout(name, groups, question.tokens_per_block)
     if isinstance(layout, Refused):
         return LayoutReport(name, layout, 0, (), None)
     memory = question.memory_bytes
@@ -131,7 +139,7 @@ def _report(
     lengths = tuple(_load_report(layout, Load(((1, size),)), memory) for _, size in shown)
     mixed = not shown or any(count > 1 for count, _ in loads)
     mix = _load_report(layout, Load(tuple(loads)), memory) if mixed else None
-    return LayoutReport(layout.name, layout, largest_context(layout, memory), lengths, mix)
+    return LayoutReport(layout.name, layout, largest_context(layout, memory), lengths, mix, geometry)
 
 
 def _load_report(layout: Layout, load: Load, memory: int) -> LoadReport:
@@ -197,6 +205,34 @@ def _layout_object(report: LayoutReport) -> dict[str, object]:
         "groups": [_cut_object(cut, layout) for cut in layout.cuts],
         "lengths": [_load_object(one) for one in report.lengths],
         "mix": None if report.mix is None else _load_object(report.mix),
+        "geometry": None if report.geometry is None else _geometry_object(report.geometry),
+    }
+
+
+def _geometry_object(geometry: Geometry) -> dict[str, object]:
+    return {
+        "mix": [[{"sequences": count, "tokens": size.tokens} for count, size in load.sequences] for load in MIX],
+        "num_candidates": geometry.num_candidates,
+        "chosen": _candidate_object(geometry.shown[0]),
+        "candidates": [_candidate_object(one) for one in geometry.shown],
+        "raw": {"page_bytes": geometry.raw_page_bytes, "waste_fraction": geometry.raw_waste_fraction},
+    }
+
+
+def _candidate_object(one: Candidate) -> dict[str, object]:
+    return {
+        "page_bytes": one.page_bytes,
+        "waste_fraction": one.waste_fraction,
+        "waste_fractions": list(one.wastes),
+        "groups": [
+            {
+                "name": cut.group.name,
+                "tables": cut.num_tables,
+                "blocks_per_page": cut.blocks_per_page,
+                "padding_bytes": cut.block_padding_bytes // cut.num_tables,
+            }
+            for cut in one.cuts
+        ],
     }
 
 

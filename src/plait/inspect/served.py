@@ -14,6 +14,7 @@ from plait.inspect.facts import ModelFacts, Parameters
 from plait.model.config import ModelConfig, config_from_gguf, config_from_hf
 from plait.model.families import build_program
 from plait.model.gguf_reading import FACTORS, LONG_FACTORS, SHORT_FACTORS
+from plait.model.ops import Experts, op_weights
 from plait.model.program import Program, WeightRole
 
 if TYPE_CHECKING:
@@ -52,8 +53,15 @@ def gguf_config(outline: GgufOutline) -> ModelConfig:
 
 
 def _parameters(program: Program) -> Parameters:
-    """A table that is the head's matrix too is multiplied with; otherwise it is only looked up."""
+    """A table that is the head's matrix too is multiplied with; otherwise it is only looked up. Of a layer's experts a
+    token goes through a few.
+    """
     looked_up = [spec for spec in program.weights.values() if spec.role is WeightRole.EMBEDDING]
     tied = not any(name == "head" for name in program.weights)
     total = program.num_parameters
-    return Parameters(total, total if tied else total - sum(spec.num_elements for spec in looked_up))
+    idle = 0
+    for op in program.ops:
+        if isinstance(op, Experts):
+            of_all = sum(program.weights[name].num_elements for name in op_weights(op))
+            idle += of_all * (op.experts - op.top_k) // op.experts
+    return Parameters(total, total - idle - (0 if tied else sum(spec.num_elements for spec in looked_up)))

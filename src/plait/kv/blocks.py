@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, PageId, SeqId
@@ -82,7 +82,7 @@ class BlockState(IntEnum):
 
 
 _FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
-_EVICTABLE, _QUARANTINED = int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
+_SHARED, _EVICTABLE, _QUARANTINED = int(BlockState.SHARED), int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
 _PRIVATE_ALONE = frozenset((_PRIVATE,))
 _OWN = (_PRIVATE, _QUARANTINED)
 """States of blocks that only their sequence keeps from being free."""
@@ -100,6 +100,8 @@ class BlockPool:
         """Blocks by state; free ones on lent pages only."""
         self.num_unpinned_pages = 0
         """Lent pages without a pinned (private, shared or quarantined) block: eviction can give them back."""
+        self.num_evicted = 0
+        """Cached blocks that were freed, since the start."""
         self._pages = pages
         self._by_owner = by_owner
         self._watcher: Callable[[PageId], None] | None = None
@@ -225,28 +227,34 @@ class BlockPool:
 
     def free_own(self, blocks: Sequence[BlockId]) -> None:
         """Those of `blocks` that are private or quarantined, and not published."""
-        own = [block for block in blocks if self._states[block] in _OWN]
+        states, counts, holders, num_pinned = self._states, self.counts, self._holders, self._num_pinned
+        own = [block for block in blocks if states[block] in _OWN]
         if self.blocks_per_page > 1:
             for block in own:
                 self.free(block)
             return
         for block in own:
-            before, self._states[block] = self._states[block], _FREE
-            self.counts[before] -= 1
-            self._holders[block] = None
-            self._num_pinned[block] = 0
-        self._pages.give_back_many([PageId(block) for block in own], self.group)
+            counts[states[block]] -= 1
+            states[block] = _FREE
+            holders[block] = None
+            num_pinned[block] = 0
+        self._pages.give_back_many(cast("list[PageId]", own), self.group)
 
     def free(self, block: BlockId) -> None:
         """A private, quarantined or evictable block holds nothing any more; its page goes back with its last block."""
-        before = self.state(block)
-        if before in (BlockState.FREE, BlockState.SHARED):
-            raise InvariantError(f"block {block} of group {self.group} is freed while it is {before.name.lower()}")
-        self._turn(block, before, BlockState.FREE)
+        before = self._states[block]
+        if before in (_FREE, _SHARED):
+            name = BlockState(before).name.lower()
+            raise InvariantError(f"block {block} of group {self.group} is freed while it is {name}")
+        self._states[block] = _FREE
+        self.counts[before] -= 1
+        self.counts[_FREE] += 1
         self._holders[block] = None
         page = PageId(block // self.blocks_per_page)
-        if before != BlockState.EVICTABLE:
+        if before != _EVICTABLE:
             self._unpin(page)
+        else:
+            self.num_evicted += 1
         key = self._owner[page]
         pages = self._open.setdefault(key, {})
         free = pages.setdefault(page, [])
@@ -321,13 +329,14 @@ class BlockPool:
 
     def _grant_pages(self, holder: SeqId, count: int) -> list[BlockId]:
         """Blocks that are pages: there is nothing to choose, and nobody to share a page with."""
-        blocks = [BlockId(page) for page in self._pages.lend_many(self.group, count)]
+        blocks = cast("list[BlockId]", self._pages.lend_many(self.group, count))
+        states, holders, num_pinned = self._states, self._holders, self._num_pinned
         for block in blocks:
-            if self._states[block] != _FREE:
+            if states[block] != _FREE:
                 raise InvariantError(f"block {block} of group {self.group} is {self.state(block).name} on a free page")
-            self._states[block] = _PRIVATE
-            self._holders[block] = holder
-            self._num_pinned[block] = 1
+            states[block] = _PRIVATE
+            holders[block] = holder
+            num_pinned[block] = 1
         self.counts[BlockState.PRIVATE] += count
         return blocks
 

@@ -37,14 +37,15 @@ from plait.kv.grants import NO_GRANTS, Grants
 from plait.kv.hit import NO_BLOCK, Hit, ImageSpan, Root, Tail
 from plait.kv.images import Images
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps, KeepsRows, keeps_of, long_dead, refuse_unsupported, windows_of
+from plait.kv.keeps import Keeps, KeepsRows, keeps_of, refuse_unsupported, windows_of
 from plait.kv.looking import Looking
-from plait.kv.nodes import Node
+from plait.kv.nodes import Node, Piece
+from plait.kv.outliving import outlive
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.promises import Promises
 from plait.kv.publishing import Publishing
-from plait.kv.report import CacheReport, IndexReport, Usage, group_report, usage_of
+from plait.kv.report import CacheReport, HitTotals, Usage, group_report, index_report, usage_of
 from plait.kv.room import Room
 from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.kv.sights import Sights
@@ -52,7 +53,7 @@ from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
 
-__all__ = ["CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
+__all__ = ["NO_GRANTS", "CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
 
 
 STATE_TOKENS = 32
@@ -84,10 +85,10 @@ class KVCache:
         self._rules = rules
         self._pages = PagePool(layout.num_pages, layout.own_pages)
         self._pools = tuple(BlockPool(g, layout.page_bytes, self._pages, rules.by_owner) for g in layout.groups)
-        sizes = [pool.layout.block_bytes // self.tokens_per_block for pool in self._pools]
+        content = [pool.layout.block_bytes - pool.layout.padding_bytes for pool in self._pools]
         self.slot_bytes = [
-            0 if keeps.is_state or isinstance(keeps, KeepsRows) else size
-            for keeps, size in zip(self._keeps, sizes, strict=True)
+            0 if keeps.is_state or isinstance(keeps, KeepsRows) else num_bytes // self.tokens_per_block
+            for keeps, num_bytes in zip(self._keeps, content, strict=True)
         ]
         self._images = Images(self._pools, self._keeps, self.tokens_per_block)
         self._index = PrefixIndex(self._pools, self._keeps, self._images, rules, self._pages.is_shared)
@@ -99,7 +100,8 @@ class KVCache:
         self.keeps_all, self.has_states = not self._parts, bool(self._states)
         self.has_images = bool(self._images.groups)
         self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
-        self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
+        self._totals = HitTotals(len(self._pools))
+        self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block, self._totals)
         self._planned = PlannedBlocks()
         self._looking = Looking(self._index, self._planned, self._keeps, self.tokens_per_block, rules.tails)
         self._tables: dict[SeqId, SeqTable] = {}
@@ -111,9 +113,6 @@ class KVCache:
         """Tokens of one sequence alone in empty memory."""
         self._sights = Sights(self._images, self._pools)
         self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block)
-        self._asked_tokens = 0
-        self._hit_tokens = 0
-        self._lost_tokens = [0] * len(self._pools)
 
     def lookup(self, tokens: Sequence[int], root: Root, limit: int | None = None) -> Hit:
         """The longest published prefix, at most `limit` tokens and always less than all: one token must be computed to
@@ -171,6 +170,7 @@ class KVCache:
             pieces = [*pieces, *copy.source.pieces.values()]
         for piece in pieces:
             self._index.take(piece)
+            piece.was_hit = True
         self._tables[seq] = SeqTable(
             seq=seq,
             node=node,
@@ -185,17 +185,14 @@ class KVCache:
             num_granted=[0] * len(self._pools),
             num_dead=[blocks.count(NO_BLOCK) if self._parts else 0 for blocks in hit.blocks],
             dead_end=[keeps.dead(hit.num_tokens).stop if self._parts else 0 for keeps in self._keeps],
+            num_matched=hit.num_matched,
             copy=copy,
             copy_granted=copy is None and not (hit.num_tokens and self._states),
             states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
             keeps_states=bool(hit.num_tokens and self._states),
-            branch=hit.branch if publish and self._windows else None,
         )
         self._sights.open(self._tables[seq], root, hit)
-        self._asked_tokens += hit.num_asked
-        self._hit_tokens += hit.num_reused
-        for g, lost in enumerate(hit.losses):
-            self._lost_tokens[g] += lost
+        self._totals.add(hit)
 
     def reserve(self, seq: SeqId, num_tokens: int, now_s: float, up_to: int | None = None) -> Grants | None:
         """Let the table hold `num_tokens` tokens in all, evicting cached blocks if there is no other way. `up_to`: how
@@ -227,6 +224,7 @@ class KVCache:
         table.kept_slots = max(table.kept_slots, -(-num_tokens // size) * size)
         table.num_slots = max(table.num_slots, -(-reach // size) * size)
         table.target = max(table.target, num_tokens)
+        table.num_prompt = num_tokens if table.is_new else table.num_prompt
         table.is_new = False
         return Grants(tuple(self._new_grants(table)), table.take_moves(self._of_tokens, self._states), encodes)
 
@@ -298,12 +296,13 @@ class KVCache:
 
         A block has at most one writing sequence, which is on one lane; published blocks are never written (H6, H7).
         """
+        size = self.tokens_per_block
         for table in self._flights.submit(plan).writers:
             if table.copy is not None:
                 self._drop_copy(table, self._now_s)
             if table.keeps_states:
                 self._give_states(table, self._now_s)
-            if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
+            if table.publishes and (table.planned is not None or table.planned_end - table.node.length >= size):
                 self._plan_next(table)
 
     def commit(self, step: StepId, seq: SeqId, tokens: Sequence[int], now_s: float) -> None:
@@ -361,9 +360,10 @@ class KVCache:
             table.planned_end = table.num_committed
         if table.publishes:
             table.tail += tokens
-        for checkpoint in table.checkpoints if writing.snapshots else ():
-            if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
-                checkpoint.is_written = True
+        if writing.snapshots:
+            for checkpoint in table.checkpoints:
+                if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
+                    checkpoint.is_written = True
         return table
 
     def collected(self, step: StepId) -> None:
@@ -387,11 +387,6 @@ class KVCache:
         del self._tables[seq]
         table.released_s = now_s
         self._drop_copy(table, now_s)
-        if table.publishes and self._windows:
-            dead = long_dead(self._keeps, self._windows, table.node.length)
-            self._index.keep_young(table.node, dead, now_s)
-        if table.branch is not None:
-            self._index.branched(table.branch, self._windows, now_s)
         if table.planned is not None:
             self._planned.drop(seq, table.planned)
             table.planned = None
@@ -401,6 +396,11 @@ class KVCache:
         self._quarantined[table] = None
         for g, blocks in self._own_blocks(table):
             self._pools[g].quarantine_own(blocks)
+
+    def num_slots(self, seq: SeqId) -> int:
+        """Tokens up to which `reserve` and `extent` have nothing to do. It never decreases until `release`."""
+        table = self._table(seq)
+        return min(table.num_slots, table.kept_slots)
 
     def table(self, seq: SeqId, group: GroupId) -> tuple[BlockId, ...]:
         return tuple(self._table(seq).blocks[group])
@@ -440,22 +440,13 @@ class KVCache:
         return sum(self._idle_bytes())
 
     def _idle_bytes(self) -> list[int]:
-        kept = sum(table.kept_slots - table.planned_end for table in self._tables.values())
-        followed = sum(table.num_slots - table.planned_end for table in self._tables.values())
+        tables = list(self._tables.values())  # at once: those who look on are on another thread
+        kept = sum(table.kept_slots - table.planned_end for table in tables)
+        followed = sum(table.num_slots - table.planned_end for table in tables)
         return [(kept if k.keeps_all else followed) * n for k, n in zip(self._keeps, self.slot_bytes, strict=True)]
 
     def explain(self) -> CacheReport:
-        usage = self.usage()
-        index = IndexReport(
-            is_enabled=self._enable_prefix,
-            num_roots=self._index.num_roots,
-            num_nodes=self._index.num_nodes,
-            num_evictable=self._index.num_evictable,
-            num_evictions=self._num_evictions,
-            num_duplicates=self._publishing.num_duplicates,
-            asked_tokens=self._asked_tokens,
-            hit_tokens=self._hit_tokens,
-        )
+        usage, idle = self.usage(), self._idle_bytes()
         return CacheReport(
             page_bytes=self._layout.page_bytes,
             num_pages=self._layout.num_pages,
@@ -465,8 +456,10 @@ class KVCache:
             available_tokens=self.available_tokens,
             capacity_tokens=self.capacity_tokens,
             usage=usage,
-            groups=tuple(map(group_report, self._pools, usage.groups, self._lost_tokens, self._idle_bytes())),
-            index=index,
+            groups=tuple(group_report(p, usage.groups[g], self._totals, idle[g]) for g, p in enumerate(self._pools)),
+            index=replace(
+                index_report(self._index, self._totals, self._enable_prefix), num_evictions=self._num_evictions
+            ),
         )
 
     def check(self) -> None:
@@ -554,12 +547,15 @@ class KVCache:
         self._sights.left(table, at_s)
         self._index.leave(table.node, at_s)
 
-    def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> None:
+    def _let_go(self, group: int, blocks: Sequence[BlockId], at_s: float) -> list[Piece]:
         """A table does not need them any more: private ones hold nothing, pieces have one user less."""
         self._pools[group].free_own(blocks)
+        pieces = []
         for block in blocks if group in self._parts else ():
             if (piece := self._index.piece(group, block)) is not None:
                 self._index.give(piece, at_s)
+                pieces.append(piece)
+        return pieces
 
     def _drop_dead(self, table: SeqTable, at_s: float) -> None:
         """Behind what is accepted now, some rows of the past are looked at by nobody any more (H3)."""
@@ -568,7 +564,9 @@ class KVCache:
         for g in self._windows:
             dead = self._keeps[g].dead(table.num_committed)
             if dead.stop > table.dead_end[g]:
-                self._let_go(g, table.dropped(g, dead), at_s)
+                pieces = self._let_go(g, table.dropped(g, dead), at_s)
+                if pieces and self._rules.balanced:
+                    outlive(self._index, self._keeps[g], table, g, pieces, self._rules.kept_behind, at_s)
 
     def _plan_next(self, table: SeqTable) -> None:
         """Announce the block that this sequence's steps in flight will publish next, if its tokens are known. Without
@@ -585,6 +583,8 @@ class KVCache:
 
     def _make_room(self, demand: Sequence[int]) -> bool:
         """Evict until every group can be granted its part; False, with nothing evicted, if that cannot help."""
+        if self._room.is_free(demand):
+            return True
         if not self._room.is_obtainable(demand):
             return False
         while not self._room.is_free(demand):

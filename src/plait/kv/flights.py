@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, LaneId, SeqId, StepId
-from plait.core.step import BlockGrant, Chunk, Encode, FromDevice, Move, StepPlan
+from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Encode, Move, StepPlan
 from plait.kv.blocks import BlockPool
 from plait.kv.index import PrefixIndex
 from plait.kv.nodes import Node, Piece
@@ -74,7 +74,8 @@ class Flights:
         for move in plan.moves:
             self._move(move, flight, moved)
         for chunk in plan.chunks:
-            self._write(chunk, flight, self._num_moved(moved.pop(chunk.seq)) if chunk.seq in moved else 0)
+            num_moved = self._num_moved(moved.pop(chunk.seq)) if moved and chunk.seq in moved else 0
+            self._write(chunk, flight, num_moved)
         for encode in plan.encodes:
             self._encode(encode, flight)
         if moved:
@@ -109,12 +110,15 @@ class Flights:
             raise InvariantError(f"sequence {chunk.seq} is in flight on {there} (H7)")
         first, last = start // self._tokens_per_block, (end - 1) // self._tokens_per_block
         for g, pool in self._of_tokens:
-            written = table.blocks[g][first : last + 1]
+            blocks = table.blocks[g]
+            if first == last and pool.is_private(blocks[first]):
+                continue
+            written = blocks[first : last + 1]
             if not pool.are_private(written):
                 block = next(block for block in written if not pool.is_private(block))
                 raise InvariantError(f"step {flight.step} writes {_described(pool, block)} (H6)")
         snapshots = self._write_states(chunk, table, flight) if self._of_states else ()
-        known: Sequence[int] = () if num_moved or isinstance(chunk.tokens, FromDevice) else chunk.tokens
+        known: Sequence[int] = () if num_moved or chunk.tokens is FROM_DEVICE else chunk.tokens
         table.lane = flight.lane
         table.writing[flight.step] = Writing(start, end, known, snapshots)
         table.planned_end = end

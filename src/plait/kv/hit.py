@@ -72,12 +72,16 @@ class Hit:
     """Tokens of the prompt that was looked up."""
     node: int | None
     """The last full block's node in the index; None: no full block."""
+    num_matched: int = 0
+    """Tokens of published full blocks that match, whether or not every group can take them up: here prompts part."""
     losses: tuple[int, ...] = ()
     """Per group, the tokens of full blocks that it alone kept from being hit."""
-    num_matched: int = 0
-    """Tokens of full blocks that somebody has published before, whether they can be taken up or not."""
+    allowed: tuple[int, ...] = ()
+    """Per group, the tokens of full blocks that could be hit if there were no other group that gives some up; nothing
+    where none does.
+    """
     branch: int | None = None
-    """The last node that others had as well; the hit's, or one behind it."""
+    """The last node of `num_matched`."""
     images: tuple[ImageSpan, ...] = ()
     missing: tuple[int, ...] = ()
     """Per group, blocks for rows of images that nobody has computed; nothing: none."""

@@ -10,7 +10,7 @@ descendants. A piece is referenced only by users of its node.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
 
 from plait.core.errors import InvariantError
@@ -25,6 +25,9 @@ from plait.kv.victims import Victim, Victims
 
 TRUNK_HITS = 2
 """A prefix that was hit twice is hit again: four times of five, says Jenga (SOSP 2025) of a minute's traffic."""
+
+OUTLIVED_S = 1e9
+"""Older than anything that is not outlived, on any clock; small enough for microseconds to count beside it."""
 
 
 class PrefixIndex:
@@ -85,6 +88,10 @@ class PrefixIndex:
 
     def piece(self, group: int, block: BlockId) -> Piece | None:
         return self._pieces.get((group, block))
+
+    def whole_node(self, group: int, block: BlockId) -> Node | None:
+        """The node that a block of a group which keeps everything belongs to."""
+        return self._owners.get((group, block))
 
     def acquire(self, node: Node) -> None:
         """Reference `node` and every node above it."""
@@ -151,6 +158,12 @@ class PrefixIndex:
         self.take(piece)
         self.give(piece, at_s)
 
+    def outlive(self, piece: Piece, at_s: float) -> None:
+        """Whoever computed it went on. If nobody uses it, and nobody ever hit it, it is older than all else now."""
+        if piece.num_refs == 0 and not piece.was_hit and self.piece(piece.group, piece.block) is piece:
+            piece.last_access_s = at_s - OUTLIVED_S
+            self._victims.renewed(piece)
+
     def leave(self, node: Node, at_s: float) -> None:
         """A user of `node` and all above it ends. Without balance, that makes all their pieces as young as its last."""
         at: Node | None = node if not self._rules.balanced else None
@@ -161,25 +174,6 @@ class PrefixIndex:
                     self._victims.renewed(piece)
             at = at.parent
         self.release(node, at_s)
-
-    def branched(self, node_id: int, groups: Sequence[int], at_s: float) -> None:
-        """Somebody leaves who had a trunk in common with others. Where they part, the next one looks into the window:
-        its blocks are as young as the trunk, though they left this sequence's own window long ago.
-        """
-        end = self._nodes.get(node_id)
-        if end is not None and end.is_trunk:
-            self.keep_young(end, {g: self._keeps[g].dead(end.length) for g in groups}, at_s)
-
-    def keep_young(self, end: Node, dead: Mapping[int, range], at_s: float) -> None:
-        """Stamp the pieces of a prefix whose places, by group, are not dead."""
-        at = end
-        while at.parent is not None:
-            place = at.parent.length // len(at.tokens)
-            for g, places in dead.items():
-                piece = at.pieces.get(g)
-                if piece is not None and place not in places:
-                    self.stamp(piece, at_s)
-            at = at.parent
 
     def insert(self, parent: Node, tokens: Tokens, blocks: tuple[BlockId, ...], at_s: float) -> Node:
         """Publish private blocks behind `parent`, whom their holder references; the new node starts with the holder's

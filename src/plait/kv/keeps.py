@@ -47,9 +47,6 @@ class Keeps(Protocol):
         """Blocks held at once at most on the way to `num_tokens` tokens, of which `num_ahead` are not committed yet."""
 
 
-LINGER_TOKENS = 192
-
-
 @dataclass(frozen=True, slots=True)
 class KeepsTokens:
     """Keys and values of the tokens that rows see: all, a window, or the row's own stretch."""
@@ -89,13 +86,6 @@ class KeepsTokens:
         if self.hit_blocks is not None:
             return max(0, end - self.hit_blocks)
         return self.visibility.first(end * self.tokens_per_block) // self.tokens_per_block
-
-    @property
-    def linger_tokens(self) -> int:
-        """What left a window so lately is as young as the window: the next prompt may differ in its last tokens and
-        their answer, and looks that much further back. Jenga's released code has 192 (SOSP'25, section 7).
-        """
-        return min(LINGER_TOKENS, self.visibility.size // 8)
 
     def priority(self, num_tokens: int) -> int:
         return num_tokens
@@ -182,12 +172,6 @@ def windows_of(keeps: Sequence[Keeps]) -> list[int]:
     return [
         g for g, one in enumerate(keeps) if not one.is_state and not one.keeps_all and not isinstance(one, KeepsRows)
     ]
-
-
-def long_dead(keeps: Sequence[Keeps], groups: Sequence[int], num_tokens: int) -> dict[int, range]:
-    """By group, table entries that have been dead for a while behind so many tokens."""
-    back = {g: one.linger_tokens if isinstance(one, KeepsTokens) else 0 for g, one in enumerate(keeps)}
-    return {g: keeps[g].dead(max(0, num_tokens - back[g])) for g in groups}
 
 
 def longest_possible(of_groups: Sequence[list[range]]) -> int:

@@ -56,10 +56,12 @@ class Looking:
                 break
             node = child
             chain.append(node)
+        num_matched = node.length
         losses: tuple[int, ...] = ()
-        num_matched, branch = node.length, node.id if chain else None
+        allowed: tuple[int, ...] = ()
+        branch = node.id if chain else None
         if self._parts:
-            losses = self._cut_to_possible(chain)
+            losses, allowed = self._cut_to_possible(chain)
             end = chain[-1] if chain else start
             node, pending = end, pending if end is node else None
         rest = tuple(tokens[node.length : min(node.length + size, cap)]) if self._tails and not self._states else ()
@@ -73,25 +75,29 @@ class Looking:
             pending=pending,
             num_asked=len(tokens),
             node=node.id if chain else None,
-            losses=losses,
             num_matched=num_matched,
+            losses=losses,
+            allowed=allowed,
             branch=branch,
         )
 
-    def _cut_to_possible(self, chain: list[Node]) -> tuple[int, ...]:
+    def _cut_to_possible(self, chain: list[Node]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Cut the nodes that match a prompt to the longest prefix that every group can take up. Returns the tokens that
-        each group alone loses by it.
+        each group alone loses by it, and those that each alone would allow.
         """
         whole = [range(len(chain) + 1)]
         possible = [self._keeps[g].possible([g in node.pieces for node in chain]) for g in self._parts]
         length = longest_possible([whole, *possible])
         losses = [0] * len(self._keeps)
+        allowed = [len(chain) * self._size] * len(self._keeps)
+        for place, g in enumerate(self._parts):
+            allowed[g] = longest_possible([whole, possible[place]]) * self._size
         if length < len(chain):
             for place, g in enumerate(self._parts):
                 others = longest_possible([whole, *possible[:place], *possible[place + 1 :]])
                 losses[g] = (others - length) * self._size
             del chain[length:]
-        return tuple(losses)
+        return tuple(losses), tuple(allowed)
 
     def blocks_of(self, node: Node) -> tuple[BlockId, ...]:
         return tuple(node.block(g) for g in range(len(self._keeps))) if self._parts else node.blocks

@@ -69,6 +69,8 @@ class Piece:
     priority: int
     last_access_s: float
     num_refs: int = 0
+    was_hit: bool = False
+    """Somebody besides who computed it has used it."""
 
     @property
     def key(self) -> Key:

@@ -14,6 +14,7 @@ from plait.kv.hit import NO_BLOCK
 from plait.kv.index import PrefixIndex
 from plait.kv.keeps import Keeps, windows_of
 from plait.kv.nodes import Node
+from plait.kv.report import HitTotals
 from plait.kv.tables import SeqTable
 
 
@@ -21,10 +22,14 @@ class Publishing:
     """Into one index."""
 
     def __init__(
-        self, pools: Sequence[BlockPool], index: PrefixIndex, keeps: Sequence[Keeps], tokens_per_block: int
+        self,
+        pools: Sequence[BlockPool],
+        index: PrefixIndex,
+        keeps: Sequence[Keeps],
+        tokens_per_block: int,
+        totals: HitTotals,
     ) -> None:
-        self.num_duplicates = 0
-        """Blocks that were computed although an equal one had been published meanwhile."""
+        self._totals = totals
         self._pools = tuple(pools)
         self._index = index
         self._keeps = tuple(keeps)
@@ -52,7 +57,7 @@ class Publishing:
             node = self._index.insert(table.node, key, self._whole_blocks(table, place), at_s)
         else:
             self._index.extend(node)
-            self.num_duplicates += 1
+            self._totals.num_duplicates += 1
         table.node = node
         if self._has_parts:
             self._attach(table, node, place, at_s)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from plait.core.ids import GroupId
 from plait.kv.blocks import BlockPool, BlockState
+from plait.kv.hit import Hit
+from plait.kv.index import PrefixIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,30 @@ class GroupReport:
     """Prompt tokens of full blocks that would have been hits but for this group alone."""
     idle_bytes: int = 0
     """Of its used blocks, those of slots that no step so far fills."""
+    allowed_tokens: int = 0
+    """Prompt tokens of full blocks that would have been hits if no other group gave some up."""
+    num_evicted: int = 0
+    """Cached blocks that were given up for others, since the start."""
+    padding_bytes: int = 0
+    """In blocks that hold something, to make blocks of all groups equal."""
+
+    @property
+    def page_idle_bytes(self) -> int:
+        """Free blocks on the group's pages, which no other group can use."""
+        return self.blocks.free * self.block_bytes
+
+    @property
+    def waste_bytes(self) -> int:
+        return self.idle_bytes + self.padding_bytes + self.page_idle_bytes
+
+    @property
+    def lent_bytes(self) -> int:
+        return self.num_pages * self.blocks_per_page * self.block_bytes
+
+    @property
+    def waste_fraction(self) -> float:
+        """Of what is lent to the group now."""
+        return self.waste_bytes / self.lent_bytes if self.num_pages else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +150,38 @@ def usage_of(pools: Sequence[BlockPool], total_bytes: int, free_pages: int) -> U
     return Usage(total_bytes, used, evictable, total_bytes - used - evictable, free_pages, counts)
 
 
-def group_report(pool: BlockPool, blocks: BlockCounts, lost_tokens: int, idle_bytes: int) -> GroupReport:
+class HitTotals:
+    """What sequences that were opened asked for and found, since the start."""
+
+    def __init__(self, num_groups: int) -> None:
+        self.asked_tokens = 0
+        self.hit_tokens = 0
+        self.num_duplicates = 0
+        self.lost_tokens = [0] * num_groups
+        self.allowed_tokens = [0] * num_groups
+
+    def add(self, hit: Hit) -> None:
+        self.asked_tokens += hit.num_asked
+        self.hit_tokens += hit.num_reused
+        for g in range(len(self.lost_tokens)):
+            self.lost_tokens[g] += hit.losses[g] if hit.losses else 0
+            self.allowed_tokens[g] += hit.allowed[g] if hit.allowed else hit.num_tokens
+
+
+def index_report(index: PrefixIndex, totals: HitTotals, is_enabled: bool) -> IndexReport:
+    return IndexReport(
+        is_enabled=is_enabled,
+        num_roots=index.num_roots,
+        num_nodes=index.num_nodes,
+        num_evictable=index.num_evictable,
+        num_evictions=index.num_evictions,
+        num_duplicates=totals.num_duplicates,
+        asked_tokens=totals.asked_tokens,
+        hit_tokens=totals.hit_tokens,
+    )
+
+
+def group_report(pool: BlockPool, blocks: BlockCounts, totals: HitTotals, idle_bytes: int) -> GroupReport:
     layout = pool.layout
     held = blocks.used + blocks.evictable + blocks.free + blocks.quarantined
     return GroupReport(
@@ -138,6 +195,9 @@ def group_report(pool: BlockPool, blocks: BlockCounts, lost_tokens: int, idle_by
         blocks_per_page=pool.blocks_per_page,
         num_pages=held // pool.blocks_per_page,
         blocks=blocks,
-        lost_tokens=lost_tokens,
+        lost_tokens=totals.lost_tokens[pool.group],
         idle_bytes=idle_bytes,
+        allowed_tokens=totals.allowed_tokens[pool.group],
+        num_evicted=pool.num_evicted,
+        padding_bytes=(held - blocks.free) * layout.padding_bytes,
     )

@@ -26,6 +26,11 @@ class MemoryRules:
     """
     balanced: bool = True
     """What left a window is as old as that moment; off: a sequence that ends renews all that it ever published."""
+    kept_behind: int = 192
+    """Tokens behind a window that are as old as when they left it. What is farther behind, has never been hit, and is
+    not where prompts part or end, is older than all else. A hit ends some tokens before the end of what is cached:
+    where the next question begins, or at a whole block. (As many as Jenga's artifact keeps.)
+    """
     tails: bool = True
     """A hit may end inside a block, which is copied; off: hits are whole blocks."""
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import Move
@@ -24,8 +23,11 @@ from plait.kv.nodes import Node, Piece
 from plait.kv.planned import PlannedBlock
 
 
-class Writing(NamedTuple):
-    """Slots [start, end) that a step in flight writes. `tokens`: the ids known for the first of them."""
+@dataclass(slots=True)
+class Writing:
+    """Slots [start, end) that a step in flight writes. `tokens`: the ids known for the first of them. Nobody changes
+    it, but one is made for every chunk, and a frozen one takes five times as long.
+    """
 
     start: int
     end: int
@@ -96,6 +98,12 @@ class SeqTable:
     """Entries without a block, per group."""
     dead_end: list[int]
     """Where the dead entries end, per group."""
+    num_matched: int = 0
+    """Tokens that somebody else's published prompt begins with too: there others may go on again."""
+    num_prompt: int = 0
+    """Tokens that were reserved at first: where they end, others may go on too."""
+    left: dict[int, list[Piece]] = field(default_factory=dict)
+    """By group, pieces that left the window not long ago."""
     is_new: bool = True
     """Nothing was handed out yet."""
     tail: list[int] = field(default_factory=list)
@@ -119,8 +127,6 @@ class SeqTable:
     """`states` are the hit's, referenced until a step in flight copies them."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """Still to be published, ascending."""
-    branch: int | None = None
-    """Node of the prefix index behind which it says what others do not."""
     images: tuple[ImageSpan, ...] = ()
     root: Root | None = None
     missing: tuple[int, ...] = ()

@@ -35,6 +35,7 @@ class Index(Protocol):
     def num_nodes(self) -> int: ...
     def node(self, node_id: int) -> Node | None: ...
     def owner(self, group: int, block: BlockId) -> Node | None: ...
+    def whole_node(self, group: int, block: BlockId) -> Node | None: ...
     def piece(self, group: int, block: BlockId) -> Piece | None: ...
     def nodes(self) -> list[Node]: ...
     def is_leaf(self, node: Node) -> bool: ...
@@ -63,10 +64,14 @@ class Victims:
         self._nodes: list[Key] = []
         self._pieces: list[list[tuple[Key, BlockId]]] = [[] for _ in pools]
         self._pages: list[tuple[Key, int, PageId]] = []
-        self._lends_pages = len(pools) > 1 and shares_pages
-        if self._lends_pages:
-            for g, pool in enumerate(pools):
-                pool.watch(lambda page, g=g: self._add_page(g, page))  # type: ignore[misc]
+        lends = len(pools) > 1 and shares_pages
+        # A block that is a page helps everybody, and stands in its group's own heap already.
+        self._for_all = [g for g, pool in enumerate(pools) if lends and pool.blocks_per_page == 1]
+        self._of_many = [g for g, pool in enumerate(pools) if lends and pool.blocks_per_page > 1]
+        self._page_keys: dict[tuple[int, PageId], Key] = {}
+        """The newest entry of each page in its heap."""
+        for g in self._of_many:
+            pools[g].watch(lambda page, g=g: self._add_page(g, page))  # type: ignore[misc]
 
     def add_node(self, node: Node) -> None:
         """A leaf of which nobody makes use any more."""
@@ -86,7 +91,7 @@ class Victims:
         """An unused piece has a younger key than it had."""
         self.add_piece(piece)
         pool = self._pools[piece.group]
-        if self._lends_pages and pool.is_loose(pool.page_of(piece.block)):
+        if piece.group in self._of_many and pool.is_loose(pool.page_of(piece.block)):
             self._add_page(piece.group, pool.page_of(piece.block))
 
     def evict(self, short: Iterable[int]) -> list[Victim]:
@@ -96,7 +101,7 @@ class Victims:
         best: Key | None = None
         victim: Victim | None = None
         nodes_help = False
-        for g in short:
+        for g in dict.fromkeys([*short, *self._for_all]):
             if g in self._whole:
                 nodes_help = True
             elif g in self._images.groups:
@@ -130,8 +135,8 @@ class Victims:
             for piece in node.pieces.values():
                 if not piece.num_refs and (piece.key, piece.block) not in self._pieces[piece.group]:
                     raise InvariantError(f"victims: a block of group {piece.group} is evictable but not in the heap")
-        for g, pool in enumerate(self._pools) if self._lends_pages else ():
-            for page in pool.loose_pages():
+        for g in self._of_many:
+            for page in self._pools[g].loose_pages():
                 if (self._page_key(g, page), g, page) not in pages:
                     raise InvariantError(f"victims: page {page} of group {g} is evictable but not in the heap")
 
@@ -156,6 +161,8 @@ class Victims:
             if self._pools[group].is_loose(page) and self._page_key(group, page) == key:
                 return self._pages[0]
             heapq.heappop(self._pages)
+            if self._page_keys.get((group, page)) == key:
+                del self._page_keys[group, page]
         return None
 
     def _is_node(self, key: Key) -> bool:
@@ -167,10 +174,16 @@ class Victims:
         return piece is not None and piece.num_refs == 0 and piece.key == entry[0]
 
     def _add_page(self, group: int, page: PageId) -> None:
-        heapq.heappush(self._pages, (self._page_key(group, page), group, page))
-        if len(self._pages) > 64 + 2 * sum(pool.num_unpinned_pages for pool in self._pools):
-            live = {(g, p): self._page_key(g, p) for g, pool in enumerate(self._pools) for p in pool.loose_pages()}
-            self._pages = [(key, g, p) for (g, p), key in live.items()]
+        key = self._page_key(group, page)
+        if self._page_keys.get((group, page)) == key:
+            return
+        self._page_keys[group, page] = key
+        heapq.heappush(self._pages, (key, group, page))
+        if len(self._pages) > 64 + 2 * sum(self._pools[g].num_unpinned_pages for g in self._of_many):
+            self._page_keys = {
+                (g, p): self._page_key(g, p) for g in self._of_many for p in self._pools[g].loose_pages()
+            }
+            self._pages = [(key, g, p) for (g, p), key in self._page_keys.items()]
             heapq.heapify(self._pages)
 
     def _page_key(self, group: int, page: PageId) -> Key:
@@ -180,8 +193,8 @@ class Victims:
     def _key(self, group: int, block: BlockId) -> Key:
         if group in self._images.groups:
             return self._picture(group, block).order
-        piece = self._index.piece(group, block)
-        owner = self._index.owner(group, block) if piece is None else piece
+        whole = group in self._whole
+        owner = self._index.whole_node(group, block) if whole else self._index.piece(group, block)
         if owner is None:
             raise InvariantError(f"victims: block {block} of group {group} is cached but belongs to no prefix")
         return owner.key

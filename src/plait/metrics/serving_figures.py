@@ -15,6 +15,7 @@ from plait.core.events import Arrived, Collected, Emitted, Event, Finished, Pree
 from plait.core.ids import LaneId, SeqId
 from plait.core.request import FinishReason
 from plait.metrics.histogram import Histogram
+from plait.metrics.limit import WorkDone
 from plait.metrics.slo_figures import SloFigures
 
 # Those of vLLM's dashboards.
@@ -56,6 +57,8 @@ class ServingFigures:
     waiting_for: Blocked | None = None
     busy_s: float = 0.0
     steps: int = 0
+    steps_short_of_memory: int = 0
+    steps_short_of_rows: int = 0
     first_token: Histogram = field(default_factory=lambda: Histogram(FIRST_TOKEN_S))
     between_tokens: Histogram = field(default_factory=lambda: Histogram(TOKEN_S))
     end_to_end: Histogram = field(default_factory=lambda: Histogram(REQUEST_S))
@@ -78,6 +81,9 @@ class ServingFigures:
         take = _TAKE.get(type(event))
         if take is not None:
             take(self, event)
+
+    def work_done(self, at_s: float) -> WorkDone:
+        return WorkDone(at_s, self.steps, self.busy_s, self.steps_short_of_memory, self.steps_short_of_rows)
 
     def _emitted(self, event: Event) -> None:
         assert isinstance(event, Emitted)
@@ -117,6 +123,8 @@ class ServingFigures:
         self.steps += 1
         self.num_running, self.num_waiting = event.num_running, event.num_waiting
         self.waiting_for = event.blocked
+        self.steps_short_of_memory += event.blocked is Blocked.BY_MEMORY
+        self.steps_short_of_rows += event.blocked is Blocked.BY_ROWS
         self.step_tokens.add(sum([chunk.num_tokens for chunk in event.plan.chunks]))
 
     def _collected(self, event: Event) -> None:

@@ -11,18 +11,14 @@ from dataclasses import dataclass
 from plait.core.decision import Blocked
 from plait.core.events import (
     Collected,
+    Emitted,
     Event,
     Preempted,
     Scheduled,
     Started,
     Submitted,
 )
-
-BUSY_ENOUGH = 0.8
-"""Share of the time in steps above which the engine itself, and not its input, was the limit."""
-
-BLOCKED_ENOUGH = 0.2
-"""Share of the steps that left sequences waiting for one thing above which that thing was the limit."""
+from plait.metrics.limit import WorkDone, limit_between
 
 
 @dataclass(slots=True)
@@ -46,6 +42,8 @@ class Totals:
             self.first_s = event.at_s
         self.last_s = event.at_s
         match event:
+            case Emitted():  # most are
+                pass
             case Submitted():
                 self._submitted(event)
             case Collected(result=result):
@@ -63,13 +61,9 @@ class Totals:
 
     def limit(self) -> str:
         """What kept the engine from being faster, as one sentence."""
-        if self.num_steps == 0 or self.busy_s < BUSY_ENOUGH * self.elapsed_s:
-            return "input: the engine waited for requests"
-        if self.steps_short_of_memory > BLOCKED_ENOUGH * self.num_steps:
-            return "cache memory: requests waited for blocks; a larger --kv-cache-memory would help"
-        if self.steps_short_of_rows > BLOCKED_ENOUGH * self.num_steps:
-            return "compute, with more requests waiting than --max-num-seqs lets run at once"
-        return "compute"
+        begun = WorkDone(0.0 if self.first_s is None else self.first_s)
+        now = WorkDone(self.last_s, self.num_steps, self.busy_s, self.steps_short_of_memory, self.steps_short_of_rows)
+        return limit_between(begun, now)
 
     def _submitted(self, event: Submitted) -> None:
         self.num_steps += 1

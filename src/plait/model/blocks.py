@@ -70,6 +70,7 @@ class Layer:
             scale=config.attention_scale,
             visibility=config.layer_visibility[self.number],
             softcap=config.attention_softcap,
+            sinks=f"{self.name}.sinks" if config.sinks else None,
         )
         return self._linear(y, "o", config.hidden, config.out_bias, shard_axis=1)
 
@@ -133,7 +134,8 @@ def norm(b: ProgramBuilder, config: ModelConfig, x: ValueId, weight: str) -> Val
 def _kind(config: ModelConfig, layer: int) -> str:
     visibility = config.layer_visibility[layer]
     seen = "" if visibility.reach is Reach.CAUSAL else f" {visibility.reach} {visibility.size}"
-    return f"layer{seen}" + (" unrotated" if layer in config.unrotated_layers else "")
+    dense = config.mixture is not None and layer in config.mixture.dense_layers
+    return f"layer{seen}" + (" unrotated" if layer in config.unrotated_layers else "") + (" dense" if dense else "")
 
 
 def _declare_groups(b: ProgramBuilder, config: ModelConfig) -> dict[Visibility, GroupId]:

@@ -185,9 +185,10 @@ class ProgramBuilder:
         out_scale: float = 1.0,
         adaptable: bool = False,
         shard_axis: int | None = None,
+        role: WeightRole = WeightRole.LINEAR,
     ) -> ValueId:
         """`shard_axis` 0 cuts the output columns among ranks, 1 the input columns (the outputs are then summed)."""
-        self.weight(weight, (width, self.width(x)), WeightRole.LINEAR, shard_axis)
+        self.weight(weight, (width, self.width(x)), role, shard_axis)
         if bias is not None:
             self.weight(bias, (width,), WeightRole.BIAS, 0 if shard_axis == 0 else None)
         y = self._like(x, weight, width)
@@ -321,30 +322,52 @@ class ProgramBuilder:
 
     def route(
         self,
-        x: ValueId,
-        weight: str,
-        experts: int,
+        logits: ValueId,
         top_k: int,
         *,
         score: RouteScore = RouteScore.SOFTMAX,
+        normalize: bool = True,
         bias: str | None = None,
+        groups: int = 1,
+        top_groups: int = 1,
     ) -> ValueId:
-        self.weight(weight, (experts, self.width(x)), WeightRole.ROUTER)
+        """`logits`: a column for each expert."""
+        experts = self.width(logits)
         if bias is not None:
             self.weight(bias, (experts,), WeightRole.ROUTER)
-        y = self._like(x, "routing", 2 * top_k)
-        self._ops.append(ops.Route((x,), y, weight, experts, top_k, score, bias=bias))
+        y = self._like(logits, "routing", 2 * top_k)
+        route = ops.Route((logits,), y, experts, top_k, score, normalize, 1.0, bias, groups, top_groups)
+        self._ops.append(route)
         return y
 
     def experts(
-        self, x: ValueId, routing: ValueId, prefix: str, experts: int, ffn_hidden: int, activation: Activation
+        self,
+        x: ValueId,
+        routing: ValueId,
+        prefix: str,
+        experts: int,
+        ffn_hidden: int,
+        activation: Activation | ops.ClampedSwish,
+        *,
+        bias: bool = False,
     ) -> ValueId:
-        """Weights are `{prefix}_gate`, `{prefix}_up` and `{prefix}_down`."""
+        """Weights are `{prefix}.{expert}.gate`, `.up` and `.down`; biases `{prefix}.gate_bias` and so on."""
         hidden = self.width(x)
-        gate = self.weight(f"{prefix}_gate", (experts, ffn_hidden, hidden), WeightRole.EXPERTS, 1)
-        up = self.weight(f"{prefix}_up", (experts, ffn_hidden, hidden), WeightRole.EXPERTS, 1)
-        down = self.weight(f"{prefix}_down", (experts, hidden, ffn_hidden), WeightRole.EXPERTS, 2)
+
+        def matrices(name: str, shape: tuple[int, int], axis: int) -> tuple[str, ...]:
+            names = [f"{prefix}.{expert}.{name}" for expert in range(experts)]
+            return tuple(self.weight(one, shape, WeightRole.EXPERTS, axis) for one in names)
+
+        def biases(name: str, width: int, axis: int | None) -> str:
+            return self.weight(f"{prefix}.{name}_bias", (experts, width), WeightRole.BIAS, axis)
+
+        gate = matrices("gate", (ffn_hidden, hidden), 0)
+        up = matrices("up", (ffn_hidden, hidden), 0)
+        down = matrices("down", (hidden, ffn_hidden), 1)
+        all_biases = (
+            (biases("gate", ffn_hidden, 1), biases("up", ffn_hidden, 1), biases("down", hidden, None)) if bias else None
+        )
         y = self._like(x, prefix)
         top_k = self.width(routing) // 2
-        self._ops.append(ops.Experts((x, routing), y, gate, up, down, experts, top_k, ffn_hidden, activation))
+        self._ops.append(ops.Experts((x, routing), y, gate, up, down, top_k, ffn_hidden, activation, biases=all_biases))
         return y

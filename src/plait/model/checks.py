@@ -16,7 +16,7 @@ from plait.model.ops import Attend, CacheWrite, Conv, Op, Scan, Value, ValueId, 
 from plait.model.parts import ProgramParts, Span
 from plait.model.widths import op_fault
 
-WEIGHT_FIELDS = ("table", "weight", "bias", "sinks", "weights", "gate", "up", "down")
+WEIGHT_FIELDS = ("table", "weight", "bias", "sinks", "weights", "gate", "up", "down", "biases")
 """Fields of ops that hold weight names."""
 
 

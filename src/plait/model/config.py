@@ -1,7 +1,7 @@
 """Config: from what a model file says about itself to a `ModelConfig`.
 
-Owns which family reads which file: by GGUF's `general.architecture` or Hugging Face's `model_type`. Unknown names and
-mixtures of experts are refused with a list of what is supported.
+Owns which family reads which file: by GGUF's `general.architecture` or Hugging Face's `model_type`. Unknown names are
+refused with a list of what is supported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ HF_MODEL_TYPES = {
     **{name: family.hf for name, of in _HF_NAMES.items() for family in ALL_FAMILIES if family.name == of},
 }
 """By model_type."""
-GGUF_ARCHITECTURES = {family.name: family.gguf for family in ALL_FAMILIES if family.gguf is not None}
+GGUF_ARCHITECTURES = {
+    family.gguf_name or family.name: family.gguf for family in ALL_FAMILIES if family.gguf is not None
+}
 """By general.architecture."""
 _WITH_EXPERTS = ("moe", "mixtral", "deepseek", "dbrx", "gpt_oss", "gpt-oss", "grok", "jamba", "llama4")
 _TEXT_PARTS = {"gemma3": ("gemma3_text", "Gemma3ForConditionalGeneration")}
@@ -84,7 +86,7 @@ def _refuse_kinds(facts: Facts) -> None:
         return
     if any(part in name for part in _WITH_EXPERTS):
         raise facts.error(
-            f"model_type is {name[:60]!r}: mixture-of-experts models are not supported yet; supported: "
+            f"model_type is {name[:60]!r}: this mixture of experts is not supported; supported: "
             f"{', '.join(HF_MODEL_TYPES)}"
         )
     if name in _WITH_IMAGES:

@@ -61,6 +61,9 @@ ACTIVATION_FLOPS = {
 SCAN_FLOPS = {ScanKind.MAMBA1: 7, ScanKind.MAMBA2: 5, ScanKind.GATED_DELTA: 7, ScanKind.RWKV7: 9}
 """Per number of the state and token: multiplications and additions of the recurrence as written at `Scan`."""
 
+ROUTE_FLOPS = 5
+"""Per expert: an exponential and its part of a sum."""
+
 LOGIT_BYTES = 4
 
 
@@ -361,8 +364,8 @@ def _rates(program: ProgramParts, layers: Sequence[Op], formats: Formats) -> OpR
         case Conv() | Scan():
             return _state_rates(program, op, out, stored, moved, formats)
         case Route():
-            flops = 2.0 * op.experts * ins[0]
-            return OpRates(op, space, op.experts, ins[0], flops=flops, weights_once=stored, activations=moved)
+            flops = float(ROUTE_FLOPS * op.experts)
+            return OpRates(op, space, out, flops=flops, weights_once=stored, activations=moved)
         case Experts():
             return _experts_rates(op, space, ins[0], stored, a)
         case Sample():

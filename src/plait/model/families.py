@@ -10,15 +10,18 @@ from plait.model.family import Family
 from plait.model.gemma import GEMMA
 from plait.model.gemma2 import GEMMA2
 from plait.model.gemma3 import GEMMA3
+from plait.model.gpt_oss import GPT_OSS
 from plait.model.granite import GRANITE
 from plait.model.llama import LLAMA
 from plait.model.mistral import MISTRAL
+from plait.model.mixtral import MIXTRAL
 from plait.model.model_config import ModelConfig
 from plait.model.olmo2 import OLMO2, OLMO3
 from plait.model.phi3 import PHI3
 from plait.model.program import Program
 from plait.model.qwen2 import QWEN2
 from plait.model.qwen3 import QWEN3
+from plait.model.qwen3_moe import QWEN3_MOE
 from plait.model.smollm3 import SMOLLM3
 from plait.model.starcoder2 import STARCODER2
 
@@ -36,6 +39,9 @@ ALL_FAMILIES: tuple[Family, ...] = (
     GRANITE,
     SMOLLM3,
     STARCODER2,
+    MIXTRAL,
+    QWEN3_MOE,
+    GPT_OSS,
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in ALL_FAMILIES}
 

@@ -33,3 +33,5 @@ class Family:
     hf: HfForm
     gguf: Callable[[GgufModel], ModelConfig] | None = None
     """None: its files say another family's name, or there are none."""
+    gguf_name: str | None = None
+    """The architecture in GGUF files, where it is not `name`."""

@@ -51,6 +51,10 @@ class GgufModel:
     def has(self, name: str) -> bool:
         return self.facts.has(self.key(name))
 
+    @property
+    def has_experts(self) -> bool:
+        return self.facts.values.get(self.key("expert_count")) not in (None, 0)
+
     def integer(self, name: str, low: int, high: int, default: int | None = None) -> int:
         return self.facts.integer(self.key(name), low, high, default)
 
@@ -67,12 +71,14 @@ def plain_config(
     *,
     eps_key: str = "attention.layer_norm_rms_epsilon",
     activation: Activation = Activation.SILU,
+    has_experts: bool = False,
 ) -> ModelConfig:
     """A model in which every layer sees everything and nothing is scaled or capped. The keys that all architectures
     share are read; what differs, the family replaces.
     """
     facts = model.facts
-    facts.refuse(model.key("expert_count"), (0,), "mixture-of-experts models are not supported yet; use a dense one")
+    if not has_experts:
+        facts.refuse(model.key("expert_count"), (0,), f"{family} has no mixtures of experts; use a dense model")
     num_layers = model.integer("block_count", 1, MAX_LAYERS)
     hidden = model.integer("embedding_length", 1, MAX_WIDTH)
     num_heads = model.integer("attention.head_count", 1, hidden)

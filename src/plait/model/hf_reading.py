@@ -36,6 +36,8 @@ HF_ACTIVATIONS: Final = {
 }
 _LAYER_TYPES: Final = ("full_attention", "sliding_attention")
 _QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config", "quantization")
+_READABLE: Final = ("gpt_oss", "quant_method 'mxfp4'")
+"""The one family that is published in such numbers."""
 _EXPERT_KEYS: Final = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
@@ -46,12 +48,13 @@ def plain_config(
     activation_key: str = "hidden_act",
     eps_key: str = "rms_norm_eps",
     rotates_parts: bool = False,
+    has_experts: bool = False,
 ) -> ModelConfig:
     """A model in which every layer sees everything and nothing is scaled, capped or biased. The keys that all families
     share are read; what differs, the family replaces.
     """
-    for key in _EXPERT_KEYS:
-        facts.refuse(key, (0, 1), "mixture-of-experts models are not supported yet; use a dense one")
+    for key in () if has_experts else _EXPERT_KEYS:
+        facts.refuse(key, (0, 1), f"{family} has no mixtures of experts; use a dense model of this family")
     num_layers = facts.integer("num_hidden_layers", 1, MAX_LAYERS)
     hidden = facts.integer("hidden_size", 1, MAX_WIDTH)
     num_heads = facts.integer("num_attention_heads", 1, hidden)
@@ -124,7 +127,7 @@ def refuse_quantization(facts: Facts) -> None:
     """Weights that another program quantised are packed integers with scales beside them, nonsense as plain weights."""
     for key in _QUANTIZATION_KEYS:
         value = facts.values.get(key)
-        if not value:
+        if not value or (facts.values.get("model_type"), _quantization_method(key, value)) == _READABLE:
             continue
         raise facts.error(
             f"{key} says {_quantization_method(key, value)[:60]}; checkpoints that were quantised by another program "

@@ -12,6 +12,7 @@ from plait.model.blocks import Layer, decoder
 from plait.model.facts import Facts
 from plait.model.family import Family, HfForm
 from plait.model.gguf_reading import GgufModel
+from plait.model.mixtral import from_gguf as mixtral_from_gguf
 from plait.model.model_config import ModelConfig
 from plait.model.ops import ValueId
 from plait.model.program import Program
@@ -34,7 +35,9 @@ def from_hf(facts: Facts) -> ModelConfig:
 
 
 def from_gguf(model: GgufModel) -> ModelConfig:
-    """Mistral's files say llama, and have a window if the model does."""
+    """Mistral's files say llama, and have a window if the model does; so do Mixtral's, and have experts."""
+    if model.has_experts:
+        return mixtral_from_gguf(model)
     plain = gguf_reading.plain_config("llama", model)
     return replace(plain, layer_visibility=gguf_reading.windowed_layers(model, plain, lambda _: True))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from plait.core.errors import ModelError
+from plait.model.mixture_config import MixtureConfig
 from plait.model.ops import Activation, NormKind
 from plait.model.rope import RopeSpec
 from plait.model.visibility import Visibility
@@ -56,6 +57,10 @@ class ModelConfig:
     attention_softcap: float | None = None
     logit_scale: float = 1.0
     logit_softcap: float | None = None
+    sinks: bool = False
+    """A head may attend to nothing: its softmax has one more term."""
+    mixture: MixtureConfig | None = None
+    """Of layers whose MLP is a choice of experts; None: all layers have an MLP of their own."""
 
     @property
     def table_rows(self) -> int:

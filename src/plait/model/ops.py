@@ -327,18 +327,19 @@ class RouteScore(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Chooses `top_k` of `experts` for each row.
+    """Chooses `top_k` of `experts` for each row, by the logits z that a Linear made.
 
-    s = score(x w^T) over all experts; ranking by s + bias, descending, ties by lowest expert. With `groups` > 1 only
-    the `top_groups` groups whose two best experts have the largest sum of s + bias take part. A chosen expert's weight
-    is its s, divided by the sum over the chosen ones if `normalize`, times `scale`.
-    inputs: (x,) [R, D]; output: [R, 2 top_k]: expert ids in ranking order (exact in float32), then their weights;
-    weight: [experts, D]; bias: [experts] or None.
+    SOFTMAX s_e = exp(z_e - max z) / sum_e exp(z_e - max z), a chain; SIGMOID s_e = 1 / (1 + exp(-z_e)).
+    Ranking by z, or with a bias by s + bias, descending, ties by lowest expert; what is not a number ranks last. With
+    `groups` > 1 only the `top_groups` groups whose two best experts have the largest sum of s + bias take part. A
+    chosen expert's weight is its s, divided by the sum over the chosen ones (a chain in ranking order) if `normalize`,
+    times `scale`.
+    inputs: (z,) [R, experts]; output: [R, 2 top_k]: expert ids in ranking order (exact in float32), then their weights;
+    bias: [experts] or None.
     """
 
     inputs: tuple[ValueId]
     output: ValueId
-    weight: str
     experts: int
     top_k: int
     score: RouteScore = RouteScore.SOFTMAX
@@ -350,22 +351,39 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Experts:
-    """y[r] = sum of weight_e * down_e (activation(gate_e x) * (up_e x)) over the row's chosen experts e.
+class ClampedSwish:
+    """A gated activation of two numbers: with g = min(gate, limit) and u = min(max(up, -limit), limit),
 
-    The sum is a chain in the row's own ranking order; no expert drops a row. Shared experts are a gated MLP beside it.
-    inputs: (x, routing) [R, D], [R, 2 top_k]; output: [R, D]; gate, up: [experts, F, D]; down: [experts, D, F].
+    g / (1 + exp(-alpha g)) * (u + 1).
+    """
+
+    alpha: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """y[r] = sum of weight_e * o_e over the row's chosen experts e, o_e = down_e h_e + down_bias_e,
+    h_e = activation(gate_e x + gate_bias_e) * (up_e x + up_bias_e), or a `ClampedSwish` of the two.
+
+    The sum is a chain in the row's own ranking order, each product rounded first; no expert drops a row. Shared experts
+    are a gated MLP beside it. inputs: (x, routing) [R, D], [R, 2 top_k]; output: [R, D]; gate, up, down: a matrix
+    [F, D], [F, D] and [D, F] for each expert; biases: [experts, F], [experts, F] and [experts, D], all or none.
     """
 
     inputs: tuple[ValueId, ValueId]
     output: ValueId
-    gate: str
-    up: str
-    down: str
-    experts: int
+    gate: tuple[str, ...]
+    up: tuple[str, ...]
+    down: tuple[str, ...]
     top_k: int
     ffn_hidden: int
-    activation: Activation
+    activation: Activation | ClampedSwish
+    biases: tuple[str, str, str] | None = None
+
+    @property
+    def experts(self) -> int:
+        return len(self.gate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,14 +494,16 @@ def op_weights(op: Op) -> tuple[str, ...]:
     match op:
         case Embed():
             return (op.table,)
-        case Norm() | Linear() | Conv() | Route():
+        case Norm() | Linear() | Conv():
             return tuple(name for name in (op.weight, op.bias) if name is not None)
+        case Route():
+            return () if op.bias is None else (op.bias,)
         case Attend():
             return () if op.sinks is None else (op.sinks,)
         case Scan():
             return op.weights
         case Experts():
-            return (op.gate, op.up, op.down)
+            return (*op.gate, *op.up, *op.down, *(op.biases or ()))
         case _:
             return ()
 

@@ -13,10 +13,19 @@ from dataclasses import dataclass
 from plait.core.step import StepShape
 from plait.model.checks import check_program
 from plait.model.cost import Formats, OpCost, Parallel, cost_sheet
-from plait.model.ops import Op, Sample, Value, ValueId
+from plait.model.ops import Experts, Linear, Op, Sample, Value, ValueId
 from plait.model.parts import CacheGroup, GroupKind, Span, WeightRole, WeightSpec
 
-__all__ = ["CacheGroup", "GroupKind", "Program", "Span", "WeightRole", "WeightSpec", "expected_weights"]
+__all__ = [
+    "CacheGroup",
+    "GroupKind",
+    "Program",
+    "Span",
+    "WeightRole",
+    "WeightSpec",
+    "expected_weights",
+    "product_weights",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +87,16 @@ class Program:
 def expected_weights(program: Program) -> dict[str, tuple[int, ...]]:
     """Shape of every weight that a model file must bring, by canonical name, in order of first use."""
     return {name: spec.shape for name, spec in program.weights.items()}
+
+
+def product_weights(program: Program) -> list[str]:
+    """Matrices that rows are multiplied with, in order of their ops; the last is the head's. Those of routers are left
+    out: they are small, and decide between experts.
+    """
+    names: list[str] = []
+    for op in program.ops:
+        if isinstance(op, Linear) and program.weights[op.weight].role is not WeightRole.ROUTER:
+            names.append(op.weight)
+        elif isinstance(op, Experts):
+            names += (*op.gate, *op.up, *op.down)
+    return names

@@ -127,7 +127,9 @@ class _Cut:
                 return op, Placement.PARTIAL if self._axis(op.table) == 0 else Placement.WHOLE
             case Linear():
                 return op, self._linear(op, cut)
-            case Experts() if not cut and self._axis(op.gate) is not None:
+            case Experts() if not cut and self._axis(op.gate[0]) is not None:
+                if op.biases is not None:
+                    raise self._refusal(f"bias {op.biases[-1]} would be added once by every rank")
                 return replace(op, ffn_hidden=self._share(op.ffn_hidden, "expert columns")), Placement.PARTIAL
             case Glu() | Act() | Add() | Mul() | Scale() | Select() | Sample():
                 return op, Placement.CUT if cut else Placement.WHOLE

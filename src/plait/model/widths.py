@@ -221,7 +221,7 @@ def _scan_faults(program: ProgramParts, op: Scan, widths: list[int], out: int) -
 
 
 def _route_faults(program: ProgramParts, op: Route, width: int, out: int) -> Faults:
-    faults = _shape(program, op.weight, (op.experts, width)) + _shape(program, op.bias, (op.experts,))
+    faults = _equal("width of the logits", width, op.experts) + _shape(program, op.bias, (op.experts,))
     faults += _equal("output width", out, 2 * op.top_k)
     if not 0 < op.top_k <= op.experts:
         faults.append(f"top_k {op.top_k} of {op.experts} experts")
@@ -231,7 +231,12 @@ def _route_faults(program: ProgramParts, op: Route, width: int, out: int) -> Fau
 
 
 def _experts_faults(program: ProgramParts, op: Experts, widths: list[int], out: int) -> Faults:
-    inward, outward = (op.experts, op.ffn_hidden, out), (op.experts, out, op.ffn_hidden)
+    inward, outward = (op.ffn_hidden, out), (out, op.ffn_hidden)
     faults = _equal("width", widths[0], out) + _equal("routing width", widths[1], 2 * op.top_k)
-    faults += _shape(program, op.gate, inward) + _shape(program, op.up, inward)
-    return faults + _shape(program, op.down, outward)
+    if not len(op.gate) == len(op.up) == len(op.down) >= op.top_k:
+        return [*faults, f"{len(op.gate)}, {len(op.up)} and {len(op.down)} matrices, {op.top_k} experts for a row"]
+    for names, shape in ((op.gate, inward), (op.up, inward), (op.down, outward)):
+        faults += [fault for name in names for fault in _shape(program, name, shape)]
+    widths_of = (op.ffn_hidden, op.ffn_hidden, out)
+    biases = zip(op.biases or (), widths_of, strict=False)
+    return faults + [fault for name, width in biases for fault in _shape(program, name, (op.experts, width))]

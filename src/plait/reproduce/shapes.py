@@ -155,5 +155,5 @@ def _mlp(b: ProgramBuilder, shape: Shape, x: ValueId, i: int) -> ValueId:
 
 
 def _experts(b: ProgramBuilder, shape: Shape, x: ValueId, i: int, experts: int) -> ValueId:
-    routing = b.route(x, f"{i}.router", experts, shape.top_k)
-    return b.experts(x, routing, f"{i}", experts, shape.ffn, Activation.SILU)
+    routing = b.route(b.linear(x, f"{i}.router", experts), shape.top_k)
+    return b.experts(x, routing, f"{i}.experts", experts, shape.ffn, Activation.SILU)

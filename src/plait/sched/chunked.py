@@ -17,7 +17,6 @@ leaves and is computed again later; while a step in flight names it, it is left 
 
 from __future__ import annotations
 
-from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 
 from plait.core.decision import Blocked, Decision, SeqUpdate
@@ -27,6 +26,7 @@ from plait.core.ids import LaneId, SeqId
 from plait.core.request import SeqState, Sequence
 from plait.core.step import StepResult
 from plait.kv.cache import KVCache
+from plait.sched.filling import make_room, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.open_step import OpenStep
 
@@ -69,58 +69,38 @@ class ChunkedScheduler:
         return decisions
 
     def _plan_running(self, step: OpenStep, now: float) -> None:
-        resting: Sequence | None = None
-        for seq, num_tokens in _decode_first(self._lives.running):
+        """One token each comes first, so that a long prompt in the step cannot take their place in the budget."""
+        go_on, resting = self._lives.go_on, None
+        with_many: list[tuple[Sequence, int]] = []
+        for seq in self._lives.running.copy():  # who is preempted leaves it
+            num_tokens = seq.num_plannable
+            if num_tokens > 1:
+                with_many.append((seq, num_tokens))
+            elif num_tokens and seq is not resting and seq.state is SeqState.RUNNING:
+                if step.budget <= 0:
+                    return
+                if not go_on(step, seq, num_tokens, now):
+                    resting = make_room(self._lives, step, seq, num_tokens, now) or resting
+        for seq, num_tokens in with_many:
             if step.budget <= 0:
                 return
-            if seq is not resting and seq.state is SeqState.RUNNING:
-                resting = self._go_on(step, seq, num_tokens, now) or resting
-
-    def _go_on(self, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> Sequence | None:
-        """The next chunk of a running sequence, at the cost of the youngest while memory is short.
-
-        What a step in flight names cannot leave: the youngest, returned then, rests in this step, so that it can when
-        the step before is collected. Until then, or while memory is coming anyway, `seq` gets nothing. It may also have
-        become a victim itself.
-        """
-        while seq.state is SeqState.RUNNING and not self._lives.go_on(step, seq, num_tokens, now):
-            if self._lives.is_memory_coming or self._lives.is_in_its_own_way(seq):
-                return None
-            youngest = self._lives.running[-1]
-            if youngest.num_scheduled:
-                return youngest
-            self._lives.preempt(youngest, now)
-        return None
+            if seq is not resting and seq.state is SeqState.RUNNING and not go_on(step, seq, num_tokens, now):
+                resting = make_room(self._lives, step, seq, num_tokens, now) or resting
 
     def _plan_waiting(self, step: OpenStep, now: float) -> None:
         self._blocked, self._is_news_near = None, False
+        if not self._lives.waiting:
+            return
         # Those that wait for a prefix are passed over, but only so many: looking through a long line would cost every
         # step more than it could gain.
         num_looked_at = self._lives.num_free_rows(step.lane) + self._config.lives.max_rows
         for seq in self._lives.waiting.first(num_looked_at):
-            blocked = self._start(step, seq, now)
-            if blocked is not None:
-                self._blocked = blocked
-            if blocked not in (None, Blocked.BY_PREFIX):
+            taken = start(self._lives, step, seq, now, can_foresee=self._config.foresight is not None)
+            self._is_news_near = self._is_news_near or taken.may_pass
+            if taken.blocked is not None:
+                self._blocked = taken.blocked
+            if taken.blocked not in (None, Blocked.BY_PREFIX):
                 return
-
-    def _start(self, step: OpenStep, seq: Sequence, now: float) -> Blocked | None:
-        """Let a waiting sequence join the step, or say what is short."""
-        if step.budget <= 0:
-            return Blocked.BY_BUDGET
-        if not self._lives.num_free_rows(step.lane):
-            return Blocked.BY_ROWS
-        hit = self._lives.lookup(seq)
-        if self._lives.is_held(seq, hit):
-            self._is_news_near = True
-            return Blocked.BY_PREFIX
-        fitting = self._lives.fitting(seq, hit)
-        if fitting is None:
-            if self._config.foresight is not None:
-                self._is_news_near = self._is_news_near or self._lives.may_grow(hit)
-            return Blocked.BY_MEMORY
-        self._lives.join(step, seq, fitting, now)
-        return None
 
     @property
     def num_waiting(self) -> int:
@@ -160,11 +140,3 @@ class ChunkedScheduler:
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         self._lives.check()
-
-
-def _decode_first(running: AnySequence[Sequence]) -> list[tuple[Sequence, int]]:
-    """Who could go on, and by how many tokens. One token each comes first, so that a long prompt in the step cannot
-    take their place in the budget.
-    """
-    plannable = [(seq, seq.num_plannable) for seq in running]
-    return [one for one in plannable if one[1] == 1] + [one for one in plannable if one[1] > 1]

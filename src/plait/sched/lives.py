@@ -19,7 +19,7 @@ from plait.core.executor import Foresight
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
 from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
-from plait.kv.cache import Grants, Hit, KVCache, Root
+from plait.kv.cache import NO_GRANTS, Grants, Hit, KVCache, Root
 from plait.kv.checkpoints import BY_USE, CheckpointPolicy
 from plait.kv.hit import ImageSpan
 from plait.sched.admission import refuse_impossible, refuse_too_many_images
@@ -88,7 +88,7 @@ class Lives:
         return self._deadlines.earliest()
 
     def num_in_flight_on(self, lane: LaneId) -> int:
-        return sum(plan.lane == lane for plan in self._in_flight.values())
+        return sum([plan.lane == lane for plan in self._in_flight.values()])
 
     @property
     def is_memory_coming(self) -> bool:
@@ -173,6 +173,7 @@ class Lives:
             seq.scheduled_s = now
             self._events(Scheduled(now, seq.id, hit.num_reused))
         seq.state, seq.lane, seq.row = SeqState.RUNNING, step.lane, self._rows.take(step.lane)
+        seq.num_slots = self._kv.num_slots(seq.id)
         # What is copied from a partly matched block is in flight like what is computed.
         seq.num_computed, seq.num_scheduled = num_imported or hit.num_tokens, hit.num_reused - hit.num_tokens
         bisect.insort(self.running, seq, key=order_key)
@@ -189,10 +190,14 @@ class Lives:
         """
         start = seq.num_computed + seq.num_scheduled
         end = start + min(num_plannable, step.budget)
-        end = self._kv.extent(seq.id, end, end)
-        grants = self._kv.reserve(seq.id, end, now) if end > start else None
-        if grants is None:
-            return False
+        grants = NO_GRANTS
+        if end > seq.num_slots:
+            end = self._kv.extent(seq.id, end, end)
+            granted = self._kv.reserve(seq.id, end, now) if end > start else None
+            if granted is None:
+                return False
+            grants = granted
+            seq.num_slots = self._kv.num_slots(seq.id)
         if self._snapshots is None:
             step.add(seq, end - start, grants)
         else:
@@ -203,6 +208,21 @@ class Lives:
         """Tokens [start, end) of a sequence, and the copies of states that are made on their way."""
         snapshots = () if self._snapshots is None else self._snapshots.of_chunk(seq.id, start, end, now)
         step.add(seq, end - start, grants, snapshots)
+
+    def move(self, seq: Sequence, lane: LaneId) -> None:
+        """A running sequence that no step names goes on on another lane: its row and its blocks stay what they are, so
+        a hand-over costs nothing (CONTRACTS H7).
+        """
+        if seq.num_scheduled or seq.state is not SeqState.RUNNING:
+            raise InvariantError(f"sequence {seq.id} changes its lane while it is {seq.state} or a step names it")
+        seq.lane = lane
+
+    def gather_leaves(self, lane: LaneId) -> None:
+        """The next step of `lane` also tells who left on lanes that have nothing in flight."""
+        busy = {plan.lane for plan in self._in_flight.values()}
+        for other in self._rows.lanes_left():
+            if other != lane and other not in busy:
+                self._rows.gather(other, lane)
 
     def is_in_its_own_way(self, seq: Sequence) -> bool:
         """Whether committing what `seq` has in flight will give it back memory: tokens that leave its windows."""
@@ -244,14 +264,14 @@ class Lives:
         if plan is None:
             raise InvariantError(f"step {result.step} was collected but is not in flight")
         by_seq = {given.seq: given for given in result.seqs}
-        if plan.num_steps > 1:
+        if is_run := plan.num_steps > 1:
             self._commit_run(plan, by_seq, now)
-        updates = []
+        updates, known, step = [], self._by_id, plan.step
         for chunk in plan.chunks:
-            seq = self._by_id.get(chunk.seq)
+            seq = known.get(chunk.seq)
             if seq is None:
                 continue
-            update = self._commit_chunk(plan.step, seq, chunk, by_seq[chunk.seq], now, plan.num_steps > 1)
+            update = self._commit_chunk(step, seq, chunk, by_seq[chunk.seq], now, is_run)
             if update is not None:
                 updates.append(update)
         self._kv.collected(result.step)
@@ -313,31 +333,33 @@ class Lives:
     def _commit_chunk(
         self, step: StepId, seq: Sequence, chunk: Chunk, given: SeqResult, now: float, is_run: bool
     ) -> SeqUpdate | None:
-        if given.status is SeqStatus.CANCELLED:
-            raise InvariantError(f"step {step} cancelled sequence {seq.id}, but nobody asked for it")
-        if given.status is SeqStatus.FAILED:
-            self._finish(seq, now)
-            return SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=given.error or "the step failed")
+        if given.status is not SeqStatus.OK:
+            return self._failed(step, seq, given, now)
         # Steps are committed in order, so this one goes on at `num_computed`, with what it copied if it copied.
         start, end = seq.num_computed, chunk.start + given.num_computed
         if not is_run:
             self._kv.commit(step, seq.id, seq.tokens[start:end], now)
         seq.num_computed = end
-        seq.num_scheduled -= chunk.end - start
-        if start < len(seq.request.prompt):
+        seq.num_scheduled -= chunk.start + chunk.num_tokens - start
+        if start < seq.num_prompt:
             self._holds.computed(seq)
-        if given.pooled is not None and seq.num_computed == len(seq.request.prompt):
-            self._finish(seq, now)
-            return SeqUpdate(seq.id, finish_reason=FinishReason.STOP, pooled=given.pooled)
-        if seq.scores_prompt:
+            if given.pooled is not None and end == seq.num_prompt:
+                self._finish(seq, now)
+                return SeqUpdate(seq.id, finish_reason=FinishReason.STOP, pooled=given.pooled)
             # Somebody who was preempted computes once more what has been reported.
-            seq.num_scored = max(seq.num_scored, min(end + 1, len(seq.request.prompt)))
+            seq.num_scored = max(seq.num_scored, min(end + 1, seq.num_to_score))
         if not given.tokens:
             return SeqUpdate(seq.id, prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else None
         update = take_tokens(seq, given, self._config.eos_token_ids)
         if update.finish_reason is not None:
             self._finish(seq, now)
         return update._replace(prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else update
+
+    def _failed(self, step: StepId, seq: Sequence, given: SeqResult, now: float) -> SeqUpdate:
+        if given.status is SeqStatus.CANCELLED:
+            raise InvariantError(f"step {step} cancelled sequence {seq.id}, but nobody asked for it")
+        self._finish(seq, now)
+        return SeqUpdate(seq.id, finish_reason=FinishReason.ERROR, error=given.error or "the step failed")
 
     def _finish(self, seq: Sequence, now: float) -> None:
         if seq.state is SeqState.RUNNING:
@@ -367,7 +389,7 @@ class Lives:
         if self._snapshots is not None:
             self._snapshots.left(seq.id)
         self._holds.forget(seq)
-        seq.row = seq.lane = None
+        seq.row, seq.lane, seq.num_slots = None, None, 0
 
     def _num_imported(self, seq: Sequence) -> int:
         """Tokens that a waiting sequence brings along. What it lost to a preemption does not come again."""

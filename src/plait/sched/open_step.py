@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import Sequence, Task
 from plait.core.step import (
-    FROM_DEVICE,
     SAMPLES_ONE,
     BlockGrant,
     Chunk,
@@ -28,7 +27,7 @@ from plait.core.step import (
     StepPlan,
     StepShape,
 )
-from plait.kv.cache import Grants
+from plait.kv.cache import NO_GRANTS, Grants
 
 _NO_OUTPUTS: tuple[Outputs, ...] = ()
 
@@ -80,26 +79,36 @@ class OpenStep:
     def add(self, seq: Sequence, num_tokens: int, grants: Grants, snapshots: tuple[Snapshot, ...] = ()) -> None:
         """The next `num_tokens` tokens of `seq`, which the budget allows."""
         start = seq.num_computed + seq.num_scheduled
-        tokens = tuple(seq.tokens[start : start + num_tokens])
-        outputs = outputs_of(seq, start, num_tokens)
-        self.chunks[seq.id] = Chunk(seq.id, start, num_tokens, tokens or FROM_DEVICE, None, outputs, snapshots)
-        if outputs and outputs[-1].kind is OutputKind.SAMPLE and (mask := seq.next_mask()) is not None:
-            self.masks.append(RowMask(seq.id, num_tokens - 1, mask))
-        self.grants += grants.blocks
-        self.moves += grants.moves
-        self.encodes += grants.encodes
+        if start < len(seq.tokens):
+            tokens = tuple(seq.tokens[start : start + num_tokens])
+            chunk = Chunk(seq.id, start, num_tokens, tokens, None, outputs_of(seq, start, num_tokens))
+        else:
+            chunk = Chunk.of_unknown(seq.id, start)
+        if snapshots:
+            chunk = chunk._replace(snapshots=snapshots)
+        self.chunks[seq.id] = chunk
+        if seq.is_steered:
+            self._steer(seq, chunk)
+        if grants is not NO_GRANTS:
+            self.grants += grants.blocks
+            self.moves += grants.moves
+            self.encodes += grants.encodes
         self.budget -= num_tokens
         seq.num_scheduled += num_tokens
 
+    def _steer(self, seq: Sequence, chunk: Chunk) -> None:
+        outputs = chunk.outputs
+        if outputs and outputs[-1].kind is OutputKind.SAMPLE and (mask := seq.next_mask()) is not None:
+            self.masks.append(RowMask(seq.id, chunk.num_tokens - 1, mask))
+
     def shape(self) -> StepShape:
         """Of a step of single tokens."""
-        return StepShape(tuple(ChunkShape(chunk.start, 1, 1) for chunk in self.chunks.values()))
+        return StepShape(tuple([ChunkShape.of_one(chunk.start) for chunk in self.chunks.values()]))
 
     def prolong(self, num_steps: int, sequences: Iterable[Sequence], grants: Iterable[Grants]) -> None:
         """Make a step of single unknown tokens the first of a run. `grants`: those of the further steps, in order."""
         for seq in sequences:
-            start = self.chunks[seq.id].start
-            self.chunks[seq.id] = Chunk(seq.id, start, num_steps, FROM_DEVICE, None, SAMPLES_ONE)
+            self.chunks[seq.id] = Chunk.of_unknown(seq.id, self.chunks[seq.id].start, num_steps)
             seq.num_scheduled += num_steps - 1
         for one in grants:
             self.grants += one.blocks

@@ -15,7 +15,7 @@ def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...])
     """Append sampled tokens to the sequence up to its end, and report them. Tokens behind an end are dropped."""
     if len(given.tokens) > 1 and seq.ends_by_length:
         return _take_up_to_length(seq, given)
-    sampling, num_output = seq.request.sampling, seq.num_output
+    sampling, num_output = seq.request.sampling, len(seq.tokens) - seq.num_prompt
     reason: FinishReason | None = None
     stop_token: int | None = None
     num_taken = 0
@@ -35,6 +35,8 @@ def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...])
         if num_output >= seq.max_output_tokens:
             reason = FinishReason.LENGTH
             break
+    else:
+        return SeqUpdate.of_tokens(seq.id, given.tokens, given.logprobs)
     return SeqUpdate(seq.id, given.tokens[:num_taken], given.logprobs[:num_taken], reason, stop_token)
 
 

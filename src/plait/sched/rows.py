@@ -34,7 +34,7 @@ class Rows:
 
     def num_free(self, lane: LaneId) -> int:
         """Rows that a step of this lane could join now."""
-        return len(self._free) + sum(left.lane == lane for left in self._left.values())
+        return len(self._free) + sum([left.lane == lane for left in self._left.values()])
 
     def take(self, lane: LaneId) -> int:
         """A row for a join in the next step of `lane`. Asking with none free is our bug."""
@@ -50,6 +50,18 @@ class Rows:
         """`seq` runs no more; the executor learns of it with the next step of its lane."""
         self._left[row] = _Left(lane)
         self._leaves.setdefault(lane, []).append(Leave(seq))
+
+    def lanes_left(self) -> tuple[LaneId, ...]:
+        """Lanes whose next step has a leave to tell."""
+        return tuple(self._leaves)
+
+    def gather(self, source: LaneId, lane: LaneId) -> None:
+        """`lane` tells the leaves of `source`, which has no step in flight and perhaps none to come."""
+        for left in self._left.values():
+            if left.lane == source and left.step is None:
+                left.lane = lane
+        if source in self._leaves:
+            self._leaves.setdefault(lane, []).extend(self._leaves.pop(source))
 
     def submitted(self, step: StepId, lane: LaneId) -> tuple[Leave, ...]:
         """The leaves that this step has to tell."""

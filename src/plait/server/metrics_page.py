@@ -57,6 +57,14 @@ class GroupBlocks:
     free: int
     idle_bytes: int = 0
     """Of slots of used blocks that hold no token."""
+    padding_bytes: int = 0
+    """Of blocks that hold something, to make blocks of all groups equal."""
+    page_idle_bytes: int = 0
+    """Of free blocks on the group's pages."""
+    evicted: int = 0
+    """Cached blocks given up since the start."""
+    allowed_hit_tokens: int = 0
+    """Prompt tokens that would have been hits if no other group had given some up."""
     lost_hit_tokens: int = 0
     """Prompt tokens that would have been hits but for this group alone."""
 
@@ -144,10 +152,28 @@ class Figures(Collector):
         blocks = GaugeMetricFamily(
             "plait:kv_blocks", "KV blocks by cache group and state.", labels=[*_LABELS, "group", "state"]
         )
+        by_group = [*_LABELS, "group"]
+        waste = GaugeMetricFamily(
+            "plait:kv_waste_bytes", "Lent KV memory that holds nothing needed.", labels=[*by_group, "cause"]
+        )
+        evicted = CounterMetricFamily("plait:kv_evicted_blocks", "Cached KV blocks given up.", labels=by_group)
+        allowed = CounterMetricFamily(
+            "plait:kv_allowed_hit_tokens", "Prompt tokens that this group alone would have let be hit.", labels=by_group
+        )
+        lost = CounterMetricFamily(
+            "plait:kv_lost_hit_tokens", "Prompt tokens that only this group kept from being hit.", labels=by_group
+        )
         for group in self._from.groups():
+            label = [*self._labels, group.name]
             for state, count in (("used", group.used), ("cached", group.cached), ("free", group.free)):
-                blocks.add_metric([*self._labels, group.name, state], count)
-        yield from (steps, busy, blocks)
+                blocks.add_metric([*label, state], count)
+            causes = (group.idle_bytes, group.padding_bytes, group.page_idle_bytes)
+            for cause, size in zip(("empty_slots", "padding", "free_on_lent_pages"), causes, strict=True):
+                waste.add_metric([*label, cause], size)
+            evicted.add_metric(label, group.evicted)
+            allowed.add_metric(label, group.allowed_hit_tokens)
+            lost.add_metric(label, group.lost_hit_tokens)
+        yield from (steps, busy, blocks, waste, evicted, allowed, lost)
 
     def _slo_figures(self) -> Iterator[Metric]:
         labels = [*_LABELS, "class", "kind"]

@@ -115,6 +115,16 @@ class StatusFigures:
         return rows
 
 
+class DebugMemory:
+    """GET /debug/memory. `memory` says where the KV memory went; figures of a running step may be half told."""
+
+    def __init__(self, memory: Callable[[], JsonObject]) -> None:
+        self._memory = memory
+
+    async def __call__(self, serving: Serving, request: Request) -> Response:
+        return Json(self._memory())
+
+
 class StatusPage:
     """GET /status."""
 

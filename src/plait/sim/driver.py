@@ -18,7 +18,7 @@ from typing import Protocol
 
 from plait.core.clock import Clock, SimClock, WaitSource
 from plait.core.errors import InvariantError, UsageError
-from plait.core.events import Event, EventSink, Finished, Refused
+from plait.core.events import Emitted, Event, EventSink, Finished, Refused
 from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.engine.engine import Engine, Ports
@@ -45,7 +45,7 @@ class TurnClock:
         return self._time.now()
 
     def wait(self, *sources: WaitSource, until: float | None = None) -> None:
-        if any(source.ready() for source in sources):
+        if any([source.ready() for source in sources]):
             self.wake_s = self.now()
             return
         moments = [moment for source in sources if (moment := source.next_s()) is not None]
@@ -120,7 +120,7 @@ class Driver:
         def tell(event: Event) -> None:
             for sink in sinks:
                 sink(station, event)
-            if isinstance(event, Finished | Refused):
+            if not isinstance(event, Emitted) and isinstance(event, Finished | Refused):  # most events are tokens
                 self._note(station, event)
 
         place = self.stations[station]
@@ -134,7 +134,7 @@ class Driver:
         if not self._load.is_open or station in self._dispatch.receivers:
             moments += [other.clock.wake_s for place, other in enumerate(self.stations) if place != station]
             moments += [at_s for at_s, *_ in self._on_its_way[:1]]
-        return min((moment for moment in moments if moment is not None), default=math.inf)
+        return min([moment for moment in moments if moment is not None], default=math.inf)
 
     def send(self, request: Request, station: int, at_s: float) -> None:
         """A request goes on at a station, from then on."""
@@ -162,7 +162,7 @@ class Driver:
         moments = [station.clock.wake_s for station in self.stations] + [next_s]
         if self._on_its_way:
             moments.append(self._on_its_way[0][0])
-        return min((moment for moment in moments if moment is not None), default=None)
+        return min([moment for moment in moments if moment is not None], default=None)
 
     def _deliver(self) -> None:
         """Everything that is due."""

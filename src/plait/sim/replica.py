@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from plait.assembly import EngineParts, assemble
+from plait.assembly import EngineParts, Policy, assemble
 from plait.core.clock import Clock
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import GroupId, LaneId, SeqId
+from plait.core.request import NO_SLO, ServiceClass, Slo
 from plait.cost.calibrated import cost_model
 from plait.cost.hardware import HardwareSpec
+from plait.cost.model import CostModel
 from plait.cost.roofline import RooflineModel
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
-from plait.exec.simulated import SimulatedExecutor
+from plait.exec.simulated import QUANTA, SimulatedExecutor
 from plait.kv.checkpoints import BY_USE, CheckpointPolicy
 from plait.kv.keeps import Keeps
 from plait.kv.rules import ALL_RULES, MemoryRules
@@ -27,6 +29,8 @@ from plait.model.cache_type import CacheType
 from plait.model.cost import Formats, Parallel
 from plait.model.program import Program
 from plait.model.shard import shard
+from plait.sched.multiplex.presets import CHUNKED, Preset
+from plait.sched.multiplex.scheduler import Observer, unobserved
 
 STEP_LIMIT_S = 1e9
 """A simulated step may be long, as of a million tokens of a large model on a small processor; but a lane that never
@@ -61,6 +65,14 @@ class ReplicaSpec:
     """Calibration factor of the roofline; None: the prices of the hardware's own calibration, or bare ones."""
     tensor_parallel: int = 1
     """Devices that a replica is cut over; the pool is that of one of them."""
+    preset: Preset = CHUNKED
+    """How prompts and decode share the device."""
+    slo: Slo = NO_SLO
+    """Targets of requests that bring none: what a policy works for."""
+    observe: Observer = unobserved
+    """Told of every decision of a policy that prices."""
+    device: CostModel | None = None
+    """How long steps take in truth, where that is not what they are priced at."""
     check_plans: bool = True
     """Let the simulated executor look for faults in every plan, as others do; costs about a third of the time."""
     memory: SimulatedMemory | None = None
@@ -69,6 +81,15 @@ class ReplicaSpec:
     """Where the states of a program that has some are kept."""
     end_tokens: tuple[int, ...] = ()
     """Tokens of prompts that end a message."""
+
+    @property
+    def runs_aside(self) -> bool:
+        """Whether prompts get steps of their own, which hold them whole."""
+        return not self.preset.is_fused
+
+    @property
+    def device_step_tokens(self) -> int:
+        return max(self.max_step_tokens, self.max_model_tokens) if self.runs_aside else self.max_step_tokens
 
 
 def replica(spec: ReplicaSpec) -> Callable[[Clock, Ports], Engine]:
@@ -96,21 +117,41 @@ def replica_parts(
         if spec.alpha is None
         else RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
     )
-    info = _info(spec, runs=horizon is not None)
+    info = _info(spec, runs=horizon is not None and spec.preset == CHUNKED)
     tokens = AnyTokens(spec.program.vocab_size)
+    num_spans = len(spec.program.spans)
+    # Steps that run side by side change their shares between layers, as they do on a GPU.
+    quanta = num_spans if spec.runs_aside else QUANTA
     executor = SimulatedExecutor(
-        info, slots_of(memory.layout), clock, cost, tokens, horizon=horizon, check_plans=spec.check_plans
+        info,
+        slots_of(memory.layout),
+        clock,
+        spec.device or cost,
+        tokens,
+        quanta,
+        horizon=horizon,
+        check_plans=spec.check_plans,
     )
-    limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S)
+    slos = {} if spec.slo == NO_SLO else dict.fromkeys(ServiceClass, spec.slo)
+    limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S, slos=slos)
+    policy = Policy(
+        spec.preset,
+        cost,
+        spec.hardware.granule,
+        num_spans,
+        max_step_tokens=spec.max_step_tokens,
+        observe=spec.observe,
+    )
     return assemble(
         limits,
         memory.layout,
         executor,
         clock,
         ports,
-        eos_token_ids=spec.end_tokens,
         enable_prefix=spec.enable_prefix,
         foresight=executor,
+        policy=policy,
+        eos_token_ids=spec.end_tokens,
         rules=memory.rules,
         checkpoints=spec.checkpoints,
         keeps=memory.keeps,
@@ -135,11 +176,11 @@ class AnyTokens:
 def _info(spec: ReplicaSpec, *, runs: bool) -> ExecutorInfo:
     return ExecutorInfo(
         name="simulated",
-        lanes=(LaneId(0), LaneId(1)),
+        lanes=(LaneId(0), LaneId(1), LaneId(2)),
         share_units=spec.hardware.share_units,
         forms=(StepForm.FUSED, StepForm.LANES),
         queue_depth=2,
-        max_step_tokens=spec.max_step_tokens,
+        max_step_tokens=spec.device_step_tokens,
         max_rows=spec.max_rows,
         memory_bytes=spec.cache_bytes,
         formats=(),

@@ -39,9 +39,21 @@ class Samples:
         self._buckets: dict[int, tuple[int, float]] = {}
         """Count and sum."""
         self._longest = 0.0
+        self._last_value, self._last_count = 0.0, 0
+        """What is not among the entries yet: it may come again."""
 
     def add(self, value: float, count: int = 1) -> None:
-        self._entries.append((value, count))
+        if value == self._last_value:  # as for all sequences of a step
+            self._last_count += count
+            return
+        self._close()
+        self._last_value, self._last_count = value, count
+
+    def _close(self) -> None:
+        """Enter the last value with all that came of it."""
+        if self._last_count:
+            self._entries.append((self._last_value, self._last_count))
+            self._last_count = 0
         if len(self._entries) >= MOST_EXACT:
             self._fold()
 
@@ -51,6 +63,7 @@ class Samples:
 
     def distribution(self) -> Distribution | None:
         """None for no samples."""
+        self._close()
         if self._buckets:
             self._fold()
             found = [(total / count, count) for _, (count, total) in sorted(self._buckets.items())]
@@ -60,6 +73,7 @@ class Samples:
 
     def cumulative(self, points: int = 200) -> list[tuple[float, float]]:
         """(value, part of the samples that are at most that), at most `points` of them, ascending; for plots."""
+        self._close()
         if self._buckets:
             self._fold()
         entries = [(total / count, count) for _, (count, total) in sorted(self._buckets.items())]

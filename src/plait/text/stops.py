@@ -50,6 +50,11 @@ class StopMatcher:
         self._matched: str | None = None
 
     @property
+    def has_any(self) -> bool:
+        """Whether there is anything to be found."""
+        return len(self._moves) > 1
+
+    @property
     def matched(self) -> str | None:
         """The stop string that ended the text, if one did."""
         return self._matched
@@ -58,7 +63,7 @@ class StopMatcher:
         """Text to emit now. After a match nothing more is emitted, whatever is pushed."""
         if self._matched is not None:
             return StopState("", self._matched)
-        if len(self._moves) == 1:
+        if not self.has_any:
             return StopState(text, None)
         state = self._state
         for place, char in enumerate(text, start=1):

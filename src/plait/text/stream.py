@@ -8,7 +8,7 @@ Invariant: the deltas joined are the decoded tokens up to the first stop string,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from plait.core.sampling import SamplingParams
 from plait.core.text_stream import TextStreamFactory
@@ -17,8 +17,7 @@ from plait.text.stops import StopMatcher
 from plait.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(NamedTuple):
     """What some tokens added to the text."""
 
     text: str
@@ -41,7 +40,11 @@ class TextStream:
         self._stops = StopMatcher(stops, include_stop)
 
     def push(self, ids: Sequence[int]) -> TextDelta:
-        """Tokens one by one, because a stop string may be completed by any of them and the rest then never happened."""
+        """Tokens one by one, because a stop string may be completed by any of them and the rest then never happened;
+        where there is none, all at once.
+        """
+        if not self._stops.has_any:
+            return TextDelta(self._detokenizer.push(ids), None, len(ids))
         texts: list[str] = []
         matched = self._stops.matched
         num_tokens = 0

@@ -15,6 +15,10 @@ def unpack_f32(blocks: Bytes, floats: Floats) -> None:
     floats[...] = blocks.view("<f4")
 
 
+def unpack_byte(blocks: Bytes, floats: Floats) -> None:
+    floats[...] = blocks
+
+
 def unpack_f16(blocks: Bytes, floats: Floats) -> None:
     floats[...] = blocks.view(HALF)
 

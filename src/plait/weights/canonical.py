@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -30,6 +30,7 @@ RowOrder: TypeAlias = Callable[[str, StoredTensor], npt.NDArray[np.intp] | None]
 """Stored row of each of our rows of the named weight; None: they are the same."""
 
 _MOST_NAMES_SHOWN: Final = 5
+_NUMBERED: Final = re.compile(r"(.+\.)(0|[1-9][0-9]{0,4})(\..+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,15 @@ class NameMap:
     """Of a tensor in a layer: its first group is the layer's number, its second the key into `layer`."""
     layer: Mapping[str, Names]
     outside: Mapping[str, str]
+    experts: Mapping[str, Names] = field(default_factory=dict)
+    """Of what every expert of a layer has: keys have a `*` for its number, parts are an expert's."""
 
     def __or__(self, other: Mapping[str, Names]) -> NameMap:
         """The same with more names in each layer, or other meanings of them."""
-        return NameMap(self.layer_name, {**self.layer, **other}, self.outside)
+        return replace(self, layer={**self.layer, **other})
+
+    def with_experts(self, experts: Mapping[str, Names]) -> NameMap:
+        return replace(self, experts={**self.experts, **experts})
 
     def ours(self, name: str) -> Names:
         """Our names of a tensor's parts; none for a tensor that the family does not have."""
@@ -53,7 +59,15 @@ class NameMap:
         match = self.layer_name.fullmatch(name)
         if match is None:
             return ()
-        return tuple(f"layers.{match[1]}.{part}" for part in self.layer.get(match[2], ()))
+        parts = self.layer.get(match[2]) or self._of_expert(match[2])
+        return tuple(f"layers.{match[1]}.{part}" for part in parts)
+
+    def _of_expert(self, name: str) -> Names:
+        match = _NUMBERED.fullmatch(name) if self.experts else None
+        if match is None:
+            return ()
+        parts = self.experts.get(f"{match[1]}*{match[3]}", ())
+        return tuple(f"experts.{match[2]}.{part}" for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,10 @@ def _parts(one: Named, expected: Mapping[str, tuple[int, ...]], source: Path, ro
         raise ModelError(
             f"{source}: vector {shown(stored.name)} is in {stored.format.name}; vectors must be F32, F16 or BF16"
         )
+    if stored.made is not None:
+        (name,) = one.names
+        yield Tensor(name, expected[name], stored.format, stored.raw(), made=stored.made)
+        return
     rows = stored.raw().reshape(stored.shape[0], -1)
     start = 0
     for name in one.names:

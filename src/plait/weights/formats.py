@@ -101,6 +101,9 @@ IQ3_S: Final = _in_parts("IQ3_S", 256, 110, blocks_grid.iq3_s_parts)
 INT8: Final = WeightFormat("INT8", block_weights=32, block_bytes=36, unpack=blocks_plain.unpack_int8, repeated_bytes=3)
 """Our own: no file has it, weights are rounded to it when a model is loaded."""
 
+BYTE: Final = WeightFormat("U8", block_weights=1, block_bytes=1, unpack=blocks_plain.unpack_byte)
+"""Of a checkpoint that keeps 4-bit codes and their scales in tensors apart; together they are MXFP4."""
+
 ALL_FORMATS: Final[tuple[WeightFormat, ...]] = (
     *(F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K),
     *(IQ4_NL, IQ4_XS, MXFP4, NVFP4, TQ1_0, TQ2_0, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S),

@@ -15,6 +15,7 @@ from typing import Final
 from plait.core.errors import ModelError
 from plait.model.config import ModelConfig
 from plait.weights.canonical import Named, NameMap, listed, weight_table
+from plait.weights.stacked import HF_STACKED, from_gpt_oss, unstacked
 from plait.weights.stored import StoredTensor
 from plait.weights.table import WeightTable
 
@@ -66,6 +67,25 @@ _STARCODER2: Final = {
 }
 
 
+_EXPERTS: Final = {
+    **{f"mlp.experts.*.{part}_proj.weight": (part,) for part in ("gate", "up", "down")},
+    "mlp.experts.*.gate_up_proj": ("gate", "up"),
+    "mlp.experts.*.down_proj": ("down",),
+}
+"""Each for itself, and stacked."""
+_MIXTRAL_EXPERTS: Final = {
+    "block_sparse_moe.experts.*.w1.weight": ("gate",),
+    "block_sparse_moe.experts.*.w3.weight": ("up",),
+    "block_sparse_moe.experts.*.w2.weight": ("down",),
+}
+_GPT_OSS: Final = {
+    "self_attn.sinks": ("sinks",),
+    "mlp.router.weight": ("router",),
+    "mlp.router.bias": ("router_bias",),
+    **{f"mlp.experts.{part}_proj_bias": (f"experts.{part}_bias",) for part in ("gate", "up", "down")},
+}
+
+
 def _gemma3() -> NameMap:
     """Larger Gemmas come with a part that reads images, which is left alone."""
     plain = _PLAIN | {**_NORMS_ON_BOTH_SIDES, **_HEAD_NORMS}
@@ -94,6 +114,13 @@ HF_NAMES: Final[Mapping[str, NameMap]] = {
     "granite": _PLAIN,
     "smollm3": _PLAIN,
     "starcoder2": _PLAIN | _STARCODER2,
+    "mixtral": (_PLAIN | {"mlp.gate.weight": ("router",), "block_sparse_moe.gate.weight": ("router",)}).with_experts(
+        {**_EXPERTS, **_MIXTRAL_EXPERTS}
+    ),
+    "qwen3_moe": (_PLAIN | {**_HEAD_NORMS, "mlp.gate.weight": ("router",)}).with_experts(_EXPERTS),
+    "gpt_oss": (_PLAIN | _GPT_OSS).with_experts(
+        {f"mlp.experts.*.{part}_proj": (part,) for part in ("gate", "up", "down")}
+    ),
 }
 """By family."""
 _ROPE_BUFFER: Final = re.compile(r".+\.rotary_emb\.inv_freq")
@@ -117,7 +144,8 @@ def load_hf_weights(
 def _named(tensors: Mapping[str, StoredTensor], config: ModelConfig, source: Path) -> Iterator[Named]:
     names_of = HF_NAMES[config.family]
     unknown: list[str] = []
-    for name, tensor in tensors.items():
+    stacks = from_gpt_oss(tensors, source) if config.family == "gpt_oss" else unstacked(tensors, HF_STACKED, source)
+    for name, tensor in stacks:
         names = names_of.ours(name)
         is_spare = names == ("head",) and config.tied_embeddings
         if is_spare or _ROPE_BUFFER.fullmatch(name) or (config.family == "gemma3" and _IMAGE_PART.fullmatch(name)):

@@ -19,6 +19,7 @@ from plait.model.limits import MAX_WIDTH
 from plait.weights.canonical import Named, NameMap, listed, weight_table
 from plait.weights.gguf import GgufFile
 from plait.weights.gguf_header import shown
+from plait.weights.stacked import GGUF_STACKED, unstacked
 from plait.weights.stored import StoredTensor
 from plait.weights.table import WeightTable
 
@@ -55,9 +56,22 @@ _POST_NORMS: Final = {
     "post_ffw_norm.weight": ("ffn_post_norm",),
 }
 _FUSED: Final = {"attn_qkv.weight": ("q", "k", "v"), "ffn_up.weight": ("gate", "up")}
+_ROUTER: Final = {"ffn_gate_inp.weight": ("router",)}
+_EXPERTS: Final = {
+    **{f"ffn_{part}_exps.*.weight": (part,) for part in ("gate", "up", "down")},
+    **{f"ffn_{part}.*.weight": (part,) for part in ("gate", "up", "down")},
+}
+"""Stacked, and as older files have them."""
+_GPT_OSS: Final = {
+    **_ROUTER,
+    "ffn_gate_inp.bias": ("router_bias",),
+    "attn_sinks.weight": ("sinks",),
+    "post_attention_norm.weight": ("ffn_norm",),
+    **{f"ffn_{part}_exps.bias": (f"experts.{part}_bias",) for part in ("gate", "up", "down")},
+}
 _NORM_BIASES: Final = {"attn_norm.bias": ("attn_norm_bias",), "ffn_norm.bias": ("ffn_norm_bias",)}
 GGUF_NAMES: Final[Mapping[str, NameMap]] = {
-    "llama": _PLAIN,
+    "llama": (_PLAIN | _ROUTER).with_experts(_EXPERTS),
     "qwen2": _PLAIN,
     "qwen3": _PLAIN | _HEAD_NORMS,
     "phi3": _PLAIN | _FUSED,
@@ -68,6 +82,8 @@ GGUF_NAMES: Final[Mapping[str, NameMap]] = {
     "granite": _PLAIN,
     "smollm3": _PLAIN,
     "starcoder2": _PLAIN | _NORM_BIASES,
+    "qwen3moe": (_PLAIN | {**_HEAD_NORMS, **_ROUTER}).with_experts(_EXPERTS),
+    "gpt-oss": (_PLAIN | _GPT_OSS).with_experts(_EXPERTS),
 }
 """By architecture."""
 INTERLEAVED: Final = frozenset({"llama", "granite", "smollm3"})
@@ -144,7 +160,7 @@ def _architecture(file: GgufFile) -> str:
 
 def _named(file: GgufFile, architecture: str, rope_factors_used: bool) -> Iterator[Named]:
     unknown: list[str] = []
-    for gguf_name, tensor in file.tensors.items():
+    for gguf_name, tensor in unstacked(file.tensors, GGUF_STACKED, file.path):
         if gguf_name in _ROPE_FACTORS:
             if rope_factors_used:
                 continue

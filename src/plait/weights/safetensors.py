@@ -41,6 +41,8 @@ _OTHER_TYPES: Final = MappingProxyType(
 )
 # What is not a weight: masks, counters and frequencies that follow from the configuration.
 _BUFFER: Final = re.compile(r"(.*\.)?(rotary_emb\.inv_freq|masked_bias|attn\.bias|attention\.bias|position_ids)")
+# 4-bit codes and their scales, as GPT-OSS has them.
+_MXFP4_PART: Final = re.compile(r".+\.experts\.(gate_up|down)_proj_(blocks|scales)")
 _LENGTH_BYTES: Final = 8
 _METADATA: Final = "__metadata__"
 
@@ -117,6 +119,8 @@ def read_safetensors(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str
     unreadable: dict[str, str] = {}
     for entry in entries:
         weight_format = FORMAT_OF_TYPE.get(entry.type)
+        if entry.type == "U8" and _MXFP4_PART.fullmatch(entry.name):
+            weight_format = formats.BYTE
         if weight_format is None:
             unreadable[entry.name] = entry.type
             continue

@@ -6,6 +6,7 @@ Invariant: `mapped` holds exactly `num_bytes` bytes, whole blocks of `format` fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from plait.weights.formats import Bytes, WeightFormat
@@ -24,6 +25,8 @@ class StoredTensor:
     num_bytes: int
     mapped: Bytes
     """The tensor's bytes in the mapped file, read-only."""
+    made: Callable[[int, int], Bytes] | None = None
+    """Gives rows [first, stop) as blocks, where they do not lie in the file as such. `mapped` is what they are of."""
 
     def raw(self) -> Bytes:
         """The tensor's bytes as they lie in the file: a read-only view, paged in when touched."""

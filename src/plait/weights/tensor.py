@@ -33,10 +33,16 @@ class Tensor:
     """Stored row of each of our rows; None when they are the same. Applied when rows are read: mapped bytes stay so."""
     rounded_from: WeightFormat | None = None
     """The format of `stored`, where that is another one: rows are rounded whenever they are read."""
+    made: Callable[[int, int], Bytes] | None = None
+    """Gives stored rows [first, stop), where the file has their numbers in another order; `stored` is then any part of
+    the file that they are read from.
+    """
 
     def __post_init__(self) -> None:
         if self.rounded_from is not None:
             check_can_round(self.format)
+        if self.made is not None:
+            return
         expected = (self.num_rows, self._stored_format.bytes_of(self._width))
         if self.stored.shape != expected or (self.row_order is not None and self.row_order.shape != expected[:1]):
             raise InvariantError(
@@ -77,6 +83,8 @@ class Tensor:
             raise InvariantError(
                 f"rows {int(rows.min())} to {int(rows.max())} of tensor {self.name}, which has {self.num_rows}"
             )
+        if self.made is not None:
+            raise InvariantError(f"tensor {self.name} is made as it is read, and no table to look rows up in")
         stored_rows = rows if self.row_order is None else self.row_order[rows]
         if self.rounded_from is None:
             return self._as_floats(self.stored[stored_rows])
@@ -91,6 +99,8 @@ class Tensor:
         return self.format if self.rounded_from is None else self.rounded_from
 
     def _stored_rows(self, start: int, stop: int) -> Bytes:
+        if self.made is not None:
+            return self.made(start, stop)
         return self.stored[start:stop] if self.row_order is None else self.stored[self.row_order[start:stop]]
 
     def _rounded(self, num_rows: int, stored_rows: Callable[[int, int], Bytes]) -> Bytes:

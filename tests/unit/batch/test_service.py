@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import logging
 import sqlite3
 import threading
 import time
@@ -28,6 +29,7 @@ from plait.batch.store import Store
 from plait.core.client import ModelInfo
 from plait.core.errors import PlaitError, RequestError
 from plait.core.request import Request
+from plait.metrics.limit import WorkDone
 
 PATIENCE_S = 20.0
 NOW = 1_700_000_000
@@ -47,6 +49,7 @@ class World:
             byte_text(),
             lambda: self.unix_now,
             lambda: asyncio.get_running_loop().time(),
+            lambda: WorkDone(asyncio.get_running_loop().time()),
         )
 
     def file(self, lines: Sequence[JsonObject], name: str = "file-in", tenant: str = "") -> StoredFile:
@@ -85,6 +88,32 @@ def live(world: World, work: Callable[[], Awaitable[None]]) -> None:
         asyncio.run(both())
     finally:
         world.store.close()
+
+
+def test_a_batch_closes_with_a_report_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "plait.batch")
+    world = World(tmp_path)
+
+    async def work() -> None:
+        await world.batch(world.file([*good_lines(3), chat_line("bad", "refuse")]))
+        await world.ended()
+
+    live(world, work)
+    (told,) = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "batch served"]
+    assert told.pop("duration_s") >= 0
+    assert told.pop("output_tokens_per_s") >= 0
+    assert told == {
+        "batch": "batch_1",
+        "total": 4,
+        "completed": 3,
+        "failed": 1,
+        "prompt_tokens": sum(len(request.prompt) for request in world.client.submitted[:3]),
+        # Two tokens of eleven, says the client.
+        "prefix_hit_fraction": 0.1818,
+        # Four letters and the end.
+        "output_tokens": 3 * 5,
+        "limited_by": "input: the engine waited for requests",
+    }
 
 
 def test_a_full_disk_is_waited_out_and_nothing_runs_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def lines_of(path: Path) -> list[RawLine]:
 def test_lines_are_numbered_from_one_and_blank_ones_count_but_are_not_given(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_bytes(b"a\n\n  \t\r\nb\r\nc")
-    assert lines_of(path) == [RawLine(1, b"a\n"), RawLine(4, b"b\r\n"), RawLine(5, b"c")]
+    assert lines_of(path) == [RawLine(1, b"a\n"), RawLine(4, b"b\r\n", 8), RawLine(5, b"c", 11)]
 
 
 def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
@@ -56,10 +56,10 @@ def test_a_line_beyond_the_limit_is_not_read_into_memory(tmp_path: Path, monkeyp
     path.write_bytes(b"123456789\n1234567890\n" + b"x" * 1000 + b"\nshort\n" + b"y" * 11)
     assert lines_of(path) == [
         RawLine(1, b"123456789\n"),
-        RawLine(2, None),
-        RawLine(3, None),
-        RawLine(4, b"short\n"),
-        RawLine(5, None),
+        RawLine(2, None, 10),
+        RawLine(3, None, 21),
+        RawLine(4, b"short\n", 1022),
+        RawLine(5, None, 1028),
     ]
 
 
@@ -78,7 +78,7 @@ def test_a_pipe_is_copied_so_that_it_can_be_read_twice(tmp_path: Path) -> None:
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=(b"a\nb\n",))
     writer.start()
-    assert lines_of(path) == [RawLine(1, b"a\n"), RawLine(2, b"b\n")]
+    assert lines_of(path) == [RawLine(1, b"a\n"), RawLine(2, b"b\n", 2)]
     writer.join()
 
 

@@ -16,9 +16,20 @@ pytest.importorskip("plait._native", reason="needs the native runtime, and that 
 
 from plait.cli.calibrate_report import KINDS, kind_of
 from plait.cli.calibrate_states import Limits, guard_edges, shares_of, states
-from plait.cli.engine_gaps import EngineStep, fit_overhead
+from plait.cli.engine_gaps import EngineStep, Overhead, StepRecorder, fit_overhead
 from plait.cli.main import main
-from plait.core.step import StepShape
+from plait.core.events import Collected, Submitted
+from plait.core.ids import LaneId, SeqId, StepId
+from plait.core.step import (
+    FROM_DEVICE,
+    Chunk,
+    OutputKind,
+    Outputs,
+    StepPlan,
+    StepResult,
+    StepShape,
+    StepStatus,
+)
 from plait.cost.alpha import constant_alpha
 from plait.cost.calibrated import CalibratedModel
 from plait.cost.calibration import Calibration
@@ -95,9 +106,54 @@ def test_the_engines_overhead_is_what_periods_have_beyond_the_device() -> None:
         return EngineStep(decode_shape(rows, 40), device_s, device_s + more_s)
 
     steps = [step(rows, 2e-4 + 1e-5 * rows) for rows in (1, 1, 4, 16, 16, 32)]
-    assert fit_overhead([*steps, step(16, 9.0)], model, 2) == pytest.approx((2e-4, 1e-5), rel=1e-3)
-    assert fit_overhead([step(4, -1.0)], model, 2) == (0.0, 0.0)
-    assert fit_overhead([], model, 2) == (0.0, 0.0)
+    found = fit_overhead([*steps, step(16, 9.0)], model, 2)
+    assert (found.step_s, found.seq_s) == pytest.approx((2e-4, 1e-5), rel=1e-3)
+    assert fit_overhead([step(4, -1.0)], model, 2) == Overhead()
+    assert fit_overhead([], model, 2) == Overhead()
+    # Prices that are a twentieth off at many rows hide nothing of what one row waits for.
+    added_s, off_s = (0.1 * model.price(decode_shape(rows, 40), 2).expected_s for rows in (1, 32))
+    off = [step(1, added_s), step(2, added_s), step(4, added_s), step(32, added_s - off_s / 2)]
+    assert fit_overhead(off, model, 2).step_s == pytest.approx(added_s, rel=0.25)
+
+
+def test_what_a_prompt_waits_for_in_an_idle_engine_is_beyond_what_every_step_has() -> None:
+    bare = find_model("smollm2")
+    about = Calibration("m", "-", "simulated", 1, constant_alpha(2.0), 0.0, 0.0)
+    model = CalibratedModel(RooflineModel(bare.program, Formats(), find_hardware("zen3-2core")), about)
+    device_s = model.price(decode_shape(1, 40), 2).expected_s
+    decode = EngineStep(decode_shape(1, 40), device_s, device_s + 2e-4)
+    # By its own time on the device, whatever its price says.
+    prompt = EngineStep(prefill_shape(128), 0.5, 0.5 + 1e-3, from_idle=True)
+    found = fit_overhead([decode, prompt], model, 2)
+    assert found.step_s + found.seq_s == pytest.approx(2e-4)
+    assert found.prompt_s == pytest.approx(8e-4)
+
+
+def test_periods_begin_with_the_step_before_or_when_an_idle_engine_plans() -> None:
+    recorder = StepRecorder()
+    shape = decode_shape(1, 40)
+
+    def submitted(step: int, at_s: float) -> None:
+        chunk = Chunk(SeqId(0), 40, 1, FROM_DEVICE, outputs=(Outputs(0, 1, OutputKind.SAMPLE),))
+        recorder(Submitted(at_s, StepPlan(StepId(step), LaneId(0), (), (), (), (chunk,)), 0, 1))
+
+    def collected(step: int, start_s: float, end_s: float, at_s: float) -> None:
+        result = StepResult(StepId(step), LaneId(0), StepStatus.COMPLETED, start_s, end_s, 2, ())
+        recorder(Collected(at_s, result))
+
+    submitted(0, 1.0)
+    submitted(1, 1.0)
+    collected(0, 1.1, 2.0, 2.05)
+    collected(1, 2.1, 3.0, 3.05)
+    submitted(2, 5.0)
+    collected(2, 5.25, 6.0, 6.5)
+    found = recorder.take()
+    assert [one.shape for one in found] == [shape] * 3
+    assert [one.from_idle for one in found] == [True, False, True]
+    assert [one.period_s for one in found] == pytest.approx([1.05, 1.0, 1.5])
+    assert [one.device_s for one in found] == pytest.approx([0.9, 0.9, 0.75])
+    assert [one.idle_s for one in found] == pytest.approx([0.0, 0.0, 2.0])
+    assert recorder.take() == []
 
 
 def test_the_command_writes_a_file_that_prices_come_from(

@@ -16,7 +16,10 @@ from tests.unit.sim.traces.test_forms import DATA, SAMPLES
 
 from plait.cli.main import main
 from plait.cost.alpha import constant_alpha
+from plait.cost.calibration import CountedAs
 from plait.cost.hardware import find_hardware, write_hardware
+from plait.inspect.programs import find_model
+from plait.model.cost import Formats
 from plait.sim.cards.card import card_names
 from plait.sim.page.page import BEGINNING
 from plait.sim.traces.forms import open_trace
@@ -145,6 +148,39 @@ def test_a_calibrated_device_is_slower_than_its_roofs_and_says_what_it_was_measu
     assert f"simulated, calibrated on {ABOUT.calibrated_on}" in capsys.readouterr().out
 
 
+def test_prices_of_another_model_or_format_are_a_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    bare, model = find_hardware("l4-24g"), find_model("meta-llama/Llama-3.2-1B")
+    path = tmp_path / "mine.json"
+
+    def said(counted: CountedAs) -> str:
+        write_hardware(replace(bare, calibration=replace(ABOUT, counted=counted)), path, "mine")
+        call = ["sim", *SMALL, "--card", "mmlu", "--rate", "1", "--requests", "2", "--hardware", str(path)]
+        assert main([*call, "--json", "-"]) == 0
+        return capsys.readouterr().err
+
+    same = CountedAs.of(
+        model.program.num_parameters, Formats(default_weight_bytes=2.0, default_cache_bytes=2.0), bare.numbers
+    )
+    assert said(same) == ""
+    other = said(replace(same, num_parameters=134_515_008))
+    assert other.startswith(f"warning: calibrated with {ABOUT.model} (134,515,008 numbers), and this model has 1,235")
+    assert "weights in 5.76 bits, and here they have 16" in said(replace(same, weight_bytes=0.72))
+    assert "keys and values in 8.25 bits, and here they have 16" in said(replace(same, cache_bytes=1.03125))
+
+
+@pytest.mark.parametrize(("word", "is_json"), [("1", True), ("true", True), ("0", False), ("off", False)])
+def test_what_is_a_flag_elsewhere_names_no_file_here(
+    word: str, is_json: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLAIT_JSON", word)
+    assert main(["sim", *SMALL, "--card", "mmlu", "--rate", "1", "--requests", "2"]) == 0
+    assert capsys.readouterr().out.startswith('{"schema": "plait.sim"') is is_json
+    assert main(["reproduce", "muxwise-splits"]) == 0
+    assert capsys.readouterr().out.startswith("{") is is_json
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_targets_decide_goodput(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("--card", "sharegpt", "--rate", "5", "--requests", "20")
     assert report(capsys, *call)["goodput_requests_per_s"] is None
@@ -207,7 +243,7 @@ def test_a_place_where_no_file_can_be_is_named_before_the_run(
         ([], "give the requests: --trace FILE, or --card NAME"),
         (["--card", "mmlu"], "give --rate R, in requests a second"),
         (["--card", "nobody", "--rate", "1"], "no card is called 'nobody'"),
-        (["--card", "mmlu", "--rate", "1", "--model", "Qwen/Qwen3-235B-A22B"], "mixture-of-experts"),
+        (["--card", "mmlu", "--rate", "1", "--model", "Qwen/Qwen3-235B-A22B"], "use a larger --tensor-parallel-size"),
         (["--card", "mmlu", "--rate", "1", "--hardware", "abacus"], "hardware 'abacus' is not known"),
         (["--card", "mmlu", "--rate", "1", "--replicas", "some"], "form 'some' is not known"),
         (["--card", "mmlu", "--rate", "1", "--speed", "2"], "give one of them"),

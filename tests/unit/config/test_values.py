@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.config.values import (
+    bytes_from,
     count_between,
     count_from,
     parse_bytes,
@@ -20,6 +21,7 @@ from plait.config.values import (
     parse_path_or,
     parse_percent,
     parse_positive,
+    parse_report,
     parse_seed,
     parse_text,
 )
@@ -50,6 +52,12 @@ from plait.config.values import (
 )
 def test_sizes(text: str, value: int) -> None:
     assert parse_bytes(text) == value
+
+
+def test_a_limit_of_no_bytes_is_none() -> None:
+    assert bytes_from(1024)("1KiB") == 1024
+    with pytest.raises(ValueError, match="1,023 bytes are too few; give at least 1,024"):
+        bytes_from(1024)("1023")
 
 
 @pytest.mark.parametrize(
@@ -158,6 +166,12 @@ def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert parse_path("-") == Path("-")
 
 
+def test_a_report_goes_to_a_file_or_where_the_flag_of_that_name_says() -> None:
+    assert [parse_report(text) for text in ("1", "True", "on", "-")] == [Path("-")] * 4
+    assert [parse_report(text) for text in ("0", "no", "OFF")] == [None] * 3
+    assert [parse_report(text) for text in ("./1", "2", "report.json")] == [Path("1"), Path("2"), Path("report.json")]
+
+
 def test_a_word_that_stands_for_no_path_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     parse = parse_path_or("auto", "none")
@@ -183,6 +197,7 @@ def test_a_path_that_cannot_be_is_refused_and_not_a_traceback() -> None:
         parse_flag,
         parse_text,
         parse_path,
+        parse_report,
         parse_path_or("auto"),
         parse_percent,
     ],

@@ -104,9 +104,13 @@ def test_a_step_of_both_phases_weighs_their_alphas_by_their_roofs() -> None:
 
 
 def test_overheads_are_the_engines_and_come_on_top() -> None:
-    about = replace(ABOUT, alpha=constant_alpha(2.0), step_overhead_s=0.5, seq_overhead_s=0.25)
-    price = CalibratedModel(ROOFLINE, about).price(decode_shape(3, 100), 2)
+    about = replace(ABOUT, alpha=constant_alpha(2.0), step_overhead_s=0.5, seq_overhead_s=0.25, prompt_overhead_s=0.125)
+    model = CalibratedModel(ROOFLINE, about)
+    price = model.price(decode_shape(3, 100), 2)
     assert price.expected_s == pytest.approx(2.0 * ROOFLINE.roof(decode_shape(3, 100), 2).seconds + 0.5 + 3 * 0.25)
+    assert (
+        model.overhead_s(StepShape((*prefill_shape(64).chunks, *decode_shape(2, 100).chunks))) == 0.5 + 3 * 0.25 + 0.125
+    )
 
 
 def test_the_worst_of_decode_beside_a_prefill_is_the_guards() -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from tests.unit.api.byte_text import END, VOCAB_SIZE, byte_text
 from tests.unit.kv.kit import full_groups, make_layout
 
-from plait.assembly import assemble
+from plait.assembly import CHUNKS, Policy, assemble
 from plait.core.client import Delta
 from plait.core.clock import SimClock, WaitSource
 from plait.core.errors import RequestError
@@ -265,6 +265,8 @@ class Stage:
         phases: PhaseSink = unheard,
         pools: bool = True,
         slos: Mapping[ServiceClass, Slo] | None = None,
+        policy: Policy = CHUNKS,
+        share_units: int = 1,
     ) -> None:
         self.sim_clock = SimClock()
         self.events: list[Event] = []
@@ -274,6 +276,9 @@ class Stage:
         self._listener = listener
         groups = [GroupSlots(num_blocks=num_blocks, tokens_per_block=BLOCK_TOKENS)]
         info = replace(INFO, max_step_tokens=max_step_tokens, max_rows=max_rows, queue_depth=queue_depth, pools=pools)
+        if share_units > 1:
+            lanes = tuple(map(LaneId, range(3)))
+            info = replace(info, share_units=share_units, lanes=lanes, forms=(StepForm.FUSED, StepForm.LANES))
         self.device = SimulatedExecutor(info, groups, self.sim_clock, OneSecondPerToken(), token_at)
         streams = text_stream_factory(byte_text().tokenizer) if has_text else None
         parts = assemble(
@@ -284,6 +289,7 @@ class Stage:
             Ports(self.inbox, self.answers, self._tell, streams, phases),
             eos_token_ids=(EOS,),
             enable_prefix=enable_prefix,
+            policy=policy,
         )
         self.engine, self.scheduler, self.kv = parts.engine, parts.scheduler, parts.kv
 

@@ -469,7 +469,7 @@ def test_it_is_loaded_once_used_afterwards_and_not_after_it_was_closed() -> None
 
 
 def test_a_program_with_an_operation_it_does_not_have_is_refused_by_name() -> None:
-    program = odd.build(odd.with_experts)
+    program = odd.build(odd.with_groups_of_experts)
     with pytest.raises(ModelError, match="made-up needs the operation Route, which the native executor does not have"):
         NativeExecutor(NativeConfig(WORKERS)).load({"step": program}, odd.table_of({}), layout_of(decoder()))
 

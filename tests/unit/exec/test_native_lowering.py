@@ -280,7 +280,7 @@ def test_a_depth_that_is_no_whole_groups_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("program", "named"),
     [
-        (odd.build(odd.with_experts), "needs the operation Route"),
+        (odd.build(odd.with_groups_of_experts), "needs the operation Route"),
         (odd.build(odd.without_a_cache), "needs the operation Attend"),
         (odd.pooled(), "does not end in logits"),
         (odd.headless(), "does not end in logits"),

@@ -23,7 +23,7 @@ from plait.core.errors import PlaitError
 from plait.exec.native import presence
 
 PACKAGE = Path(plait.__file__).parent
-INTERFACE_DIGEST = "727ddf38a4630693"
+INTERFACE_DIGEST = "0589db5582b87bef"
 needs_native = pytest.mark.skipif(
     presence.missing() is not None, reason="needs the native runtime, and that a C++ compiler"
 )

@@ -202,16 +202,16 @@ def test_a_step_keeps_no_value_longer_than_it_is_needed() -> None:
 # What cannot be executed
 
 
-def with_experts(b: ProgramBuilder, x: ValueId) -> ValueId:
-    experts = b.route(x, "router", 4, 2)
-    return b.experts(x, experts, "experts", 4, WIDTH, Activation.SILU)
+def with_groups_of_experts(b: ProgramBuilder, x: ValueId) -> ValueId:
+    routing = b.route(b.linear(x, "router", 4), 2, groups=2)
+    return b.experts(x, routing, "experts", 4, WIDTH, Activation.SILU)
 
 
 def without_a_cache(b: ProgramBuilder, x: ValueId) -> ValueId:
     return b.attend_values(x, x, x, 1, 1, ALL)
 
 
-@pytest.mark.parametrize(("body", "named"), [(with_experts, "Route"), (without_a_cache, "Attend")])
+@pytest.mark.parametrize(("body", "named"), [(with_groups_of_experts, "Route"), (without_a_cache, "Attend")])
 def test_a_program_with_an_operation_it_does_not_have_is_refused_by_name(
     body: Callable[[ProgramBuilder, ValueId], ValueId], named: str
 ) -> None:

@@ -599,7 +599,8 @@ class _Twins:
         self.quick.settle(made)
         self.thorough.settle(made)
         assert self.quick._written == self.thorough._written
-        assert self.quick._writers == self.thorough._writers
+        # Of those who stay in their last block the quick one notes nothing: holders say who may write.
+        assert self.quick._writers.keys() <= self.thorough._writers.keys()
 
 
 def _fault(act: Callable[[], object]) -> str | None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.unit.inspect.asking import JAMBA, alone, ask, cut, layout, write_config
 
+from plait.cli.main import main
+
 Capture = pytest.CaptureFixture[str]
 MLLAMA = "meta-llama/Llama-3.2-11B-Vision"
 MINISTRAL = "mistralai/Ministral-8B-Instruct-2410"
@@ -280,3 +282,79 @@ def test_jenga_wastes_less_than_a_thousandth_on_that_trace(capsys: Capture, tmp_
     trace.write_text("\n".join(str(tokens) for tokens in range(55_000, 110_000, 1_001)), encoding="utf-8")
     answer = ask(capsys, MINISTRAL, "--lengths", str(trace), "--kv-layout", "jenga", "--memory", "400GB")
     assert layout(answer, "jenga")["mix"]["full"]["waste_fraction"] < 0.001
+
+
+@pytest.mark.parametrize(
+    ("model", "blocks", "page_bytes"),
+    [
+        # 12 layers of 2 KV heads of 256, 36 of 32 heads of 128 x 128 and 3 columns of 8,192: all in bf16.
+        (
+            "Qwen/Qwen3-Next-80B-A3B-Instruct",
+            {
+                "full": 12 * 16 * 2048,
+                "gated delta conv": 36 * 3 * 8192 * 2,
+                "gated delta recurrent": 36 * 32 * 128 * 128 * 2,
+            },
+            2**22 * 27,
+        ),
+        # 4 layers of 8 KV heads of 128, 24 of 128 heads of 64 x 128 and 3 columns of 10,240.
+        (
+            "nvidia/Nemotron-H-8B-Base-8K",
+            {"full": 4 * 16 * 4096, "mamba2 conv": 24 * 3 * 10_240 * 2, "mamba2 ssm": 24 * 128 * 64 * 128 * 2},
+            2**24 * 45,
+        ),
+    ],
+)
+def test_raw_pages_of_hybrids(capsys: Capture, model: str, blocks: dict[str, int], page_bytes: int) -> None:
+    answer = ask(capsys, model, "--kv-layout", "jenga")
+    assert layout(answer, "jenga")["page_bytes"] == page_bytes
+    assert {name: cut(answer, "jenga", name)["block_bytes"] for name in blocks} == blocks
+
+
+HYBRIDS = [
+    "Qwen/Qwen3-Next-80B-A3B-Instruct",
+    "Qwen/Qwen3.5-27B",
+    "Qwen/Qwen3.5-35B-A3B",
+    "Qwen/Qwen3.5-397B-A17B",
+    "nvidia/Nemotron-H-8B-Base-8K",
+    "nvidia/Nemotron-H-56B-Base-8K",
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "ai21labs/AI21-Jamba-1.5-Mini",
+    "ibm-granite/granite-4.0-h-small",
+    "tiiuae/Falcon-H1-7B-Instruct",
+]
+
+
+@pytest.mark.parametrize("block_size", ["16", "32"])
+@pytest.mark.parametrize("model", HYBRIDS)
+@pytest.mark.parametrize(("lengths", "most"), [("32x500", 0.15), ("8x16K", 0.03)])
+def test_the_chosen_geometry_wastes_little_of_hybrids(
+    capsys: Capture, model: str, block_size: str, lengths: str, most: float
+) -> None:
+    """Whatever the raw least common multiple would cost: half of the memory, for Nemotron-H and 32 x 500."""
+    answer = ask(capsys, model, "--lengths", lengths, "--block-size", block_size, "--kv-layout", "plait,jenga")
+    found, geometry = layout(answer, "plait")["mix"]["alone"], layout(answer, "plait")["geometry"]
+    assert found["waste_fraction"] <= most
+    assert found["reserved_bytes"] == found["needed_bytes"] + sum(found["waste_by_cause"].values())
+    place = geometry["mix"].index([{"sequences": int(lengths.partition("x")[0]), "tokens": found_tokens(lengths)}])
+    assert geometry["chosen"]["waste_fractions"][place] == pytest.approx(found["waste_fraction"], abs=1e-12)
+    assert geometry["chosen"] == geometry["candidates"][0]
+    assert geometry["chosen"]["page_bytes"] == layout(answer, "plait")["page_bytes"]
+    assert geometry["chosen"]["waste_fraction"] <= geometry["raw"]["waste_fraction"] + 0.002
+    assert geometry["num_candidates"] >= len(geometry["candidates"]) >= 2
+
+
+def found_tokens(lengths: str) -> int:
+    return {"500": 500, "16K": 16_384}[lengths.partition("x")[2]]
+
+
+def test_people_see_the_choice_and_what_else_there_was(capsys: Capture) -> None:
+    assert main(["inspect", "memory", "nvidia/Nemotron-H-8B-Base-8K", "--memory", "64GiB", "--lengths", "500"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    (head,) = [place for place, line in enumerate(lines) if line.startswith("  chosen among ")]
+    assert lines[head].endswith("predicted waste of 32 x 500 and of 8 x 16,384:")
+    chosen, *_, raw = lines[head + 1 :]
+    assert chosen.split()[:4] == ["chosen", "pages", "of", "16.5"]
+    assert raw.split()[0] == "raw"
+    assert float(chosen.split()[-4]) < 2 < 7 < float(raw.split()[-4])

@@ -15,7 +15,7 @@ from plait.model.builder import ProgramBuilder
 from plait.model.config import ModelConfig
 from plait.model.llama import llama_program
 from plait.model.ops import Activation, Op, PoolKind, ScanKind, Space, ValueId
-from plait.model.program import CacheGroup, GroupKind, Program
+from plait.model.program import CacheGroup, GroupKind, Program, WeightRole
 from plait.model.rope import Llama3Scaling, RopeSpec
 from plait.model.visibility import ALL, CAUSAL, Visibility
 
@@ -109,7 +109,7 @@ def mamba_span(b: ProgramBuilder, layer: str, group: GroupId, slot: int, x: Valu
 
 def expert_span(b: ProgramBuilder, layer: str, x: ValueId) -> ValueId:
     """Four experts of 6 columns, two for each row."""
-    routing = b.route(x, f"{layer}.router", 4, 2)
+    routing = b.route(b.linear(x, f"{layer}.router", 4, role=WeightRole.ROUTER), 2)
     return b.add(x, b.experts(x, routing, f"{layer}.experts", 4, 6, Activation.SILU))
 
 

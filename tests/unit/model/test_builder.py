@@ -33,7 +33,7 @@ from plait.model.ops import (
     Sample,
     Space,
 )
-from plait.model.program import CacheGroup, GroupKind, WeightRole
+from plait.model.program import CacheGroup, GroupKind, WeightRole, product_weights
 from plait.model.rope import RopeSpec
 from plait.model.visibility import window
 
@@ -220,13 +220,17 @@ def test_row_by_row_options_reach_their_ops() -> None:
 def test_routing_options_reach_the_op() -> None:
     def build(b: ProgramBuilder) -> None:
         x = b.embed("embed", 32, 8)
-        routing = b.route(x, "router", 4, 2, score=RouteScore.SIGMOID, bias="router_bias")
-        b.pool(b.select(b.experts(x, routing, "experts", 4, 6, Activation.GELU)), PoolKind.LAST)
+        logits = b.linear(x, "router", 4, role=WeightRole.ROUTER)
+        routing = b.route(logits, 2, score=RouteScore.SIGMOID, bias="router_bias")
+        b.pool(b.select(b.experts(x, routing, "experts", 4, 6, Activation.GELU, bias=True)), PoolKind.LAST)
 
     program = one_span(build)
     op = first_of(program, Route)
     assert (op.score, op.bias) == (RouteScore.SIGMOID, "router_bias")
-    assert program.weights["experts_down"].shape == (4, 8, 6)
+    assert program.weights["router"].role is WeightRole.ROUTER
+    assert [program.weights[f"experts.{expert}.down"].shape for expert in range(4)] == [(8, 6)] * 4
+    assert [program.weights[f"experts.{part}_bias"].shape for part in ("gate", "up", "down")] == [(4, 6), (4, 6), (4, 8)]
+    assert product_weights(program)[0] == "experts.0.gate", "routers are not rounded"
 
 
 def test_biased_convolution_declares_both_weights() -> None:

@@ -317,11 +317,39 @@ def test_rows_behind_the_last_token_of_a_tokenizer_are_padding() -> None:
     assert config_from_hf(HF, num_tokens=60_000) == config_from_hf(HF)
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe", "olmoe", "deepseek_v3", "gpt_oss"])
-def test_mixtures_of_experts_are_refused_by_name(name: str) -> None:
-    assert f"model_type is '{name}': mixture-of-experts models are not supported yet; supported: llama" in hf_complaint(
+@pytest.mark.parametrize("name", ["qwen2_moe", "olmoe", "deepseek_v3", "jamba"])
+def test_other_mixtures_of_experts_are_refused_by_name(name: str) -> None:
+    assert f"model_type is '{name}': this mixture of experts is not supported; supported: llama" in hf_complaint(
         model_type=name
     )
+
+
+def test_a_dense_family_has_no_experts() -> None:
+    assert "num_local_experts is 8; llama has no mixtures of experts" in hf_complaint(num_local_experts=8)
+
+
+def test_who_chooses_more_experts_than_there_are_is_refused() -> None:
+    with pytest.raises(ModelError, match="9 experts for a token of 8"):
+        config_from_hf({"model_type": "mixtral", "num_experts_per_tok": 9})
+
+
+def test_the_formats_of_gpt_oss_are_read_and_no_others() -> None:
+    config = config_from_hf({"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}})
+    assert config.mixture is not None
+    assert (config.mixture.experts, config.mixture.per_token, config.sinks) == (128, 4, True)
+    assert [seen.size for seen in config.layer_visibility[:4]] == [128, 0, 128, 0]
+    for other in ({"model_type": "mixtral", "quantization_config": {"quant_method": "mxfp4"}},
+                  {"model_type": "gpt_oss", "quantization_config": {"quant_method": "awq"}}):
+        with pytest.raises(ModelError, match="quantised by another program"):
+            config_from_hf(other)
+
+
+def test_layers_of_qwen3_moe_without_experts_are_those_the_file_names() -> None:
+    config = config_from_hf({"model_type": "qwen3_moe", "mlp_only_layers": [0], "decoder_sparse_step": 2})
+    assert config.mixture is not None
+    assert config.mixture.dense_layers == tuple(range(0, 24, 2))
+    with pytest.raises(ModelError, match="mlp_only_layers is no list of layers"):
+        config_from_hf({"model_type": "qwen3_moe", "mlp_only_layers": ["all"]})
 
 
 def test_models_that_read_images_are_refused_by_name() -> None:
@@ -457,7 +485,7 @@ def test_other_activations_are_read(name: str, kind: Activation) -> None:
 
 
 def test_what_this_architecture_cannot_express_is_refused() -> None:
-    assert "llama.expert_count is 8; mixture-of-experts" in gguf_complaint(llama__expert_count=8)
+    assert "llama.expert_used_count is missing" in gguf_complaint(llama__expert_count=8)
     assert "value_length is 32; values must be as long as keys (64)" in gguf_complaint(
         llama__attention__value_length=32
     )

@@ -27,7 +27,7 @@ from plait.model.builder import ProgramBuilder
 from plait.model.cost import ACTIVATION_FLOPS, CostSheet, Formats, OpCost, cost_sheet, held_bytes, read_bytes
 from plait.model.llama import llama_program
 from plait.model.ops import Activation, Attend, Linear, PoolKind
-from plait.model.program import CacheGroup, GroupKind, Program
+from plait.model.program import CacheGroup, GroupKind, Program, WeightRole
 from plait.model.visibility import CAUSAL, Visibility, chunk, window
 
 SUMS = ("flops", "weight_bytes", "cache_read", "cache_write", "activation_bytes", "comm_bytes")
@@ -301,7 +301,7 @@ def test_windows_hold_the_closed_form_of_gemma_3_270m(length: int) -> None:
 def expert_costs(rows: int, experts: int = 4, top_k: int = 2) -> OpCost:
     def build(b: ProgramBuilder) -> None:
         x = b.embed("embed", 32, 8)
-        routing = b.route(x, "router", experts, top_k)
+        routing = b.route(b.linear(x, "router", experts, role=WeightRole.ROUTER), top_k)
         b.pool(b.select(b.experts(x, routing, "experts", experts, 6, Activation.SILU)), PoolKind.MEAN)
 
     (cost,) = of_kind(one_span(build).cost(step((0, rows))), "Experts")
@@ -353,8 +353,8 @@ def test_a_snapshot_writes_the_state_once_more() -> None:
 def test_routing_images_taps_and_pools_follow_their_formulas() -> None:
     costs = hybrid_program().cost(step((0, 7, 2)))
     by_kind = {cost.kind: cost for cost in costs}
-    assert (by_kind["Route"].flops, by_kind["Route"].weight_bytes) == (2 * 7 * 4 * 8, 4 * 8 * 4)
-    assert (by_kind["Route"].m, by_kind["Route"].n, by_kind["Route"].k) == (7, 4, 8)
+    assert (by_kind["Route"].flops, by_kind["Route"].weight_bytes) == (5 * 7 * 4, 0)
+    assert (by_kind["Route"].m, by_kind["Route"].n, by_kind["Route"].k) == (7, 4, 0)
     assert (by_kind["Place"].flops, by_kind["Place"].activation_bytes) == (0, 2 * 7 * 8 * 4)
     assert (by_kind["Tap"].flops, by_kind["Tap"].activation_bytes) == (7 * 8, 7 * 8 * 4)
     assert (by_kind["Pool"].flops, by_kind["Pool"].activation_bytes) == (2 * 8, 2 * 8 * 4)

@@ -131,8 +131,8 @@ def test_experts_are_divided_by_columns() -> None:
 
     program = shard(one_span(build), 2)
     assert first_of(program, Experts).ffn_hidden == 3
-    assert program.weights["layers.0.experts_up"].shape == (4, 3, 8)
-    assert program.weights["layers.0.experts_down"].shape == (4, 8, 3)
+    assert program.weights["layers.0.experts.3.up"].shape == (3, 8)
+    assert program.weights["layers.0.experts.3.down"].shape == (8, 3)
     assert program.weights["layers.0.router"].shape == (4, 8)
 
 

@@ -271,8 +271,9 @@ def test_scans_with_impossible_dimensions(f: Fixture) -> None:
 
 
 def test_routing_fits_its_experts(f: Fixture) -> None:
-    route = ops.Route((f.x8,), f.x4, f.weight(4, 8), experts=4, top_k=2)
+    route = ops.Route((f.x4,), f.value(4), experts=4, top_k=2)
     assert f.fault(route) is None
+    assert f.fault(replace(route, inputs=(f.x8,))) == "width of the logits is 8, expected 4"
     assert f.fault(replace(route, bias=f.weight(8))) == "weight 8 has shape [8], expected [4]"
     assert f.fault(replace(route, top_k=3)) == "output width is 4, expected 6"
     assert f.fault(replace(route, output=f.value(10), top_k=5)) == "top_k 5 of 4 experts"
@@ -281,12 +282,16 @@ def test_routing_fits_its_experts(f: Fixture) -> None:
 
 
 def test_experts_fit_their_weights_and_routing(f: Fixture) -> None:
-    wide, tall = f.weight(4, 6, 8), f.weight(4, 8, 6)
-    experts = ops.Experts((f.x8, f.x4), f.x8, wide, wide, tall, 4, 2, 6, SILU)
+    wide, tall = (f.weight(6, 8),) * 4, (f.weight(8, 6),) * 4
+    experts = ops.Experts((f.x8, f.x4), f.x8, wide, wide, tall, 2, 6, SILU)
     assert f.fault(experts) is None
     assert f.fault(replace(experts, inputs=(f.x8, f.x8))) == "routing width is 8, expected 4"
-    assert f.fault(replace(experts, down=wide)) == "weight 4x6x8 has shape [4, 6, 8], expected [4, 8, 6]"
-    assert f.fault(replace(experts, up=tall)) == "weight 4x8x6 has shape [4, 8, 6], expected [4, 6, 8]"
+    assert f.fault(replace(experts, down=wide)) == "weight 6x8 has shape [6, 8], expected [8, 6]"
+    assert f.fault(replace(experts, up=wide[:3])) == "4, 3 and 4 matrices, 2 experts for a row"
+    biases = (f.weight(4, 6), f.weight(4, 6), f.weight(4, 8))
+    assert f.fault(replace(experts, biases=biases)) is None
+    assert f.fault(replace(experts, biases=biases[:2] + biases[:1])) == "weight 4x6 has shape [4, 6], expected [4, 8]"
+    assert f.fault(replace(experts, up=tall)) == "weight 8x6 has shape [8, 6], expected [6, 8]"
 
 
 def test_validation_names_the_op_that_does_not_fit() -> None:

@@ -62,14 +62,18 @@ def test_held_out_states_are_none_of_the_profile() -> None:
 
 def test_a_machine_that_was_calibrated_gives_its_own_figures(tmp_path: Path) -> None:
     path = tmp_path / "machine.json"
-    errors = HeldOut(100, 0.04, 0.08, 0.20, 0.10, 10, 0.0, 1.2)
+    errors = HeldOut(100, 0.04, 0.08, 0.20, 0.10, 10, 0.0, 1.2, 8, 0.05, 0.25, 0.125, 1.3)
     measured = Calibration("m", "two cores, today", "real-cpu", 10, constant_alpha(), 0.0, 0.0, held_out=errors)
     write_hardware(replace(A100, calibration=measured), path, "a machine")
     blind, linear = machine_answers(find_hardware(str(path))).values()
     assert isinstance(blind, Measured)
     assert isinstance(linear, Measured)
     assert (blind.value, linear.value) == (pytest.approx(0.2), pytest.approx(0.4))
-    assert blind.where == "two cores, today"
+    assert blind.where == "two cores, today; 8 steps, which took 1.30 of their time alone"
+    # A file that has no errors of steps beside others says nothing about them.
+    before = replace(measured, held_out=HeldOut(100, 0.04, 0.08, 0.20, 0.10, 10, 0.0, 1.2))
+    write_hardware(replace(A100, calibration=before), path, "a machine")
+    assert all(isinstance(answer, NotRun) for answer in machine_answers(find_hardware(str(path))).values())
 
 
 @pytest.mark.parametrize("evidence", ["simulated", "published"])

@@ -22,6 +22,7 @@ from plait.batch.records import BatchRecord, StoredFile
 from plait.batch.service import BatchService, ServiceConfig
 from plait.batch.store import Store
 from plait.core.errors import PlaitError, RequestError
+from plait.metrics.limit import WorkDone
 from plait.server.app import batch_routes
 from plait.server.serving import Limits, Serving, Work
 
@@ -45,7 +46,9 @@ class Full:
         names, client = ("byte-model",), ScriptedClient()
         ids = count()
         self.serving = Serving(client, byte_text(), names, Limits(8, 1 << 20), lambda: NOW, lambda: f"id{next(ids)}")
-        service = BatchService(ServiceConfig(names), self.store, client, byte_text(), lambda: NOW, lambda: 0.0)
+        service = BatchService(
+            ServiceConfig(names), self.store, client, byte_text(), lambda: NOW, lambda: 0.0, WorkDone
+        )
         self.routes: dict[tuple[str, str], Work] = {
             (method, path): work for method, path, work in batch_routes(service, 1 << 20)
         }

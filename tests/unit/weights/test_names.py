@@ -229,9 +229,9 @@ def test_one_missing_tensor_is_named_alone_and_many_are_counted(path: Path) -> N
 
 def test_unknown_tensors_are_listed(path: Path) -> None:
     def add(_: gguf.GGUFWriter, tensors: dict[str, Floats]) -> None:
-        tensors["blk.0.ffn_gate_inp.weight"] = np.zeros((2, HIDDEN), dtype=np.float32)
+        tensors["blk.0.attn_sinks.weight"] = np.zeros(2, dtype=np.float32)
 
-    assert "tensor 'blk.0.ffn_gate_inp.weight' is unknown to the llama architecture" in refused(write_llama(path, add))
+    assert "tensor 'blk.0.attn_sinks.weight' is unknown to the llama architecture" in refused(write_llama(path, add))
 
 
 def test_a_head_that_the_model_does_not_use_is_refused(path: Path) -> None:

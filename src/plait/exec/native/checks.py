@@ -14,7 +14,8 @@ from plait.exec.native.drafts import SUPPORTED
 from plait.exec.native.tape import CacheCode
 from plait.model.cache_layout import CacheLayout, GroupLayout
 from plait.model.cache_type import CacheType
-from plait.model.ops import Attend, CacheWrite, Op, Pool, Sample, Space, op_name
+from plait.model.mixture_config import MAX_EXPERTS
+from plait.model.ops import Attend, CacheWrite, Op, Pool, Route, Sample, Space, op_name
 from plait.model.program import GroupKind, Program
 from plait.model.visibility import Reach
 
@@ -30,7 +31,7 @@ _WAY_OUT: Final = "use --executor reference, or a model of another family"
 def check_program(program: Program) -> None:
     """`ModelError` for the first thing that cannot be carried out."""
     for op in program.ops:
-        if not isinstance(op, SUPPORTED) or not _is_cached(op) or (isinstance(op, Pool) and not op.is_plain_mean):
+        if not isinstance(op, SUPPORTED) or not _is_cached(op) or not _is_plain(op):
             raise ModelError(
                 f"{program.name} needs the operation {op_name(op)}, which the native executor does not have in this "
                 f"form; {_WAY_OUT}"
@@ -48,6 +49,13 @@ def check_layout(layout: CacheLayout) -> None:
                 f"cache group {placed.group.name} is {placed.group.kind}; the native executor keeps keys and values "
                 f"only; {_WAY_OUT}"
             )
+
+
+def _is_plain(op: Op) -> bool:
+    """Whatever else pools may do is for whoever asked; experts are chosen among all of them."""
+    if isinstance(op, Route):
+        return op.groups == 1 and op.experts <= MAX_EXPERTS
+    return not isinstance(op, Pool) or op.is_plain_mean
 
 
 def _is_cached(op: Op) -> bool:

@@ -22,8 +22,10 @@ from plait.model.ops import (
     Add,
     Attend,
     CacheWrite,
+    ClampedSwish,
     Embed,
     EmbedSource,
+    Experts,
     Glu,
     Linear,
     Mul,
@@ -32,6 +34,8 @@ from plait.model.ops import (
     Op,
     Pool,
     Rope,
+    Route,
+    RouteScore,
     Sample,
     Scale,
     Select,
@@ -41,7 +45,10 @@ from plait.model.ops import (
 )
 from plait.model.visibility import Reach
 
-SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Select, Pool, Sample)
+SUPPORTED = (
+    *(Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Route, Experts, Select, Pool),
+    Sample,
+)
 
 _REACHES: Mapping[Reach, tape.ReachCode] = {reach: tape.ReachCode[reach.name] for reach in Reach}
 _NORMS: Mapping[NormKind, tape.NormCode] = {kind: tape.NormCode[kind.name] for kind in NormKind}
@@ -84,8 +91,48 @@ class Numbering:
         return self.ropes.setdefault(RopeUse(op.spec, op.mscale, op.pairing), len(self.ropes))
 
 
-def draft(fused: Fused, span: int, uses: Uses, numbers: Numbering) -> Draft:
-    """The operation that carries out what was fused."""
+def drafts_of(fused: Fused, span: int, uses: Uses, numbers: Numbering) -> list[Draft]:
+    """The operations that carry out what was fused: one, but for a mixture of experts."""
+    match fused:
+        case Plain(Experts() as op):
+            made = _mixture(op, numbers)
+        case _:
+            made = [_draft(fused, uses, numbers)]
+    return [_placed(one, span, uses) for one in made]
+
+
+def _placed(made: Draft, span: int, uses: Uses) -> Draft:
+    space = uses.space((*made.outputs, *made.inputs)[0])
+    return replace(made, spec=replace(made.spec, space=_SPACES[space], span=span))
+
+
+def _mixture(op: Experts, numbers: Numbering) -> list[Draft]:
+    """What is hidden between the two products, and what each expert gave, is no value of the program: the runtime keeps
+    it.
+    """
+    # Matrices of the other experts follow those of the first.
+    matrices = [[numbers.matrix(name) for name in names] for names in (op.gate, op.up, op.down)]
+    spec = OpSpec(
+        OpKind.EXPERTS_GLU,
+        matrix=_three([of_all[0] for of_all in matrices]),
+        weight=_three([numbers.vector(name) for name in op.biases or ()]),
+        experts=op.experts,
+        top_k=op.top_k,
+    )
+    if isinstance(op.activation, ClampedSwish):
+        code = tape.ActivationCode.CLAMPED_SWISH
+        spec = replace(spec, activation=code, alpha=op.activation.alpha, limit=op.activation.limit)
+    else:
+        spec = replace(spec, activation=_ACTIVATIONS[op.activation])
+    x, routing = op.inputs
+    return [
+        Draft(spec, (x, routing), reads=numbers.schemes[op.gate[0]].row_group),
+        Draft(replace(spec, kind=OpKind.EXPERTS_OUT), (routing,)),
+        Draft(replace(spec, kind=OpKind.EXPERTS_MIX), (routing,), (op.output,)),
+    ]
+
+
+def _draft(fused: Fused, uses: Uses, numbers: Numbering) -> Draft:
     match fused:
         case Plain(op):
             made = _plain(op, uses, numbers)
@@ -104,8 +151,7 @@ def draft(fused: Fused, span: int, uses: Uses, numbers: Numbering) -> Draft:
             made = replace(pair, spec=spec, outputs=(glu.output,))
         case RotatedWrite(q, k, write):
             made = _rotated_write(q, k, write, uses, numbers)
-    space = uses.space((*made.outputs, *made.inputs)[0])
-    return replace(made, spec=replace(made.spec, space=_SPACES[space], span=span))
+    return made
 
 
 def quantize(drafts: Sequence[Draft], uses: Uses) -> list[Draft]:
@@ -197,6 +243,17 @@ def _plain(op: Op, uses: Uses, numbers: Numbering) -> Draft:
             return Draft(spec, op.inputs, (op.output,), reuses=0)
         case CacheWrite() | Attend():
             return _cached(op, uses, numbers)
+        case Route():
+            spec = OpSpec(
+                OpKind.ROUTE,
+                weight=_three([numbers.vector(op.bias)]),
+                scale=op.scale,
+                experts=op.experts,
+                top_k=op.top_k,
+                normalizes=op.normalize,
+                is_softmax=op.score is RouteScore.SOFTMAX,
+            )
+            return Draft(spec, op.inputs, (op.output,))
         case Select():
             return Draft(OpSpec(OpKind.SELECT), op.inputs, (op.output,))
         case Pool():

@@ -210,16 +210,15 @@ class NativeExecutor:
                 else:
                     # Steps in flight keep the seat; a sequence that joins anew gets another.
                     rows.pop(change.seq, None)
+            seats = []
             for chunk in plan.chunks:
-                if (row := rows[chunk.seq]).unchecked:
+                row = rows[chunk.seq]
+                if row.unchecked:
                     _check_history(chunk.start, row.join)
                     row.unchecked = False
+                seats.append(row.seat)
             state.plans[plan.step] = plan
-            state.runtime.submit(
-                plan,
-                [rows[chunk.seq].seat for chunk in plan.chunks],
-                [rows[grant.seq].seat for grant in plan.blocks],
-            )
+            state.runtime.submit(plan, seats, [rows[grant.seq].seat for grant in plan.blocks])
 
     def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
         state = self._loaded()

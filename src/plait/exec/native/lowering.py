@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from plait.core.errors import ModelError
-from plait.exec.native.drafts import Draft, Numbering, draft, quantize
+from plait.exec.native.drafts import Draft, Numbering, drafts_of, quantize
 from plait.exec.native.fusion import fuse
 from plait.exec.native.tape import (
     NO_OPERAND,
@@ -26,8 +26,8 @@ from plait.exec.native.tape import (
     row_bytes,
 )
 from plait.exec.native.uses import Uses
-from plait.model.ops import Linear, ValueId
-from plait.model.program import Program
+from plait.model.ops import Experts, Linear, ValueId
+from plait.model.program import Program, product_weights
 
 Key = tuple[ValueId, int]
 """A value as it is stored: in floats, 0, or in 8 bits, so many of which share a scale."""
@@ -36,10 +36,12 @@ Key = tuple[ValueId, int]
 def lower(program: Program, schemes: Mapping[str, Scheme]) -> Tape:
     """`schemes`: of every weight that is a matrix, by name. The program passed `checks.check_program`."""
     _check_depths(program, schemes)
+    _check_experts(program, schemes)
     uses = Uses.of(program)
     groups = {name: scheme.row_group for name, scheme in schemes.items()}
     numbers = Numbering(schemes)
-    drafts = [draft(one, uses.spans[place], uses, numbers) for place, one in fuse(program, uses, groups)]
+    fused = fuse(program, uses, groups)
+    drafts = [made for place, one in fused for made in drafts_of(one, uses.spans[place], uses, numbers)]
     ordered = _outputs_last(quantize(drafts, uses))
     buffers, places = _place(ordered, uses)
     ops = tuple(replace(one.spec, in_=_inputs(one, uses, places), out=_outputs(one, uses, places)) for one in ordered)
@@ -56,13 +58,28 @@ def lower(program: Program, schemes: Mapping[str, Scheme]) -> Tape:
 
 
 def _check_depths(program: Program, schemes: Mapping[str, Scheme]) -> None:
-    for name in (op.weight for op in program.ops if isinstance(op, Linear)):
+    routers = [op.weight for op in program.ops if isinstance(op, Linear)]
+    for name in dict.fromkeys((*routers, *product_weights(program))):
         depth = program.weights[name].shape[1]
         if depth % schemes[name].depth_multiple:
             raise ModelError(
                 f"weight {name} has rows of {depth} numbers in {schemes[name].name}, which are not whole groups of "
                 f"{schemes[name].depth_multiple}; use a file in F16"
             )
+
+
+def _check_experts(program: Program, schemes: Mapping[str, Scheme]) -> None:
+    """Rows of all experts of a layer are quantised alike."""
+    for op in program.ops:
+        if not isinstance(op, Experts):
+            continue
+        for names in ((*op.gate, *op.up), op.down):
+            odd = [name for name in names if schemes[name].row_group != schemes[names[0]].row_group]
+            if odd:
+                raise ModelError(
+                    f"weight {odd[0]} is in {schemes[odd[0]].name} and {names[0]} in {schemes[names[0]].name}; experts "
+                    "of a layer must be in formats of one kind: use --dtype f32, or a file in one format"
+                )
 
 
 def _outputs_last(drafts: Sequence[Draft]) -> list[Draft]:

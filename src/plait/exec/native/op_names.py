@@ -27,6 +27,10 @@ _WORDS: Mapping[OpKind, str] = {
     OpKind.SELECT: "select",
     OpKind.SAMPLE: "sampler",
     OpKind.POOL: "pool",
+    OpKind.ROUTE: "route",
+    OpKind.EXPERTS_GLU: "experts gate,up",
+    OpKind.EXPERTS_OUT: "experts down",
+    OpKind.EXPERTS_MIX: "experts sum",
 }
 
 
@@ -51,6 +55,9 @@ def _named(span: str, op: OpSpec, tape: Tape, schemes: Mapping[str, Scheme]) -> 
         numbers = "/".join(dict.fromkeys(schemes[name].name for name in matrices))
         kind = "head" if op.space is RowSpace.OUTPUTS else f"{word} {roles}"
         return OpName(f"{span}.{roles} {word} {numbers}", kind)
+    if op.kind in (OpKind.EXPERTS_GLU, OpKind.EXPERTS_OUT):
+        numbers = schemes[matrices[0 if op.kind is OpKind.EXPERTS_GLU else 2]].name
+        return OpName(f"{span}.{word} {numbers}", word)
     weights = [tape.vectors[index] for index in op.weight if index != NONE]
     where = f"{span}.{_role(weights[0], span)}" if op.kind is OpKind.NORM and weights else span
     return OpName(f"{where} {word}" if where != word else word, word)

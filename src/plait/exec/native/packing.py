@@ -18,7 +18,7 @@ import numpy.typing as npt
 from plait import _native
 from plait.exec.native.repacking import BITS, repacked, scheme_of
 from plait.exec.native.tape import Scheme, Tape
-from plait.model.ops import Embed, Linear
+from plait.model.ops import Embed, Experts, Linear, Op
 from plait.model.program import Program
 from plait.weights.table import WeightTable
 from plait.weights.tensor import Tensor
@@ -47,10 +47,21 @@ def schemes_of(program: Program, weights: WeightTable, dtype: WeightDtype) -> di
     """The scheme of every weight that is looked up in or multiplied with."""
     schemes: dict[str, Scheme] = {}
     for op in program.ops:
-        name = op.table if isinstance(op, Embed) else op.weight if isinstance(op, Linear) else None
-        if name is not None:
+        for name in _matrices(op):
             schemes[name] = Scheme.F32 if dtype is WeightDtype.F32 else scheme_of(weights[name].format)
     return schemes
+
+
+def _matrices(op: Op) -> tuple[str, ...]:
+    match op:
+        case Embed():
+            return (op.table,)
+        case Linear():
+            return (op.weight,)
+        case Experts():
+            return (*op.gate, *op.up, *op.down)
+        case _:
+            return ()
 
 
 def pack(tape: Tape, weights: WeightTable, schemes: Mapping[str, Scheme], num_threads: int) -> _native.Panels:

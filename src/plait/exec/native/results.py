@@ -15,7 +15,7 @@ OK, CANCELLED, NOT_A_NUMBER, POOL_NOT_A_NUMBER = 0, 1, 2, 4
 def step_result(plan: StepPlan, report: _native.StepReport) -> StepResult:
     _, _, start_s, end_s, workers, chunks = report
     seqs = tuple([_seq_result(chunk, one) for chunk, one in zip(plan.chunks, chunks, strict=True)])
-    dead = bool(seqs) and all(one.status is SeqStatus.CANCELLED for one in seqs)
+    dead = bool(seqs) and all([one.status is SeqStatus.CANCELLED for one in seqs])
     status = StepStatus.CANCELLED if dead else StepStatus.COMPLETED
     return StepResult(plan.step, plan.lane, status, start_s, end_s, workers, seqs)
 
@@ -24,7 +24,7 @@ def _seq_result(chunk: Chunk, report: _native.ChunkReport) -> SeqResult:
     status, failed_row, tokens, logprobs, scored, pooled = report
     if status == OK:
         if not logprobs and not scored and pooled is None:
-            return SeqResult(chunk.seq, SeqStatus.OK, chunk.num_tokens, tokens)
+            return SeqResult.of_tokens(chunk.seq, chunk.num_tokens, tokens)
         return SeqResult(
             chunk.seq,
             SeqStatus.OK,

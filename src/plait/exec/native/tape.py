@@ -80,6 +80,10 @@ class OpKind(IntEnum):
     SELECT = 11
     SAMPLE = 12
     POOL = 13
+    ROUTE = 14
+    EXPERTS_GLU = 15
+    EXPERTS_OUT = 16
+    EXPERTS_MIX = 17
 
 
 class ReachCode(IntEnum):
@@ -100,6 +104,7 @@ class ActivationCode(IntEnum):
     GELU_TANH = 2
     RELU2 = 3
     SIGMOID = 4
+    CLAMPED_SWISH = 5
 
 
 class ArithmeticCode(IntEnum):
@@ -187,6 +192,12 @@ class OpSpec:
     arithmetic: ArithmeticCode = ArithmeticCode.ADD
     by_position: bool = False
     vocab_size: int = 0
+    experts: int = 0
+    top_k: int = 0
+    normalizes: bool = True
+    is_softmax: bool = True
+    alpha: float = 1.0
+    limit: float = 0.0
     span: int = 0
 
 

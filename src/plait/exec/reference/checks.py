@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from plait.core.errors import ModelError
 from plait.exec.reference.step import SUPPORTED
-from plait.model.ops import Attend, CacheWrite, Op, Pool, Sample, Space
+from plait.model.ops import Attend, CacheWrite, Op, Pool, Route, Sample, Space
 from plait.model.program import Program
 
 
 def check_program(program: Program) -> None:
     """`ModelError` for the first thing that cannot be executed."""
     for op in program.ops:
-        if not isinstance(op, SUPPORTED) or not _is_cached(op) or (isinstance(op, Pool) and not op.is_plain_mean):
+        if not isinstance(op, SUPPORTED) or not _is_cached(op) or not _is_plain(op):
             raise ModelError(
                 f"{program.name} needs the operation {type(op).__name__}, which the reference executor does not have"
                 " in this form; choose a model of another family"
@@ -25,6 +25,11 @@ def check_program(program: Program) -> None:
         raise ModelError(f"{program.name} takes other inputs than tokens; the reference executor runs text models only")
     if not isinstance(program.ops[-1], Sample):
         raise ModelError(f"{program.name} does not end in logits; the reference executor runs text generation only")
+
+
+def _is_plain(op: Op) -> bool:
+    """Whatever else pools may do is for whoever asked; experts are chosen among all of them."""
+    return not (isinstance(op, Pool) and not op.is_plain_mean) and not (isinstance(op, Route) and op.groups > 1)
 
 
 def _is_cached(op: Op) -> bool:

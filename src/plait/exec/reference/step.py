@@ -17,8 +17,8 @@ import numpy.typing as npt
 from plait.core.errors import InvariantError
 from plait.core.ids import SeqId
 from plait.core.step import Chunk, FromDevice, OutputKind, SeqResult, SeqStatus, StepPlan, TokenLogprob
+from plait.exec.reference import mixture, sampler
 from plait.exec.reference import ops as math_of
-from plait.exec.reference import sampler
 from plait.exec.reference.attention import attend, whole_tiles
 from plait.exec.reference.memory import CacheMemory
 from plait.exec.reference.ops import RopeTable
@@ -31,6 +31,7 @@ from plait.model.ops import (
     CacheWrite,
     Embed,
     EmbedSource,
+    Experts,
     Glu,
     Linear,
     Mul,
@@ -38,6 +39,7 @@ from plait.model.ops import (
     Op,
     Pool,
     Rope,
+    Route,
     Sample,
     Scale,
     Select,
@@ -51,7 +53,10 @@ Integers = npt.NDArray[np.int64]
 RopeKey = tuple[RopeSpec, float]
 """What rope tables depend on: the spec and mscale."""
 
-SUPPORTED = (Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Select, Pool, Sample)
+SUPPORTED = (
+    *(Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale, Route, Experts, Select, Pool),
+    Sample,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,6 +211,10 @@ class StepRun:
                 self._put(op.output, inputs[0] * inputs[1])
             case Scale():
                 self._put(op.output, inputs[0] * np.float32(op.factor))
+            case Route():
+                self._put(op.output, mixture.route(op, inputs[0], weights))
+            case Experts():
+                self._put(op.output, mixture.experts(op, inputs[0], inputs[1], weights))
             case Select():
                 self._put(op.output, self._select(inputs[0]))
             case Pool():

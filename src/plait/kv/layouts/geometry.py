@@ -28,6 +28,31 @@ MIX = (Load(((32, SequenceSize(500)),)), Load(((8, SequenceSize(16_384)),)))
 """What memory is cut for: many short sequences, and some long ones. Judged by the worse of the two."""
 
 
+SHOWN = 5
+"""Candidates that a report names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way of cutting, and the waste predicted for it, of what is reserved, for each load of the mix."""
+
+    cuts: tuple[Cut, ...]
+    wastes: tuple[float, ...]
+
+    @property
+    def page_bytes(self) -> int:
+        return _page_of(self.cuts)
+
+    @property
+    def waste_fraction(self) -> float:
+        """For the worse load."""
+        return max(self.wastes, default=0.0)
+
+    @property
+    def num_tables(self) -> int:
+        return sum(cut.num_tables for cut in self.cuts)
+
+
 @dataclass(frozen=True, slots=True)
 class Geometry:
     cuts: tuple[Cut, ...]
@@ -37,6 +62,11 @@ class Geometry:
     raw_page_bytes: int
     raw_waste_fraction: float
     """The same for whole blocks without padding."""
+    num_candidates: int = 1
+    shown: tuple[Candidate, ...] = ()
+    """The chosen one first; then, for other numbers of tables, the one of least waste, and whole blocks without padding
+    last.
+    """
 
     @property
     def is_raw(self) -> bool:
@@ -50,19 +80,35 @@ def choose(
     pages. `pads=False`: only tables are tried.
     """
     plain = [plain_cut(group, tokens_per_block) for group in groups]
-    raw = _paged(plain)
-    raw_waste = _waste(raw, mix)
-    found = [(raw_waste, raw)]
+    raw = _candidate(plain, mix)
+    found = [raw]
     for cuts in product(*(tuple(_in_tables(cut)) for cut in plain)):
         for unit in _units(cuts) if pads else (1,):
             padded = [_padded(cut, unit) for cut in cuts]
             if all(cut is not None for cut in padded):
-                paged = _paged([cut for cut in padded if cut is not None])
-                found.append((_waste(paged, mix), paged))
-    least = min(waste for waste, _ in found)
-    good = [one for one in found if one[0] <= least + WORTH]
-    waste, cuts = min(good, key=lambda one: (_cost(one[1]), one[0]))
-    return Geometry(cuts, _page_of(cuts), waste, _page_of(raw), raw_waste)
+                found.append(_candidate([cut for cut in padded if cut is not None], mix))
+    least = min(one.waste_fraction for one in found)
+    good = [one for one in found if one.waste_fraction <= least + WORTH]
+    best = min(good, key=lambda one: (_cost(one.cuts), one.waste_fraction))
+    return Geometry(
+        best.cuts,
+        best.page_bytes,
+        best.waste_fraction,
+        raw.page_bytes,
+        raw.waste_fraction,
+        len({one.cuts for one in found}),
+        _shown(best, raw, found),
+    )
+
+
+def _shown(best: Candidate, raw: Candidate, found: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    by_tables: dict[int, Candidate] = {}
+    for one in sorted(found, key=lambda one: (one.waste_fraction, _cost(one.cuts))):
+        by_tables.setdefault(one.num_tables, one)
+    others = [one for _, one in sorted(by_tables.items()) if one.cuts not in (best.cuts, raw.cuts)]
+    others.sort(key=lambda one: one.waste_fraction)
+    last = [raw] if raw.cuts != best.cuts else []
+    return (best, *others[: SHOWN - 1 - len(last)], *last)
 
 
 def _cost(cuts: Sequence[Cut]) -> tuple[int, int, int]:
@@ -101,8 +147,9 @@ def _paged(cuts: Sequence[Cut]) -> tuple[Cut, ...]:
     return tuple(replace(cut, blocks_per_page=page // cut.block_bytes) for cut in cuts)
 
 
-def _waste(cuts: tuple[Cut, ...], mix: Sequence[Load]) -> float:
-    """Of the worse load, with pages that the tables of a group share."""
+def _candidate(plain: Sequence[Cut], mix: Sequence[Load]) -> Candidate:
+    """With pages that the tables of a group share."""
+    cuts = _paged(plain)
     layout = Layout("geometry", cuts, _page_of(cuts))
     usages = [layout.usage(load) for load in mix]
-    return max((usage.waste_bytes / usage.reserved_bytes for usage in usages if usage.reserved_bytes), default=0.0)
+    return Candidate(cuts, tuple(one.waste_bytes / one.reserved_bytes for one in usages if one.reserved_bytes))

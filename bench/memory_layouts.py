@@ -1,0 +1,219 @@
+"""What a memory cut by kinds of layers is worth: the same requests, the same engine, the same budget, only --kv-layout
+differs.
+
+    .venv/bin/python bench/memory_layouts.py --model gemma.gguf [--scale 0.25] [--rows capacity,answers] [--json OUT]
+
+The model has layers with windows (gemma3-270m: 3 layers of 18 see everything). The budget holds two sequences of 6,000
+tokens under `uniform`. Rows: how many such sequences are answered at once, beside the closed form; ten long answers to
+short prompts; questions about six documents in random order; what is found again by number of documents (the memory
+alone, without a model). Layouts of a real row are visited in the order U P V X S P U, so that `uniform` and `paged` are
+seen twice; bounds come first. The last line is one JSON object. About ten minutes on two quiet cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from layouts.memory_alone import hit_fraction
+from layouts.visit import Refused, Visit, visit
+from layouts.workload import Batch, Sizes, answers_batch, capacity_batch, documents_batch
+from serving.limits import MachineLimits, Weights, decode_steps, measure, step_s
+from serving.plait_engine import open_model
+from serving.quiet import QUIET_FRACTION, busy_fraction
+
+from plait import _native
+from plait.config.engine_options import EngineOptions
+from plait.core.step import ChunkShape, StepShape
+from plait.kv.layouts.serving import cut
+from plait.model.cache_layout import group_token_bytes, token_bytes
+from plait.model.cache_type import CacheType
+from plait.model.keeping import keep_all_tokens
+from plait.model.program import CacheGroup, Program
+
+LAYOUTS = "uniform,paged,vllm,max-page,static"
+ROWS = "capacity,answers,documents,hits"
+F16, BLOCK = CacheType.F16, 32
+
+
+class Bench:
+    """One model, mapped once and started anew for every visit."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.sizes = Sizes().scaled(args.scale)
+        longest = max(self.sizes.document, self.sizes.short_prompt + self.sizes.long_output)
+        context = -(-longest // BLOCK) * BLOCK
+        self.options = EngineOptions(model=str(args.model), max_model_len=context, max_num_seqs=16)
+        self.models = {
+            uniform: open_model(replace(self.options, kv_layout="uniform" if uniform else "paged"))
+            for uniform in (False, True)
+        }
+        self.program = self.models[False].program
+        whole = -(-self.sizes.document // BLOCK) * BLOCK
+        self.budget = 2 * whole * token_bytes(self.program, F16)
+        self.vocab = self.program.vocab_size
+        self.answers: dict[str, int] = {}
+
+    def __call__(self, layout: str, batch: Batch) -> Visit:
+        options = replace(self.options, kv_layout=layout, kv_cache_memory=self.budget)
+        return visit(self.models[layout == "uniform"], options, batch)
+
+
+def main() -> None:
+    args = _arguments()
+    busy = busy_fraction() or 0.0
+    if busy > QUIET_FRACTION:
+        print(f"warning: others use {busy:.0%} of this machine, so speeds and their ratios say little")
+    bench = Bench(args)
+    layouts, rows = args.layouts.split(","), args.rows.split(",")
+    print(f"budget {bench.budget / 2**20:,.1f} MiB: two sequences of {bench.sizes.document:,} tokens under uniform")
+    found: dict[str, object] = {"model": bench.models[False].name, "scale": args.scale, "budget_bytes": bench.budget}
+    bounds = _bounds(bench, measure(_native, quick=True)) if {"answers", "documents"} & set(rows) else {}
+    for name, bound in bounds.items():
+        print(f"bound: {name} {bound:,.0f} tokens/s")
+    found["bounds"] = bounds
+    if "hits" in rows:
+        found["hits"] = _hits(bench, layouts)
+    if "capacity" in rows:
+        found["capacity"] = _capacity(bench, layouts)
+    if "answers" in rows:
+        found["answers"] = _real_row(bench, "answers", answers_batch(bench.sizes, bench.vocab), layouts, bounds)
+    if "documents" in rows:
+        batch = documents_batch(bench.sizes, bench.sizes.documents, bench.vocab, args.users)
+        found["documents"] = _real_row(bench, "documents", batch, layouts, bounds)
+    print(json.dumps(found))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True, help="a GGUF file whose layers have windows")
+    parser.add_argument("--layouts", default=LAYOUTS)
+    parser.add_argument("--rows", default=ROWS)
+    parser.add_argument("--scale", type=float, default=1.0, help="of lengths and questions, the budget with them")
+    parser.add_argument("--users", type=int, default=4, help="questions about documents open at once")
+    args = parser.parse_args()
+    unknown = [row for row in args.rows.split(",") if row not in ROWS.split(",")]
+    if unknown or not args.model.is_file() or args.scale <= 0:
+        parser.error(f"rows are {ROWS}, --model is a file and --scale above 0")
+    return args
+
+
+def closed_form(groups: Sequence[CacheGroup], memory_bytes: int, num_tokens: int) -> float:
+    """Sequences of so many tokens of which memory holds exactly what layers look at."""
+    needed = sum(group_token_bytes(one, F16) * min(num_tokens, one.window or num_tokens) for one in groups)
+    return memory_bytes / needed
+
+
+def _capacity(bench: Bench, layouts: Sequence[str]) -> dict[str, object]:
+    length = bench.sizes.document
+    most = closed_form(bench.program.cache_groups, bench.budget, length)
+    print(f"\ncapacity: sequences of {length:,} tokens answered at once; closed form {most:.2f}")
+    batch = capacity_batch(bench.sizes, int(most) + 3, bench.vocab)
+    found: dict[str, object] = {"closed_form": most}
+    for layout in layouts:
+        one = _visited(bench, layout, batch)
+        if one is not None:
+            part = one.most_answering / most
+            print(f"  {layout:<10}{one.most_answering:>4}, {part:.3f} of it, {one.num_preemptions} preemptions")
+            found[layout] = {"at_once": one.most_answering, "of_closed_form": part}
+    return found
+
+
+def _real_row(
+    bench: Bench, name: str, batch: Batch, layouts: Sequence[str], bounds: dict[str, float]
+) -> dict[str, object]:
+    print(f"\n{name}: {len(batch.prompts)} requests, {batch.num_tokens:,} tokens, {batch.output:,} out each")
+    visits: dict[str, list[Visit]] = {}
+    digests = set()
+    for layout in _order(layouts):
+        one = _visited(bench, layout, batch)
+        if one is None:
+            continue
+        visits.setdefault(layout, []).append(one)
+        digests.add(one.digest)
+        print(
+            f"  {layout:<10}{one.tokens_per_s:>9,.0f} tokens/s{one.seconds:>8.1f} s{one.cpu_s:>8.1f} s CPU"
+            f"{one.hit_fraction:>8.1%} found again{one.most_answering:>4} at once{one.num_preemptions:>4} preemptions",
+            flush=True,
+        )
+    if len(digests) > 1:
+        raise SystemExit("answers differ between layouts")
+    base = _speed(visits.get("uniform", []))
+    found: dict[str, object] = {}
+    for layout, ones in visits.items():
+        speed = _speed(ones)
+        found[layout] = {
+            "tokens_per_s": speed,
+            "of_uniform": speed / base if base else None,
+            "of_bound": speed / bounds[name] if name in bounds else None,
+            "hit_fraction": statistics.fmean(one.hit_fraction for one in ones),
+            "at_once": max(one.most_answering for one in ones),
+            "cpu_s": [one.cpu_s for one in ones],
+        }
+        if base:
+            print(f"  {layout:<10}{speed / base:>8.2f} x uniform{speed / bounds[name]:>8.1%} of the bound")
+    return found
+
+
+def _order(layouts: Sequence[str]) -> Iterator[str]:
+    """The first two come again at the end, the other way round."""
+    yield from layouts
+    yield from reversed(layouts[:2])
+
+
+def _visited(bench: Bench, layout: str, batch: Batch) -> Visit | None:
+    try:
+        return bench(layout, batch)
+    except Refused as trouble:
+        print(f"  {layout:<10}refused: {trouble}")
+        return None
+
+
+def _speed(visits: Sequence[Visit]) -> float:
+    return statistics.geometric_mean([one.tokens_per_s for one in visits]) if visits else 0.0
+
+
+def _bounds(bench: Bench, limits: MachineLimits) -> dict[str, float]:
+    """Tokens a second, prompts' too, of an engine that does everything in ideal steps and has memory for all."""
+    program, sizes = bench.program, bench.sizes
+    weights = Weights(bench.models[False].weights.total_bytes, "int8")
+
+    def seconds(steps: Sequence[StepShape]) -> float:
+        return sum(step_s(program, step, weights, limits) for step in steps)
+
+    answers = answers_batch(sizes, bench.vocab)
+    prompts = StepShape((ChunkShape(0, sizes.short_prompt, 1),) * sizes.answers)
+    # One step in twenty stands for its neighbours: context grows evenly.
+    some = decode_steps(sizes.answers, sizes.short_prompt, sizes.long_output)[::20]
+    took = seconds([prompts]) + seconds(some) * (sizes.long_output - 1) / max(1, len(some))
+    documents = documents_batch(sizes, sizes.documents, bench.vocab, 1)
+    text = sizes.document - sizes.question - sizes.reply
+    own = [StepShape((ChunkShape(text, sizes.question, 1),)), *decode_steps(1, text + sizes.question, sizes.reply)]
+    once = seconds([StepShape((ChunkShape(0, text, 0),) * sizes.documents)])
+    return {
+        "answers": answers.num_tokens / took,
+        "documents": documents.num_tokens / (once + seconds(own) * len(documents.prompts) / 4),
+    }
+
+
+def _hits(bench: Bench, layouts: Sequence[str]) -> dict[str, object]:
+    counts = range(1, bench.sizes.documents + 3)
+    print(f"\nfound again by number of documents of {bench.sizes.document:,} tokens, {bench.sizes.questions} questions")
+    print(f"  {'':<10}" + "".join(f"{count:>8}" for count in counts))
+    found: dict[str, object] = {}
+    for layout in layouts:
+        program: Program = keep_all_tokens(bench.program) if layout == "uniform" else bench.program
+        cutting = cut(program, layout, BLOCK, F16)
+        batches = [documents_batch(bench.sizes, count, bench.vocab, 1) for count in counts]
+        rates = [hit_fraction(cutting, bench.budget, batch) for batch in batches]
+        print(f"  {layout:<10}" + "".join(f"{rate:>8.1%}" for rate in rates), flush=True)
+        found[layout] = rates
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Ordered: the lines of a job in the order of a feed, one after the other, for whoever serves them.
+
+Owns the way from a place in a survey back to its line. Chooses no order.
+Invariant: every line of the input that is not finished comes once; those that cannot be served come last.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Protocol
+
+from plait.batch.feeds import Feed
+from plait.batch.lines import BatchLine, LineFault, parse_line, read_lines
+from plait.batch.source import Source
+from plait.batch.survey import Survey
+
+
+class Wait(Enum):
+    """Something that runs must end before the next line comes."""
+
+    FOR_AN_END = 0
+
+
+AnyLine = BatchLine | LineFault
+
+
+class Lines(Protocol):
+    def next(self) -> AnyLine | Wait | None:
+        """The next line; None at the end. Called in one thread at a time, not always the same."""
+
+    def ended(self, number: int, output_tokens: int) -> None:
+        """A line that came has its answer. From another thread."""
+
+
+class LinesAsGiven:
+    """In the order of the input."""
+
+    def __init__(self, lines: Iterator[AnyLine], finished: frozenset[int]) -> None:
+        self._lines = lines
+        self._finished = finished
+
+    def next(self) -> AnyLine | Wait | None:
+        return next((line for line in self._lines if line.number not in self._finished), None)
+
+    def ended(self, number: int, output_tokens: int) -> None:
+        """Nothing follows from it."""
+
+
+class LinesInOrder:
+    """In the order of a feed."""
+
+    def __init__(self, source: Source, found: Survey, feed: Feed, finished: frozenset[int]) -> None:
+        self._source = source
+        self._found = found
+        self._feed = feed
+        self._places: dict[int, int] = {}
+        """Number of a line that runs -> its place."""
+        self._ended: deque[tuple[int, int]] = deque()
+        surveyed = frozenset(found.numbers)
+        self._rest: Callable[[], Iterator[AnyLine]] = lambda: (
+            line for line in read_lines(source) if line.number not in surveyed and line.number not in finished
+        )
+        self._last: Iterator[AnyLine] | None = None
+
+    def next(self) -> AnyLine | Wait | None:
+        while self._ended:
+            number, output_tokens = self._ended.popleft()
+            self._feed.ended(self._places.pop(number), output_tokens)
+        place = self._feed.next()
+        if place is not None:
+            number = self._found.numbers[place]
+            self._places[number] = place
+            return parse_line(self._source.line_at(number, self._found.offsets[place]))
+        if self._feed.num_left:
+            return Wait.FOR_AN_END
+        if self._last is None:
+            self._last = self._rest()
+        return next(self._last, None)
+
+    def ended(self, number: int, output_tokens: int) -> None:
+        if number in self._places:
+            self._ended.append((number, output_tokens))

@@ -1,0 +1,55 @@
+"""Schedulers: what may stand in --scheduler.
+
+Owns the names and how their arguments are written. What a scheduler does stands in
+`plait.sched.multiplex`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from plait.config.values import parse_seconds
+
+CHUNKED: Final = "chunked"
+STATIC: Final = "static"
+SCHEDULERS: Final = (CHUNKED, "bullet", "muxwise", "xyserve", "temporal", "plait")
+_UNITS: Final = re.compile(r"[1-9][0-9]{0,6}")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerChoice:
+    """`chunk_s`: of chunks that are cut by time; `units`: of decode in a static split."""
+
+    name: str = CHUNKED
+    chunk_s: float | None = None
+    units: int | None = None
+
+    def __str__(self) -> str:
+        if self.chunk_s is not None:
+            return f"{self.name}:{self.chunk_s * 1000:g}ms"
+        return self.name if self.units is None else f"{self.name}:{self.units}"
+
+
+DEFAULT_SCHEDULER: Final = SchedulerChoice()
+
+
+def parse_scheduler(text: str) -> SchedulerChoice:
+    """One of `SCHEDULERS`; chunked:TIME cuts chunks by time, static:UNITS gives decode so many units."""
+    name, colon, argument = (part.strip() for part in text.partition(":"))
+    if name == STATIC and _UNITS.fullmatch(argument):
+        return SchedulerChoice(name, units=int(argument))
+    if name == CHUNKED and colon:
+        return SchedulerChoice(name, chunk_s=parse_seconds(argument))
+    if name not in SCHEDULERS or colon:
+        expected = f"one of {', '.join(SCHEDULERS)}, chunked:TIME or static:UNITS is expected"
+        raise ValueError(expected + _nearest(name, (*SCHEDULERS, STATIC)))
+    return SchedulerChoice(name)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,146 @@
+"""Dual scanner: two pointers that walk the units toward each other, one from each end.
+
+Owns which request comes next on which side, and how much memory and how many prompt tokens a step each side may have
+(BlendServe, ASPLOS 2026, section 5.3 and algorithm 3), so that what runs at any time has the density of the whole job.
+Knows no memory manager: who asks says what both sides hold now.
+Invariants: requests of a unit come in depth-first order, whichever side takes them; both sides' memory adds up to what
+there is; the job's density never changes; what is taken is a permutation of the job.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from plait.cost.density import partition
+from plait.sched.blend.units import DensityTree, Unit
+
+
+class End(IntEnum):
+    """Of the row of units."""
+
+    LEFT = 0
+    """More computing than the job as a whole."""
+    RIGHT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a request holds on average over its life (bytes), its prompt and its output (tokens)."""
+
+    mean_bytes: float
+    prompt: float
+    output: float
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """Of one side: bytes of memory, sequences in decode (N_X), and prompt tokens a step (C_X)."""
+
+    memory_bytes: float
+    sequences: float
+    prefill_tokens: float
+
+
+@dataclass(slots=True)
+class _Pointer:
+    """Where one side stands. `unit` is None when there is nothing left to walk."""
+
+    unit: Unit | None
+    rest: Iterator[int]
+    ahead: deque[int]
+    """Looked at, not taken."""
+    mean: Held
+
+
+class DualScanner:
+    """`held` of each request; `units` as `plait.sched.blend.units.cut` gives them."""
+
+    def __init__(self, dense: DensityTree, units: Sequence[Unit], held: Callable[[int], Held]) -> None:
+        self._dense = dense
+        self._held = held
+        self._units = deque(units)
+        compute_s = sum(unit.compute_s for unit in units)
+        memory_s = sum(unit.memory_s for unit in units)
+        self.root_density = compute_s / memory_s if memory_s else float("inf")
+        self._pointers = (self._next_pointer(End.LEFT), self._next_pointer(End.RIGHT))
+
+    def _next_pointer(self, end: End) -> _Pointer:
+        if not self._units:
+            return _Pointer(None, iter(()), deque(), Held(0.0, 0.0, 0.0))
+        unit = self._units.popleft() if end is End.LEFT else self._units.pop()
+        return _Pointer(unit, self._dense.requests(unit.items), deque(), self._mean(unit))
+
+    def _mean(self, unit: Unit) -> Held:
+        total_bytes = prompt = output = 0.0
+        for request in self._dense.requests(unit.items):
+            one = self._held(request)
+            total_bytes, prompt, output = total_bytes + one.mean_bytes, prompt + one.prompt, output + one.output
+        count = unit.num_requests
+        return Held(total_bytes / count, prompt / count, output / count)
+
+    def unit(self, end: End) -> Unit | None:
+        """That the side walks now; None: it has ended."""
+        return self._pointers[end].unit
+
+    def peek(self, end: End) -> int | None:
+        """The next request of a side, not taken; None: there is none."""
+        pointer = self._pointers[end]
+        while not pointer.ahead:
+            if pointer.unit is None:
+                return None
+            request = next(pointer.rest, None)
+            if request is None:
+                pointer = self._move_on(end)
+            else:
+                pointer.ahead.append(request)
+        return pointer.ahead[0]
+
+    def take(self, end: End) -> int:
+        """What `peek` shows, which must not be None."""
+        request = self.peek(end)
+        if request is None:
+            raise LookupError(f"nothing is left on the {end.name.lower()}")
+        return self._pointers[end].ahead.popleft()
+
+    def _move_on(self, end: End) -> _Pointer:
+        pointer = self._next_pointer(end)
+        pointers = list(self._pointers)
+        pointers[end] = pointer
+        self._pointers = (pointers[0], pointers[1])
+        return pointer
+
+    def split(self, memory_bytes: float, job_density: float | None = None) -> tuple[float, float]:
+        """(M_L, M_R). `job_density`: instead of the job's own, where other work beside it leaves another mix idle."""
+        # Whoever has run out is moved on first.
+        left, right = (self.unit(end) if self.peek(end) is not None else None for end in End)
+        if left is None or right is None:
+            return (memory_bytes, 0.0) if right is None else (0.0, memory_bytes)
+        root = self.root_density if job_density is None else job_density
+        return partition(left.density, right.density, root, memory_bytes)
+
+    def allowances(self, memory_bytes: float, job_density: float | None = None) -> tuple[Allowance, Allowance]:
+        """Of both sides, when the cache has `memory_bytes` for this job."""
+        parts = self.split(memory_bytes, job_density)
+        left, right = (_allowance(part, pointer.mean) for part, pointer in zip(parts, self._pointers, strict=True))
+        return left, right
+
+
+def end_to_feed(used: tuple[float, float], allowed: tuple[Allowance, Allowance]) -> End | None:
+    """The side that should get its next request, from the bytes that both hold; None: both have their part.
+
+    A side is fed while it is below its part, not while the next request fits into the rest of it: the part of the side
+    that turns over quickly is often smaller than one request, and the other side would starve it. The right goes first:
+    its requests are the longest, and what they leave the left fills.
+    """
+    for end in (End.RIGHT, End.LEFT):
+        if used[end] < allowed[end].memory_bytes:
+            return end
+    return None
+
+
+def _allowance(memory_bytes: float, mean: Held) -> Allowance:
+    sequences = memory_bytes / mean.mean_bytes if mean.mean_bytes else 0.0
+    return Allowance(memory_bytes, sequences, sequences * mean.prompt / mean.output if mean.output else 0.0)

@@ -1,0 +1,1 @@
+"""Prefill beside decode: one decision procedure, of which the published policies are settings."""

@@ -1,0 +1,293 @@
+"""Decide: the one procedure that says what prompts and decode do until the next decision.
+
+Owns the candidates (fused, side by side, one of them alone), which of them hold the targets of decode, and the choice
+between those. Presets set what is allowed and preferred (`plait.sched.multiplex.presets`). Pure.
+Invariant: equal situations, presets and prices give equal choices; a sequence with a bound on every gap is never put
+off on purpose.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from plait.core.step import StepShape
+from plait.cost.model import StepPrice
+from plait.sched.multiplex.presets import Prefers, Preset
+from plait.sched.multiplex.pricing import Prices, cut
+from plait.sched.multiplex.situation import NEVER, Choice, Form, Prefill, Prompt, Reason, Situation
+from plait.sched.multiplex.targets import due_s, hard_due_s, lateness
+
+TTFT_PART = 0.9
+"""Bullet looks at the P90 of waiting requests."""
+LEAST_CHUNK = 16
+"""Prompt tokens of a fused step that has any; chunks are multiples of it, but for the last one."""
+_EXACT = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What stays the same from decision to decision. `shares`: units that decode may have beside a prefill."""
+
+    preset: Preset
+    prices: Prices
+    shares: tuple[int, ...]
+    max_step_tokens: int
+
+
+def decide(now: Situation, setting: Setting) -> Choice:
+    """What to do until something happens, or until `Choice.until_s`."""
+    units, preset = setting.prices.units, setting.preset
+    if now.prefill is None:
+        return Choice(Form.DECODE, units, Reason.ALONE)
+    if preset.is_fused:
+        return _fused(now, now.prefill, setting)
+    if not now.decoding:
+        return Choice(Form.PREFILL, 0, Reason.ALONE)
+    if preset.prefers is Prefers.PROGRESS:
+        return _most_progress(now, now.prefill, setting)
+    if Form.LANES in preset.forms:
+        return _least_decode(now, now.prefill, setting)
+    return _slice(now, now.prefill, setting)
+
+
+def _least_decode(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
+    """MuxWise: the smallest partition whose worst-case step holds the target. Bullet: the fewest units for its P90."""
+    preset, prices = setting.preset, setting.prices
+    units = _fewest_units(now, prefill, setting)
+    chosen = setting.shares[-1] if units is None else units
+    decode_s = prices.decode(now.decode, chosen, prefill.shape).expected_s
+    prefill_s = prices.prefill_s(prefill.shape, prices.units - chosen, now.decode)
+    are_late = (preset.delays or preset.balances) and _are_late(now, prefill, prefill_s, chosen, setting)
+    if preset.delays and are_late and _can_wait(now, decode_s, setting):
+        return Choice(Form.PREFILL, 0, Reason.DELAYED, until_s=now.now_s + decode_s)
+    reason = Reason.FEASIBLE
+    if units is None:
+        if preset.balances and are_late:
+            return _balanced(now, prefill, setting)
+        reason = Reason.MOST_DECODE
+    spans = prices.spans_beside(decode_s, prefill_s)
+    return _handing_over(now, prefill, Choice(Form.LANES, chosen, reason, num_spans=spans), prefill_s, setting)
+
+
+def _fewest_units(now: Situation, prefill: Prefill, setting: Setting) -> int | None:
+    """The smallest share of decode that keeps its targets; None: none does. More units never make a step longer, so
+    halving finds it.
+    """
+    place = bisect_left(setting.shares, True, key=lambda units: _keeps(now, prefill, units, setting))
+    return setting.shares[place] if place < len(setting.shares) else None
+
+
+def _handing_over(now: Situation, prefill: Prefill, choice: Choice, prefill_s: float, setting: Setting) -> Choice:
+    """Near the end of the last prompt decode gets more, ahead of time; until then, that is when to look again."""
+    early = setting.preset.hand_over_spans
+    if not early or now.waiting or now.suspended is not None:
+        return choice
+    until_end = setting.prices.spans_left(prefill) - early
+    if until_end > _EXACT * setting.prices.num_spans:
+        return replace(choice, until_s=now.now_s + until_end * setting.prices.span_s(prefill_s))
+    more = [one for one in setting.shares if one <= choice.units + (setting.prices.units - choice.units) // 2]
+    grown = max(choice.units, more[-1] if more else 0)
+    return replace(choice, units=grown, reason=Reason.HAND_OVER)
+
+
+def _keeps(now: Situation, prefill: Prefill, units: int, setting: Setting) -> bool:
+    """Whether the decode step on so many units ends in time, and the one after it for those who join then."""
+    credit = setting.preset.credit
+    end_s = now.now_s + now.decode_left * _bound_s(now.decode, units, prefill, setting)
+    if end_s > due_s(now.decoding, credit):
+        return False
+    if not now.joining:
+        return True
+    joined_due_s = hard_due_s(now.joining) if credit.is_mean else due_s(now.joining, credit)
+    return joined_due_s == NEVER or end_s + _bound_s(now.merged, units, prefill, setting) <= joined_due_s
+
+
+def _bound_s(shape: StepShape, units: int, prefill: Prefill, setting: Setting) -> float:
+    return _counted(setting.prices.decode(shape, units, prefill.shape), setting)
+
+
+def _counted(price: StepPrice, setting: Setting) -> float:
+    return price.worst_s if setting.preset.is_guarded else price.expected_s
+
+
+def _can_wait(now: Situation, decode_s: float, setting: Setting) -> bool:
+    """Whether the means hold if the next step is skipped. A step in flight is not stopped."""
+    if now.is_stepping or hard_due_s(now.decoding) != NEVER:
+        return False
+    return now.now_s + 2 * decode_s <= due_s(now.decoding, setting.preset.credit)
+
+
+def _ends_s(
+    now: Situation, prefill: Prefill, prefill_s: float, units: int, setting: Setting
+) -> Iterator[tuple[Prompt, float]]:
+    """When each prompt would have its token: those of the prefill together, and those that wait one after another."""
+    end_s = now.now_s + prefill.left * prefill_s
+    for prompt in prefill.prompts:
+        yield prompt, end_s
+    if not now.is_prefilling:
+        for prompt in now.waiting:
+            end_s += setting.prices.prompt_s(prompt, setting.prices.units - units)
+            yield prompt, end_s
+
+
+def _are_late(now: Situation, prefill: Prefill, prefill_s: float, units: int, setting: Setting) -> bool:
+    """Bullet's okT: of a prefill in flight everybody must be in time, of what waits P90."""
+    ends = [end_s > prompt.due_s for prompt, end_s in _ends_s(now, prefill, prefill_s, units, setting)]
+    if now.is_prefilling:
+        return any(ends)
+    return sum(ends) > len(ends) - ceil(TTFT_PART * len(ends) - _EXACT)
+
+
+def _balanced(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
+    """Over capacity: the split under which the worse of both latenesses is least."""
+    return Choice(
+        Form.LANES,
+        min(setting.shares, key=lambda units: _worse_lateness(now, prefill, units, setting)),
+        Reason.BALANCED,
+    )
+
+
+def _worse_lateness(now: Situation, prefill: Prefill, units: int, setting: Setting) -> float:
+    prices = setting.prices
+    end_s = now.now_s + now.decode_left * prices.decode(now.decode, units, prefill.shape).expected_s
+    of_decode = lateness(now.decoding, end_s, setting.preset.credit.part)
+    prefill_s = prices.prefill_s(prefill.shape, prices.units - units, now.decode)
+    of_prompts = sorted(
+        (end_s - prompt.arrival_s) / (prompt.due_s - prompt.arrival_s) if prompt.due_s < NEVER else 0.0
+        for prompt, end_s in _ends_s(now, prefill, prefill_s, units, setting)
+    )
+    place = len(of_prompts) if now.is_prefilling else ceil(TTFT_PART * len(of_prompts) - _EXACT)
+    return max(of_decode, of_prompts[place - 1])
+
+
+def _slice(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
+    """Prompts on all units until decode must go on, then decode on all of them; always a span at least."""
+    prices, units = setting.prices, setting.prices.units
+    if now.is_stepping:
+        return Choice(Form.DECODE, units, Reason.SLICE)
+    slack_s = due_s(now.decoding, setting.preset.credit) - now.now_s
+    slack_s -= _counted(prices.decode(now.decode, units), setting)
+    span_s = prices.span_s(prices.prefill_s(prefill.shape, units))
+    if now.form is Form.PREFILL and slack_s < span_s:
+        return Choice(Form.DECODE, units, Reason.SLICE)
+    return Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + max(slack_s, span_s))
+
+
+def _fused(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
+    """One step, with as many prompt tokens as its bound allows: of tokens, or of time."""
+    preset, units = setting.preset, setting.prices.units
+    most = setting.max_step_tokens - len(now.decoding)
+    if not preset.is_timed or (preset.chunk_s is None and not now.decoding):
+        return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=max(0, most))
+    budget_s = due_s(now.decoding, preset.credit) - now.now_s if preset.chunk_s is None else preset.chunk_s
+    if budget_s == NEVER:
+        return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=max(0, most))
+    chunk = _longest_chunk(now, prefill, budget_s, most, setting)
+    return Choice(
+        Form.FUSED,
+        units,
+        Reason.FEASIBLE if chunk else Reason.MOST_DECODE,
+        chunk_tokens=max(0, min(most, max(chunk, LEAST_CHUNK))),
+    )
+
+
+def _longest_chunk(now: Situation, prefill: Prefill, budget_s: float, most: int, setting: Setting) -> int:
+    """Prompt tokens that a fused step of at most `budget_s` has room for; 0: none."""
+    prompts = (*prefill.prompts, *now.waiting)
+    total = min(most, sum(one.num_tokens for one in prompts))
+
+    def fits(num_tokens: int) -> bool:
+        price = setting.prices.fused(now.decode, cut(prompts, num_tokens))
+        seconds = price.expected_s if setting.preset.chunk_s is not None else _counted(price, setting)
+        return seconds <= budget_s
+
+    if total > 0 and fits(total):
+        return total
+    low, high = 0, -(-total // LEAST_CHUNK)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle * LEAST_CHUNK) else (low, middle)
+    return low * LEAST_CHUNK
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    choice: Choice
+    rate: float
+    """Prompt tokens a second."""
+
+
+def _most_progress(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
+    """Plait: of the forms and shares under which decode holds its targets, the one in which prompts go on fastest,
+    unless what there is is hardly slower. With one order of prompts, it is also the one with the fewest late ones.
+    """
+    units = setting.prices.units
+    if now.is_stepping and not now.is_prefilling and now.form is not Form.LANES:
+        return Choice(Form.DECODE, units, Reason.KEPT)
+    can_fuse = Form.FUSED in setting.preset.forms and not (now.is_stepping or now.is_prefilling or prefill.is_begun)
+    due = due_s(now.decoding, setting.preset.credit)
+    if due == NEVER and can_fuse:
+        most = max(0, setting.max_step_tokens - len(now.decoding))
+        return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=most)
+    options = list(_options(now, prefill, due, setting, can_fuse=can_fuse))
+    if not options:
+        if Form.LANES in setting.preset.forms and setting.preset.balances:
+            return _balanced(now, prefill, setting)
+        return _fused(now, prefill, setting) if can_fuse else Choice(Form.DECODE, units, Reason.MOST_DECODE)
+    best = max(options, key=lambda one: one.rate)
+    kept = [one for one in options if _is_present(one.choice, now)]
+    if kept and kept[0].rate >= (1.0 - setting.preset.dead_band) * best.rate and kept[0] is not best:
+        return replace(kept[0].choice, reason=Reason.KEPT)
+    return best.choice
+
+
+def _is_present(choice: Choice, now: Situation) -> bool:
+    """Whether nothing would change hands for good. Taking turns is one form."""
+    if choice.form in (Form.DECODE, Form.PREFILL):
+        return now.form in (Form.DECODE, Form.PREFILL)
+    return (choice.form, choice.units) == (now.form, now.units)
+
+
+def _options(now: Situation, prefill: Prefill, due: float, setting: Setting, *, can_fuse: bool) -> Iterator[_Option]:
+    prices, forms = setting.prices, setting.preset.forms
+    num_tokens = prefill.shape.num_tokens
+    if can_fuse:
+        most = setting.max_step_tokens - len(now.decoding)
+        chunk = _longest_chunk(now, prefill, due - now.now_s, most, setting)
+        if chunk:
+            seconds = prices.fused(now.decode, cut((*prefill.prompts, *now.waiting), chunk)).expected_s
+            yield _Option(Choice(Form.FUSED, prices.units, Reason.FEASIBLE, chunk_tokens=chunk), chunk / seconds)
+    if Form.LANES in forms:
+        for units in (
+            _shares_tried(now, prefill, setting) if due < NEVER else setting.shares[len(setting.shares) // 2 :][:1]
+        ):
+            if _keeps(now, prefill, units, setting):
+                seconds = prices.prefill_s(prefill.shape, prices.units - units, now.decode)
+                decode_s = prices.decode(now.decode, units, prefill.shape).expected_s
+                spans = prices.spans_beside(decode_s, seconds)
+                choice = Choice(Form.LANES, units, Reason.FEASIBLE, num_spans=spans)
+                yield _Option(choice, num_tokens / seconds)
+    if Form.PREFILL in forms and not now.is_stepping and due < NEVER:
+        decode_s = _counted(prices.decode(now.decode, prices.units), setting)
+        slack_s, seconds = due - now.now_s - decode_s, prices.prefill_s(prefill.shape, prices.units)
+        span_s = prices.span_s(seconds)
+        # Over the whole turn, which began with the last step, so that the end of a turn looks as good as its beginning.
+        turn_s = due - max(one.last_s for one in now.decoding)
+        part = max(0.0, 1.0 - decode_s / turn_s) if turn_s > 0 else 0.0
+        if now.form is Form.PREFILL and 0 <= slack_s < span_s:
+            yield _Option(Choice(Form.DECODE, prices.units, Reason.SLICE), part * num_tokens / seconds)
+        elif slack_s >= span_s:
+            choice = Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + slack_s)
+            yield _Option(choice, part * num_tokens / seconds)
+
+
+def _shares_tried(now: Situation, prefill: Prefill, setting: Setting) -> Sequence[int]:
+    """Fewer units of decode make prompts faster, so those above the first that hold need not be priced, but for the
+    present one, which the dead band may keep.
+    """
+    kept = [units for units in setting.shares if units == now.units]
+    fewest = _fewest_units(now, prefill, setting)
+    return () if fewest is None else sorted({fewest, *kept})

@@ -1,0 +1,515 @@
+"""Multiplex: the scheduler of prompts beside decode, under any preset.
+
+Owns when a decision is made, and what it takes to carry it out: shares, suspends, which step goes to which lane, and
+the hand-over of a sequence from prompts to decode. The decision itself is `plait.sched.multiplex.decide`'s.
+Invariant: at most one step in flight on a lane; a prefill that was overtaken goes on before another is begun; a
+sequence changes its lane only while no step names it.
+
+Lanes: decode runs on the first and prompts on the second; a prompt that overtakes one runs on the third while the
+second is suspended, one level, and the other way round. A step of both (fused) runs on the first, with every unit.
+
+Decisions are made when a decode step or a prefill has ended, when something arrives that could change what prompts do,
+and when the last decision said that it should be looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from plait.core.decision import Assign, Blocked, Decision, Resume, SeqUpdate, Submit, Suspend
+from plait.core.events import EventSink
+from plait.core.ids import LaneId, SeqId
+from plait.core.request import SeqState, Sequence
+from plait.core.step import StepPlan, StepResult, StepShape
+from plait.cost.model import CostModel
+from plait.kv.cache import KVCache
+from plait.sched.filling import go_on_beside, start
+from plait.sched.lives import Lives, LivesConfig
+from plait.sched.multiplex.decide import Setting, decide
+from plait.sched.multiplex.presets import Prefers, Preset, shares_of
+from plait.sched.multiplex.pricing import Prices, shape_of
+from plait.sched.multiplex.situation import NEVER, Choice, Form, Prefill, Prompt, Reason, Situation
+from plait.sched.multiplex.tracking import Speech, Tracker
+from plait.sched.multiplex.viewing import View, decode_shape
+from plait.sched.open_step import OpenStep
+
+Shares = Mapping[LaneId, tuple[int, ...]]
+
+Observer = Callable[[Situation, Choice], None]
+"""Told of every decision."""
+
+LEAST_WAIT_S = 1e-6
+
+
+def unobserved(situation: Situation, choice: Choice) -> None:
+    """Nobody looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplexConfig:
+    lives: LivesConfig
+    preset: Preset
+    lanes: tuple[LaneId, ...]
+    """Of the executor; without a second one the preset must be fused."""
+    share_units: int
+    granule: int = 1
+    """Units that shares are made of."""
+    num_spans: int = 1
+    """Of the program: where a prefill can be interrupted."""
+    max_step_tokens: int = 512
+    """Of a fused step."""
+    max_prefill_tokens: int = 512
+    """Of a step of prompts on a lane of their own; what the executor takes."""
+    observe: Observer = unobserved
+
+
+@dataclass(slots=True)
+class _Flight:
+    plan: StepPlan
+    shape: StepShape
+    prompts: tuple[Prompt, ...] = ()
+    """Whose prompts it computes, on a lane of prompts."""
+
+
+class MultiplexScheduler:
+    """See the module. Implements `plait.sched.scheduler.Scheduler`."""
+
+    def __init__(self, config: MultiplexConfig, kv: KVCache, events: EventSink, cost: CostModel) -> None:
+        self._config = config
+        self._preset = config.preset
+        self._lives = Lives(config.lives, kv, events)
+        self._speech = Speech()
+        self._prices = Prices(cost, config.share_units, config.num_spans)
+        self._view = View(self._lives, self._speech, self._prices, self._preset)
+        shares = () if self._preset.is_fused else shares_of(self._preset, config.share_units, config.granule)
+        self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens)
+        self._decode_lane = config.lanes[0]
+        self._front = config.lanes[1] if len(config.lanes) > 1 else config.lanes[0]
+        """The lane on which prompts run now."""
+        self._parked: LaneId | None = None
+        """The lane whose prefill was overtaken."""
+        self._units = self._split(config.share_units)
+        self._tracker = Tracker(cost, {lane: len(units) for lane, units in self._units.items()})
+        self._flights: dict[LaneId, _Flight] = {}
+        self._by_id: dict[SeqId, Sequence] = {}
+        self._choice = Choice(Form.DECODE, config.share_units, Reason.ALONE)
+        self._batch: tuple[Prompt, ...] = ()
+        """Prompts to be begun by the next step that has any, in order."""
+        self._num_together = 0
+        """Of `_batch`, how many a step of their own begins with."""
+        self._controls: list[Decision] = []
+        self._later: tuple[float, Shares] | None = None
+        """Shares that lanes will have once those who lose some have stopped, and when that is."""
+        self._has_news = self._has_arrived = False
+        self._blocked: Blocked | None = None
+
+    def plan(self, now: float) -> list[Decision]:
+        decisions: list[Decision] = [*self._lives.take_cancels()]
+        if self._later is not None and now >= self._later[0]:
+            self._assign(self._later[1], now)
+        if self._is_due(now):
+            self._review(now)
+        submit = self._submit(now)
+        while submit is None and self._is_due(now):
+            # Somebody lost his memory, so that there was nothing left to submit.
+            self._review(now)
+            submit = self._submit(now)
+        # Overtaking is a question of the moment; whatever else an arrival may change is looked at when something ends.
+        self._has_arrived = False
+        decisions += self._controls
+        self._controls = []
+        return decisions if submit is None else [*decisions, submit]
+
+    # What is to be done.
+
+    def _is_due(self, now: float) -> bool:
+        if now >= self._choice.until_s:
+            return True
+        if not (self._has_news or self._has_arrived):
+            return False
+        stepping = self._decode_lane in self._flights
+        if self._preset.is_fused:
+            return not stepping
+        if self._has_news:
+            return True
+        # Prompts in flight go on as they do unless they can be overtaken.
+        if self._front in self._flights:
+            return self._can_overtake()
+        return not (stepping and self._preset.prefers is Prefers.PROGRESS and self._choice.form is not Form.LANES)
+
+    def _review(self, now: float) -> None:
+        """Decide anew."""
+        self._resume()
+        if self._has_arrived and self._can_overtake():
+            self._overtake(now)
+        self._has_news = self._has_arrived = False
+        situation = self._situation(now)
+        previous = self._choice
+        choice = decide(situation, self._setting)
+        self._config.observe(situation, choice)
+        if not self._preset.is_layered and situation.is_prefilling and previous.form is Form.LANES:
+            # What was launched whole keeps its units to its end.
+            choice = replace(previous, until_s=NEVER)
+        # Nothing is gained by looking again before the clock can have moved on.
+        self._choice = replace(choice, until_s=max(choice.until_s, now + LEAST_WAIT_S))
+        self._assign(self._split(choice.units if choice.form is not Form.PREFILL else 0), now)
+
+    def _situation(self, now: float) -> Situation:
+        stepping, prefilling = self._flights.get(self._decode_lane), self._flights.get(self._front)
+        ready = self._ready()
+        members = ready if stepping is None else self._members(stepping)
+        joining = [] if stepping is None else ready
+        if self._preset.is_fused:
+            prefilling = None
+        prefill, waiting = self._prefill(prefilling, now)
+        return Situation(
+            now_s=now,
+            decoding=self._view.decoding(members),
+            decode=decode_shape(members) if stepping is None else stepping.shape,
+            decode_left=1.0 if stepping is None else self._tracker.left(self._decode_lane, now),
+            is_stepping=stepping is not None,
+            joining=self._view.decoding(joining),
+            merged=decode_shape([*members, *joining]) if joining else StepShape(()),
+            prefill=prefill,
+            is_prefilling=prefilling is not None,
+            suspended=self._suspended(now),
+            waiting=waiting,
+            form=self._choice.form,
+            units=self._choice.units,
+        )
+
+    def _ready(self) -> list[Sequence]:
+        """Who could be given a token by a decode step that began now."""
+        return [seq for seq in self._lives.running if not seq.num_scheduled and seq.num_plannable == 1]
+
+    def _members(self, flight: _Flight) -> list[Sequence]:
+        """Of a step in flight, those who still live."""
+        return [seq for chunk in flight.plan.chunks if (seq := self._living(chunk.seq)) is not None]
+
+    def _living(self, seq_id: SeqId) -> Sequence | None:
+        return self._by_id.get(seq_id)
+
+    def _prefill(self, flight: _Flight | None, now: float) -> tuple[Prefill | None, tuple[Prompt, ...]]:
+        """The prefill in flight, or what would be begun now; and who waits behind it."""
+        units = self._prompt_units()
+        if flight is not None:
+            left = self._tracker.left(self._front, now)
+            end_s = now + left * self._prices.prefill_s(flight.shape, units)
+            self._batch, self._num_together = (), 0
+            return Prefill(flight.prompts, flight.shape, left), self._view.waiting(units, end_s)
+        self._batch = self._beginning(units, now)
+        if not self._batch:
+            self._num_together = 0
+            return None, ()
+        num_begun = sum(self._by_id[one.seq].state is SeqState.RUNNING for one in self._batch)
+        most = self._config.max_prefill_tokens
+        self._num_together = self._view.together(self._batch, num_begun, units, most)
+        first = self._batch[: self._num_together]
+        return Prefill(first, shape_of(first)), self._batch[self._num_together :]
+
+    def _beginning(self, units: int, now: float) -> tuple[Prompt, ...]:
+        """Whose prompts could be computed from now on, in order: those that were begun before the others."""
+        begun = [self._view.prompt(s) for s in self._lives.running if not s.num_scheduled and s.num_plannable > 1]
+        waiting = self._view.waiting(units, now)
+        self._blocked = None
+        lane = self._decode_lane if self._preset.is_fused else self._front
+        self._lives.gather_leaves(lane)
+        for place, prompt in enumerate(waiting):
+            seq = self._by_id[prompt.seq]
+            hit = self._lives.lookup(seq)
+            if self._lives.is_held(seq, hit):
+                self._blocked = Blocked.BY_PREFIX
+                continue
+            if not self._lives.num_free_rows(lane):
+                self._blocked = Blocked.BY_ROWS
+            elif self._lives.fitting(seq, hit) is None:
+                self._blocked = Blocked.BY_MEMORY
+            else:
+                ordered = (self._view.prompt(seq, hit.num_reused), *waiting[place + 1 :])
+                return (*begun, *ordered)
+            break
+        return tuple(begun)
+
+    def _prompt_units(self) -> int:
+        """What prompts have, or would have as far as is known."""
+        units = self._config.share_units
+        left = units - self._choice.units
+        return left if self._choice.form is Form.LANES and left else units
+
+    def _suspended(self, now: float) -> Prefill | None:
+        if self._parked is None:
+            return None
+        flight = self._flights[self._parked]
+        return Prefill(flight.prompts, flight.shape, self._tracker.left(self._parked, now))
+
+    # Overtaking.
+
+    def _resume(self) -> None:
+        """When the overtaking prefill has ended; or the overtaken one, whose last span it was that was to be stopped
+        behind: then the lanes have changed places.
+        """
+        if self._parked is None:
+            return
+        if self._front not in self._flights:
+            self._controls.append(Resume(self._parked))
+            self._front, self._parked = self._parked, None
+        elif self._parked not in self._flights:
+            self._controls.append(Resume(self._parked))
+            self._parked = None
+
+    def _can_overtake(self) -> bool:
+        return (
+            self._preset.overtakes
+            and self._preset.is_layered
+            and len(self._config.lanes) > 2
+            and self._parked is None
+            and self._front in self._flights
+            and len(self._lives.waiting) > 0
+        )
+
+    def _overtake(self, now: float) -> None:
+        """MuxWise: a batch that has just arrived may interrupt the one in flight, which still meets its targets then.
+        Without a target nobody says how long a prompt may be interrupted.
+        """
+        active_lane = self._front
+        self._front = next(lane for lane in self._config.lanes[1:3] if lane != active_lane)
+        if self._may_overtake(active_lane, now):
+            self._controls.append(Suspend(active_lane))
+            self._parked = active_lane
+        else:
+            self._front = active_lane
+
+    def _may_overtake(self, active_lane: LaneId, now: float) -> bool:
+        units, active = self._prompt_units(), self._flights[active_lane]
+        waiting = self._beginning(units, now)
+        fresh = tuple(one for one in waiting if self._by_id[one.seq].state is not SeqState.RUNNING)
+        if not fresh:
+            return False
+        count = self._view.together(fresh, 0, units, self._config.max_prefill_tokens)
+        decode = self._flights[self._decode_lane].shape if self._decode_lane in self._flights else None
+        new_s = self._prices.prefill_s(shape_of(fresh[:count]), units, decode)
+        left_s = self._tracker.left(active_lane, now) * self._prices.prefill_s(active.shape, units, decode)
+        due_s = min(one.due_s for one in active.prompts)
+        return due_s < NEVER and now + new_s + left_s <= due_s
+
+    # Shares.
+
+    def _split(self, decode_units: int) -> Shares:
+        """Prompts have the first units and decode the last; every other lane rests."""
+        everything = tuple(range(self._config.share_units))
+        cut = self._config.share_units - decode_units
+        shares: dict[LaneId, tuple[int, ...]] = dict.fromkeys(self._config.lanes, ())
+        if self._front != self._decode_lane:
+            shares[self._front] = everything[:cut]
+        shares[self._decode_lane] = everything[cut:]
+        return shares
+
+    def _assign(self, units: Shares, now: float) -> None:
+        self._later = None
+        if not self._preset.overlaps:
+            units = self._without_losses(units, now)
+        if units == self._units:
+            return
+        self._units = units
+        self._tracker.assign({lane: len(given) for lane, given in units.items()}, now)
+        self._controls.append(Assign(units))
+
+    def _without_losses(self, units: Shares, now: float) -> Shares:
+        """For now, nobody has what a step in flight is losing: it goes on with it to the end of its span."""
+        losers = [lane for lane in self._flights if not set(self._units[lane]) <= set(units[lane])]
+        lost = {unit for lane in losers for unit in self._units[lane] if unit not in units[lane]}
+        if not lost:
+            return units
+        span_s = max(self._tracker.whole_s(lane) for lane in losers) / self._config.num_spans
+        self._later = (now + max(span_s, LEAST_WAIT_S), units)
+        return {lane: tuple(unit for unit in given if unit not in lost) for lane, given in units.items()}
+
+    # Steps.
+
+    def _submit(self, now: float) -> Submit | None:
+        if self._choice.form is Form.FUSED:
+            return self._submit_fused(now)
+        if self._choice.form is not Form.PREFILL or self._choice.reason is Reason.ALONE:
+            submitted = self._submit_decode(now)
+            if submitted is not None:
+                return submitted
+        if self._choice.form in (Form.LANES, Form.PREFILL):
+            return self._submit_prefill(now)
+        return None
+
+    def _submit_decode(self, now: float) -> Submit | None:
+        ready = self._ready()
+        if self._decode_lane in self._flights or not ready or not self._units[self._decode_lane]:
+            return None
+        if not self._preset.polls and self._waits_for_prefill(decode_shape(ready), now):
+            return None
+        self._lives.gather_leaves(self._decode_lane)
+        ready = self._in_turn(ready, self._config.max_step_tokens)
+        step = OpenStep(self._decode_lane, len(ready))
+        for seq in ready:
+            self._take(step, seq, 1, now)
+        return self._sent(step, (), now)
+
+    def _waits_for_prefill(self, shape: StepShape, now: float) -> bool:
+        """Without polling: a decode step that would outlast the prefill in flight is not begun before its end."""
+        flight = self._flights.get(self._front)
+        if flight is None or self._front == self._decode_lane or not self._units[self._front]:
+            return False
+        decode_s = self._prices.decode(shape, len(self._units[self._decode_lane]), flight.shape).expected_s
+        prefill_s = self._prices.prefill_s(flight.shape, len(self._units[self._front]), shape)
+        return self._tracker.left(self._front, now) * prefill_s <= decode_s
+
+    def _submit_prefill(self, now: float) -> Submit | None:
+        if self._front in self._flights or not self._batch or not self._units[self._front]:
+            return None
+        self._lives.gather_leaves(self._front)
+        step = OpenStep(self._front, self._config.max_prefill_tokens)
+        taken = self._take_prompts(step, self._batch[: self._num_together], now)
+        self._batch = ()
+        return self._sent(step, taken, now)
+
+    def _submit_fused(self, now: float) -> Submit | None:
+        lane, size = self._decode_lane, self._config.max_step_tokens
+        if lane in self._flights or not (self._batch or self._ready()):
+            return None
+        self._lives.gather_leaves(lane)
+        step, ready = OpenStep(lane, 0), self._ready()
+        reserve = self._preset.reserve
+        first = self._in_turn(ready, size if reserve is None else int(size * reserve))
+        rest = [seq for seq in ready if seq not in first] if reserve is not None else []
+        step.budget = len(first)
+        for seq in first:
+            self._take(step, seq, 1, now)
+        room = size - len(first)
+        step.budget = min(room, self._choice.chunk_tokens) if reserve is None else room
+        self._take_prompts(step, self._batch, now)
+        if rest:
+            step.budget = size - sum(chunk.num_tokens for chunk in step.chunks.values())
+            for seq in self._in_turn(rest, step.budget):
+                self._take(step, seq, 1, now)
+        self._batch = ()
+        return self._sent(step, (), now)
+
+    def _in_turn(self, ready: list[Sequence], count: int) -> list[Sequence]:
+        """So many of them at most: those who have waited longest for a token."""
+        if len(ready) <= count:
+            return ready
+        waited = sorted(
+            ready, key=lambda seq: (0.0 if (said := self._speech.of(seq.id)) is None else said.last_s, seq.id)
+        )
+        return waited[:count]
+
+    def _take_prompts(self, step: OpenStep, prompts: tuple[Prompt, ...], now: float) -> tuple[Prompt, ...]:
+        """As many of them as fit, in order; those that wait for somebody's prefix are passed over."""
+        taken = []
+        for prompt in prompts:
+            seq = self._living(prompt.seq)
+            if seq is None:
+                continue
+            if step.budget <= 0:
+                break
+            if seq.state is SeqState.RUNNING:
+                self._take(step, seq, seq.num_plannable, now)
+            else:
+                blocked = start(self._lives, step, seq, now).blocked
+                if blocked is Blocked.BY_PREFIX:
+                    continue
+                if blocked is not None:
+                    self._blocked = blocked
+                    break
+                self._view.forget(seq.id)
+            taken.append(prompt)
+        return tuple(one for one in taken if one.seq in step.chunks)
+
+    def _take(self, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> None:
+        if seq.state is not SeqState.RUNNING or seq.num_scheduled:
+            return
+        if seq.lane != step.lane:
+            self._lives.move(seq, step.lane)
+        num_running = len(self._lives.running)
+        go_on_beside(self._lives, step, seq, num_tokens, now)
+        self._has_news = self._has_news or len(self._lives.running) < num_running
+
+    def _sent(self, step: OpenStep, prompts: tuple[Prompt, ...], now: float) -> Submit | None:
+        if not step.chunks:
+            return None
+        submit = self._lives.submit(step)
+        shape = submit.plan.shape()
+        self._flights[step.lane] = _Flight(submit.plan, shape, prompts)
+        self._tracker.begin(step.lane, shape, now)
+        return submit
+
+    # `plait.sched.scheduler.Scheduler`.
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._lives.waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._lives.running)
+
+    @property
+    def num_in_flight(self) -> int:
+        return self._lives.num_in_flight
+
+    @property
+    def blocked(self) -> Blocked | None:
+        if self._blocked is None and self.num_waiting:
+            return Blocked.BY_BUDGET
+        return self._blocked
+
+    def admit(self, seq: Sequence, now: float) -> None:
+        self._lives.admit(seq)
+        self._by_id[seq.id] = seq
+        self._has_arrived = True
+
+    def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
+        updates = self._lives.commit(result, now)
+        del self._flights[result.lane]
+        self._tracker.end(result.lane, now)
+        self._has_news = True
+        for update in updates:
+            if update.tokens:
+                self._speech.tokens(update.seq, len(update.tokens), now)
+            if update.finish_reason is not None:
+                self._forget(update.seq)
+        return updates
+
+    def expire(self, now: float) -> list[SeqUpdate]:
+        updates = self._lives.expire(now)
+        for update in updates:
+            self._forget(update.seq)
+        self._has_news = self._has_news or bool(updates)
+        return updates
+
+    def abort(self, seq: SeqId, now: float) -> None:
+        self._lives.abort(seq, now)
+        self._forget(seq)
+        self._has_news = True
+
+    def _forget(self, seq: SeqId) -> None:
+        self._by_id.pop(seq, None)
+        self._speech.forget(seq)
+        self._view.forget(seq)
+
+    def wake_at(self) -> float | None:
+        moments = [self._choice.until_s]
+        if self._lives.earliest_deadline_s is not None:
+            moments.append(self._lives.earliest_deadline_s)
+        if self._later is not None:
+            moments.append(self._later[0])
+        first_s = min(moments)
+        return None if first_s == NEVER else first_s
+
+    def explain(self) -> str:
+        choice = self._choice
+        return (
+            f"{self._preset.name}: {choice.form} with {choice.units} of {self._config.share_units} units for decode "
+            f"({choice.reason}); {self._lives.explain()}"
+        )
+
+    def check(self) -> None:
+        """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
+        self._lives.check()

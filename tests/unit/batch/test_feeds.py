@@ -1,0 +1,128 @@
+"""Feeds: every place once, whatever ends when; blend keeps both ends of the job running."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+from tests.unit.sched.blend.jobs import TOKEN_S, memory_s, mixed_job
+
+from plait.batch.feeds import BlendFeed, Feed, LineOrder, Ordering, feed_of
+from plait.batch.survey import Survey
+from plait.sched.blend.scanner import End
+from plait.sched.blend.tree import packed
+
+BYTES_PER_TOKEN = 100.0
+
+
+class EvenLives:
+    """As `plait.cost.lifetime.Lifetime`, of a model of one kind of layer."""
+
+    prompt_token_s = TOKEN_S
+    output_token_s = TOKEN_S
+
+    def memory_s(self, prompt: int, output: int) -> float:
+        return memory_s(prompt, output)
+
+    def mean_held_bytes(self, prompt: int, output: int) -> float:
+        return (prompt + output / 2) * BYTES_PER_TOKEN
+
+
+def surveyed(seed: int, *, knows: bool = True, num_lines: int = 300) -> tuple[Survey, list[int]]:
+    prompts, outputs = mixed_job(seed, num_lines)
+    found = Survey()
+    for number, prompt in enumerate(prompts, 1):
+        found.numbers.append(number)
+        found.offsets.append(number * 100)
+        found.prompts.append(packed(prompt))
+        found.prompt_tokens.append(len(prompt))
+        found.most.append(6000)
+    if knows:
+        found.known = dict(enumerate(outputs))
+    return found, outputs
+
+
+def ordering(order: LineOrder, memory_bytes: float = 1e6) -> Ordering:
+    return Ordering(order, EvenLives(), memory_bytes, seed=3)
+
+
+def run(feed: Feed, outputs: Mapping[int, int] | list[int], seed: int, slots: int = 40) -> list[int]:
+    """Places in the order in which they came; a random one of those that run ends whenever nothing more comes."""
+    dice, came, running = random.Random(seed), [], []
+    while feed.num_left or running:
+        place = feed.next() if len(running) < slots else None
+        if place is None:
+            assert running, "nothing runs and nothing comes"
+            ended = running.pop(dice.randrange(len(running)))
+            feed.ended(ended, outputs[ended])
+            continue
+        came.append(place)
+        running.append(place)
+    assert feed.next() is None
+    return came
+
+
+@pytest.mark.parametrize("order", LineOrder)
+@pytest.mark.parametrize("knows", [False, True])
+def test_every_place_comes_once(order: LineOrder, knows: bool) -> None:
+    for seed in range(4):
+        found, outputs = surveyed(seed, knows=knows)
+        came = run(feed_of(found, ordering(order)), outputs, seed)
+        assert sorted(came) == list(range(300))
+        assert found.prompts == []
+
+
+@pytest.mark.parametrize("memory_bytes", [1.0, 1e4, 1e12])
+def test_no_memory_is_too_small_or_too_large(memory_bytes: float) -> None:
+    found, outputs = surveyed(2, knows=False)
+    assert sorted(run(feed_of(found, ordering(LineOrder.BLEND, memory_bytes)), outputs, 1)) == list(range(300))
+
+
+def test_a_sample_runs_first_and_decides_the_rest() -> None:
+    found, outputs = surveyed(5, knows=False, num_lines=1000)
+    feed = feed_of(found, ordering(LineOrder.BLEND))
+    assert isinstance(feed, BlendFeed)
+    sample = [feed.next() for _ in range(10)]
+    before = feed.scanner
+    for place in sample:
+        assert place is not None
+        assert feed.scanner is before
+        feed.ended(place, outputs[place])
+    assert feed.scanner is not before
+    assert feed.num_left == 990
+
+
+def test_both_ends_run_at_once() -> None:
+    found, outputs = surveyed(1, num_lines=600)
+    feed = feed_of(found, ordering(LineOrder.BLEND, 3e6))
+    assert isinstance(feed, BlendFeed)
+    running = []
+    while (place := feed.next()) is not None:
+        running.append(place)
+    lengths = sorted(outputs[place] for place in running)
+    assert lengths[0] <= 2
+    assert lengths[-1] >= 4000
+    units = [feed.scanner.unit(end) for end in End]
+    assert units[0] is not None
+    assert units[1] is not None
+    assert units[0].density > feed.scanner.root_density > units[1].density
+
+
+def test_the_memory_of_what_runs_is_bounded() -> None:
+    found, outputs = surveyed(1, num_lines=600)
+    feed, memory = feed_of(found, ordering(LineOrder.BLEND, 3e6)), 3e6
+    running: dict[int, float] = {}
+    dice, lives = random.Random(1), EvenLives()
+    largest = max(lives.mean_held_bytes(100, output) for output in outputs)
+    prompt_tokens = list(found.prompt_tokens)
+    while feed.num_left or running:
+        place = feed.next()
+        if place is not None:
+            running[place] = lives.mean_held_bytes(prompt_tokens[place], outputs[place])
+            # Each side may exceed its part by the request that filled it.
+            assert sum(running.values()) <= memory + 2 * largest
+        else:
+            ended = dice.choice(list(running))
+            del running[ended]
+            feed.ended(ended, outputs[ended])

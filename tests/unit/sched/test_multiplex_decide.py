@@ -1,0 +1,206 @@
+"""The decision procedure on a device whose prices can be worked out in one's head.
+
+Ten units. A decode step takes 1 s a row and unit, a prompt 1 s a token and unit; whatever runs beside something takes
+a tenth longer, and two tenths at worst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from plait.core.ids import SeqId
+from plait.core.step import ChunkShape, StepShape
+from plait.cost.model import Bound, StepPrice
+from plait.cost.solo import decode_shape
+from plait.sched.multiplex.decide import Setting, decide
+from plait.sched.multiplex.mechanisms import Mechanism
+from plait.sched.multiplex.presets import (
+    BULLET,
+    MUXWISE,
+    PLAIT,
+    TEMPORAL,
+    Preset,
+    shares_of,
+    static_split,
+    timed_chunks,
+)
+from plait.sched.multiplex.pricing import Prices, shape_of
+from plait.sched.multiplex.situation import NEVER, Choice, Decoding, Form, Prefill, Prompt, Reason, Situation
+
+UNITS, SPANS = 10, 20
+
+
+class Plain:
+    def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
+        seconds = shape.num_tokens / share
+        return StepPrice(seconds * (1.1 if beside else 1.0), seconds * (1.2 if beside else 1.0), Bound.COMPUTE)
+
+
+def setting(preset: Preset, max_step_tokens: int = 64) -> Setting:
+    shares = () if preset.is_fused else shares_of(preset, UNITS)
+    return Setting(preset, Prices(Plain(), UNITS, SPANS), shares, max_step_tokens)
+
+
+def prompt(num_tokens: int = 40, due_s: float = NEVER, seq: int = 100) -> Prompt:
+    return Prompt(SeqId(seq), 0.0, 0, num_tokens, due_s)
+
+
+def about(
+    *,
+    itl_s: float | None = None,
+    tpot_s: float | None = None,
+    rows: int = 3,
+    num_said: int = 0,
+    due_s: float = NEVER,
+    tokens: int = 40,
+) -> Situation:
+    """Three rows that said something just now, and a prompt of forty tokens that waits."""
+    said = tuple(Decoding(SeqId(n), 0.0, 10.0, num_said, itl_s, tpot_s) for n in range(rows))
+    prompts = (prompt(tokens, due_s),)
+    return Situation(10.0, said, decode_shape(rows, 50), prefill=Prefill(prompts, shape_of(prompts)))
+
+
+def chosen(preset: Preset, now: Situation) -> Choice:
+    return decide(now, setting(preset))
+
+
+def test_whoever_is_alone_has_everything() -> None:
+    now = about(itl_s=1.0)
+    for preset in (BULLET, MUXWISE, PLAIT, TEMPORAL, static_split(4)):
+        assert chosen(preset, replace(now, prefill=None)) == Choice(Form.DECODE, UNITS, Reason.ALONE)
+        alone = replace(now, decoding=(), decode=StepShape(()))
+        assert chosen(preset, alone) == Choice(Form.PREFILL, 0, Reason.ALONE)
+
+
+def test_muxwise_takes_the_fewest_units_whose_worst_step_is_in_time() -> None:
+    # 3 rows x 1.2 s on c units within 1 s: four; without the guard 3 x 1.1 s still needs four, within 0.9 s too.
+    assert chosen(MUXWISE, about(itl_s=1.0)).units == 4
+    assert chosen(MUXWISE, about(itl_s=0.71)).units == 6
+    assert chosen(MUXWISE.without([Mechanism.GUARD]), about(itl_s=0.67)).units == 5
+    assert chosen(MUXWISE, about(itl_s=0.67)).units == 6
+
+
+def test_muxwise_gives_decode_as_much_as_there_is_when_nothing_is_enough() -> None:
+    choice = chosen(MUXWISE, about(itl_s=0.1))
+    assert (choice.form, choice.units, choice.reason) == (Form.LANES, 9, Reason.MOST_DECODE)
+
+
+def test_layers_outlast_the_decode_step() -> None:
+    # Decode: 3 x 1.1 / 4 s; the prompt: 40 x 1.1 / 6 s in 20 layers.
+    assert chosen(MUXWISE, about(itl_s=1.0)).num_spans == 3
+    assert chosen(MUXWISE, about(itl_s=1.0, tokens=1)).num_spans == SPANS
+
+
+def test_what_is_left_of_a_step_in_flight_counts_and_the_next_one_for_those_who_join() -> None:
+    now = replace(about(itl_s=1.0), is_stepping=True, decode_left=0.5)
+    assert chosen(MUXWISE, now).units == 2
+    joining = (Decoding(SeqId(9), 10.0, 10.0, 0, itl_s=1.0),)
+    # Half of 3 x 1.2 s, and then 4 x 1.2 s, on c units within 1 s.
+    assert chosen(MUXWISE, replace(now, joining=joining, merged=decode_shape(4, 50))).units == 7
+
+
+def test_bullet_holds_the_mean_of_nine_in_ten() -> None:
+    slow = about(tpot_s=2.0, rows=10, num_said=5)
+    # (10 + T) / 6 <= 2: T = 11 s / c <= 2 s.
+    assert chosen(BULLET, slow).units == 6
+    hopeless = replace(slow.decoding[0], num_said=0)
+    assert chosen(BULLET, replace(slow, decoding=(hopeless, *slow.decoding[1:]))).units == 6
+
+
+def test_bullet_puts_decode_off_when_prompts_are_late_and_means_allow_it() -> None:
+    # Twice 3 x 1.1 / 1 s fit into the credit of 10 s; the prompt is late whatever happens.
+    late = about(tpot_s=2.0, num_said=9, due_s=9.0)
+    choice = chosen(BULLET, late)
+    assert (choice.form, choice.reason, choice.until_s) == (Form.PREFILL, Reason.DELAYED, pytest.approx(13.3))
+    assert chosen(BULLET, replace(late, is_stepping=True)).form is Form.LANES
+    assert chosen(BULLET.without([Mechanism.DECODE_DELAY]), late).form is Form.LANES
+
+
+def test_a_sequence_with_a_bound_on_gaps_is_never_put_off() -> None:
+    late = about(tpot_s=2.0, num_said=9, due_s=9.0)
+    bounded = replace(late.decoding[0], itl_s=100.0)
+    assert chosen(BULLET, replace(late, decoding=(bounded, *late.decoding[1:]))).form is Form.LANES
+
+
+def test_bullet_balances_when_both_are_late() -> None:
+    both = about(tpot_s=0.5, num_said=1, due_s=11.0)
+    choice = chosen(BULLET, both)
+    assert (choice.form, choice.reason) == (Form.LANES, Reason.BALANCED)
+    # TPOT: (10 + 3.3 / c) / 2 / 0.5; TTFT: (10 + 44 / (10 - c)) / 11. Decode is further behind until there is one unit
+    # more than this for prompts.
+    worse = {c: max((10 + 3.3 / c) / 2 / 0.5, (10 + 44 / (10 - c)) / 11) for c in range(1, 10)}
+    assert choice.units == min(worse, key=worse.__getitem__)
+    assert chosen(BULLET.without([Mechanism.BALANCE]), both).reason is Reason.MOST_DECODE
+
+
+def test_bullet_hands_over_in_the_last_layers_of_the_last_prompt() -> None:
+    now = about(tpot_s=2.0, num_said=9)
+    assert now.prefill is not None
+    early = replace(now, prefill=replace(now.prefill, left=0.5), is_prefilling=True)
+    layer_s = 44 / 9 / SPANS
+    choice = chosen(BULLET, early)
+    assert (choice.units, choice.until_s) == (1, pytest.approx(10.0 + 6 * layer_s))
+    last = replace(early, prefill=replace(now.prefill, left=4 / SPANS))
+    assert (chosen(BULLET, last).units, chosen(BULLET, last).reason) == (5, Reason.HAND_OVER)
+    assert chosen(BULLET, replace(last, waiting=(prompt(),))).units == 1
+
+
+def test_a_static_split_stays_what_it_is() -> None:
+    for itl_s in (0.1, 1.0, 10.0):
+        assert chosen(static_split(3), about(itl_s=itl_s)).units == 3
+
+
+def test_turns_last_until_decode_must_go_on() -> None:
+    # 1 s from the last token, 0.3 s of which the decode step takes on all units.
+    now = about(itl_s=1.0)
+    assert chosen(TEMPORAL, now).until_s == pytest.approx(10.7)
+    over = replace(now, now_s=10.7, form=Form.PREFILL)
+    assert chosen(TEMPORAL, over).form is Form.DECODE
+    # Prompts go on by a layer at least.
+    late = replace(now, now_s=10.9, form=Form.DECODE)
+    assert chosen(TEMPORAL, late).until_s == pytest.approx(10.9 + 4 / SPANS)
+
+
+def test_chunks_by_time_hold_as_many_tokens_as_fit_into_it() -> None:
+    # 3 rows and n tokens in 4 s on ten units: 37, in sixteens 32; the whole prompt of 35 fits too.
+    assert chosen(timed_chunks(4.0), about()).chunk_tokens == 32
+    assert chosen(timed_chunks(4.0), about(tokens=35)).chunk_tokens == 35
+    assert chosen(timed_chunks(0.1), about()).chunk_tokens == 16
+
+
+def test_plait_takes_what_brings_prompts_on_fastest_and_holds_decode() -> None:
+    # Fused: 16 tokens in 1.9 s, 8.4/s. Side by side: 2 units for decode (3 x 1.2 / 2 = 1.8 s), 8 / 1.1 = 7.3/s.
+    # In turns: 0.3 of 1.9 s for decode, the rest at 10/s: 8.42/s, a little more.
+    now = about(itl_s=1.9)
+    assert chosen(PLAIT, now).form is Form.PREFILL
+    assert chosen(PLAIT.without([Mechanism.SLICES]), now).form is Form.FUSED
+    lanes = chosen(PLAIT.without([Mechanism.SLICES, Mechanism.FUSED]), now)
+    assert (lanes.form, lanes.units) == (Form.LANES, 2)
+
+
+def test_plait_keeps_what_it_does_while_nothing_is_better_by_more_than_the_dead_band() -> None:
+    now = replace(about(itl_s=1.9), form=Form.FUSED, units=UNITS)
+    assert (chosen(PLAIT, now).form, chosen(PLAIT, now).reason) == (Form.FUSED, Reason.KEPT)
+    assert chosen(PLAIT.without([Mechanism.DEAD_BAND]), now).form is Form.PREFILL
+
+
+def test_plait_fuses_whole_steps_when_decode_has_no_targets() -> None:
+    choice = chosen(PLAIT, about())
+    assert (choice.form, choice.chunk_tokens, choice.reason) == (Form.FUSED, 61, Reason.UNBOUND)
+
+
+def test_plait_does_not_fuse_a_prompt_that_is_in_flight_by_itself() -> None:
+    now = about(itl_s=1.9)
+    assert now.prefill is not None
+    begun = replace(now, prefill=replace(now.prefill, left=0.5), is_prefilling=True)
+    assert chosen(PLAIT, begun).form is Form.PREFILL
+    assert chosen(PLAIT.without([Mechanism.SLICES]), begun).form is Form.LANES
+
+
+def test_chunks_of_a_fused_step_are_the_first_tokens_of_prompts_in_order() -> None:
+    now = replace(about(), waiting=(prompt(40, seq=101),))
+    assert chosen(timed_chunks(6.0), now).chunk_tokens == 48
+    assert now.decode.chunks[0] == ChunkShape(50, 1, 1)
