@@ -214,7 +214,7 @@ class KVCache:
             demand = [a + b for a, b in zip(wanted, table.missing, strict=True)] if is_seeing else wanted
             if not self._make_room(demand):
                 return None
-            frugal = self._room.is_frugal(demand)
+            frugal = self._room.is_frugal(self._sights.in_own_pages(table, demand) if is_seeing else demand)
             for pool, blocks, count in zip(self._pools, table.blocks, wanted, strict=True):
                 if count:
                     blocks += pool.grant(tail_of(seq), count, frugal)

@@ -79,6 +79,18 @@ class Sights:
                 table.blocks[g].extend(picture.blocks)
         return tuple(encodes)
 
+    def in_own_pages(self, table: SeqTable, demand: Sequence[int]) -> list[int]:
+        """A demand with every image that is still to be made rounded up to whole pages, as they are where there is room:
+        each image has pages of its own.
+        """
+        wanted = list(demand)
+        for g, pictures in table.pictures.items():
+            per_page = self._pools[g].blocks_per_page
+            spans = table.images[len(table.images) - len(pictures) :]
+            counts = [self._images.num_blocks(s) for s, one in zip(spans, pictures, strict=True) if one is None]
+            wanted[g] += sum(-count % per_page for count in counts)
+        return wanted
+
     def committed(self, table: SeqTable, at_s: float) -> None:
         """A step of the sequence was accepted: what it encoded is there, what it consumed is not needed any more."""
         for g, pictures in table.pictures.items():

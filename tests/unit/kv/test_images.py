@@ -173,6 +173,13 @@ def test_rows_have_pages_of_their_own() -> None:
     assert not pages[0] & pages[1]
 
 
+def test_where_pages_are_short_images_share_them() -> None:
+    """Three blocks of rows on a page, two images of one block each, and one page beside the text's."""
+    stage = Gallery("cross", num_pages=2, blocks_per_page=(1, 3))
+    small = [ImageSpan(name, num_rows=3, end=1) for name in (b"a", b"b")]
+    assert len(stage.rows_of(stage.show("ab", *small))) == 2
+
+
 def test_a_stale_hit_of_images_is_refused() -> None:
     stage = Gallery("cross")
     stage.release(stage.show("a", CAT))
