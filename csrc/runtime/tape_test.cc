@@ -21,6 +21,14 @@ OpSpec& FirstOf(Tape& tape, OpKind kind) {
   return tape.ops.back();
 }
 
+// Changes all ops of the mixture alike, so that they still follow one another.
+template <typename OpChange>
+void ChangeMixture(Tape& tape, const OpChange& change) {
+  for (OpSpec& op : tape.ops) {
+    if (op.kind == OpKind::kRoute || IsOfExperts(op.kind)) change(op);
+  }
+}
+
 using Change = std::function<void(Tape&)>;
 
 // Every change makes a tape that would write or read where it must not.
@@ -170,6 +178,36 @@ TEST(ARecurrenceThatCannotBeCarriedOutIsRefused) {
       {"is empty", [](Tape& tape) { tape.groups[1].num_layers = 0; }},
   };
   for (const auto& [expected, change] : faults) CheckFault(model, expected, change);
+}
+
+TEST(AMixtureWhoseOpsDoNotFitEachOtherIsRefused) {
+  for (const TinyKind kind : {TinyKind::kFloats, TinyKind::kIntegers}) {
+    const TinyModel model(kind);
+    CheckFault(model, "chooses more experts than there are",
+               [](Tape& tape) { ChangeMixture(tape, [](OpSpec& op) { op.top_k = 6; }); });
+    CheckFault(model, "more experts than possible",
+               [](Tape& tape) { ChangeMixture(tape, [](OpSpec& op) { op.experts = kMaxExperts + 1; }); });
+    CheckFault(model, "names matrix", [](Tape& tape) { ChangeMixture(tape, [](OpSpec& op) { op.matrix[2] = 999; }); });
+    CheckFault(model, "do not lead back",
+               [](Tape& tape) { ChangeMixture(tape, [](OpSpec& op) { op.matrix[2] = op.matrix[0]; }); });
+    CheckFault(model, "downs of different shapes", [](Tape& tape) {
+      tape.matrices[static_cast<size_t>(FirstOf(tape, OpKind::kExpertsGlu).matrix[2]) + 1].columns -= 1;
+    });
+    CheckFault(model, "biases of another size", [](Tape& tape) {
+      tape.vectors[static_cast<size_t>(FirstOf(tape, OpKind::kExpertsGlu).weight[2])].pop_back();
+    });
+    // Rows are handed on outside of all buffers: by these ops, in this order, for what was routed last.
+    CheckFault(model, "(experts_glu) is out of order",
+               [](Tape& tape) { FirstOf(tape, OpKind::kExpertsOut).matrix[0] += 1; });
+    CheckFault(model, "(experts_glu) is out of order", [](Tape& tape) { FirstOf(tape, OpKind::kRoute).top_k = 1; });
+    CheckFault(model, "(experts_glu) is out of order", [](Tape& tape) {
+      std::swap(FirstOf(tape, OpKind::kExpertsOut).kind, FirstOf(tape, OpKind::kExpertsMix).kind);
+    });
+    CheckFault(model, "(experts_mix) is out of order",
+               [](Tape& tape) { FirstOf(tape, OpKind::kExpertsGlu).kind = OpKind::kExpertsMix; });
+  }
+  CheckFault(TinyModel(TinyKind::kFloats), "as only experts do",
+             [](Tape& tape) { FirstOf(tape, OpKind::kGlu).activation = Activation::kClampedSwish; });
 }
 
 TEST(BuffersAreAsLargeAsTheirRows) {

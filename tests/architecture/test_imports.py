@@ -50,7 +50,8 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     # Models that are not loaded: configurations and headers in, what layouts make of them out.
     "inspect": ("core", "config", "model", "kv", "weights"),
     # Published figures: it asks the rooms whose formulas and simulations answer them, and nothing serves with it.
-    "reproduce": ("core", "model", "cost", "kv", "inspect", "sim"),
+    # It runs engines step by step, too, where a figure is what memory holds between steps.
+    "reproduce": ("core", "model", "cost", "kv", "engine", "inspect", "sim"),
     "cli": (*BELOW_BUILD, "inspect", "loading", "build", "batch", "server", "sim", "reproduce"),
 }
 

@@ -80,8 +80,8 @@ class Sights:
         return tuple(encodes)
 
     def in_own_pages(self, table: SeqTable, demand: Sequence[int]) -> list[int]:
-        """A demand with every image that is still to be made rounded up to whole pages, as they are where there is room:
-        each image has pages of its own.
+        """A demand with every image that is still to be made rounded up to whole pages, as they are where there is
+        room: each image has pages of its own.
         """
         wanted = list(demand)
         for g, pictures in table.pictures.items():

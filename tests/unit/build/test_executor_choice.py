@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from tests.unit.exec import test_reference_step as odd
 from tests.unit.model.programs import SMOLLM2
@@ -11,9 +13,10 @@ from plait.config.engine_options import EngineOptions
 from plait.core.errors import ModelError, UsageError
 from plait.model.cache_type import CacheType
 from plait.model.llama import llama_program
+from plait.model.visibility import ALL
 
 LLAMA = llama_program(SMOLLM2)
-EXPERTS = odd.build(odd.with_experts)
+AMONG_ROWS = odd.build(partial(odd.attention, visibility=ALL))
 MISSING = "No module named 'plait._native'"
 
 
@@ -40,17 +43,17 @@ def test_without_the_native_runtime_it_is_the_reference_and_says_why_and_what_to
 
 
 def test_a_model_that_it_cannot_carry_out_goes_to_the_reference_and_the_operation_is_named() -> None:
-    choice = choose_executor(options(), EXPERTS, None)
+    choice = choose_executor(options(), AMONG_ROWS, None)
     assert not choice.is_native
-    assert "Route" in choice.notes[0]
+    assert "Attend" in choice.notes[0]
 
 
 def test_native_when_asked_for_is_native_or_nothing() -> None:
     assert choose_executor(options("native"), LLAMA, None).is_native
     with pytest.raises(UsageError, match=r"--executor native: No module named .* reinstall Plait"):
         choose_executor(options("native"), LLAMA, MISSING)
-    with pytest.raises(ModelError, match="needs the operation Route"):
-        choose_executor(options("native"), EXPERTS, None)
+    with pytest.raises(ModelError, match="needs the operation Attend"):
+        choose_executor(options("native"), AMONG_ROWS, None)
 
 
 def test_the_reference_has_no_workers_to_count() -> None:

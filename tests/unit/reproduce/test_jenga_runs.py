@@ -1,4 +1,4 @@
-"""What the simulated cases of Jenga rest on: shapes of the published size, needs that no layout changes, small loads."""
+"""What the simulated cases of Jenga rest on: published sizes, needs that no layout changes, small loads."""
 
 from __future__ import annotations
 

@@ -41,7 +41,5 @@ def _is_known_form(op: Op) -> bool:
             return op.groups == 1
         case Scan():
             return op.kind in STEPS
-        case Route():
-            return op.groups == 1
         case _:
             return True
