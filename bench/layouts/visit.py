@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from plait.build import LoadedModel, LocalEngine, start_engine
@@ -70,7 +71,13 @@ class Refused(Exception):
     """A layout cannot hold the model in so much memory."""
 
 
-def visit(model: LoadedModel, options: EngineOptions, batch: Batch) -> Visit:
+def visit(
+    model: LoadedModel,
+    options: EngineOptions,
+    batch: Batch,
+    watch: Callable[[LocalEngine], Coroutine[None, None, None]] | None = None,
+) -> Visit:
+    """`watch` runs beside the batch until its end."""
     watcher = Watcher(min(map(len, batch.prompts)))
     try:
         engine = start_engine(options, model, watcher, print)
@@ -78,7 +85,7 @@ def visit(model: LoadedModel, options: EngineOptions, batch: Batch) -> Visit:
         raise Refused(str(trouble)) from None
     try:
         began, cpu = time.perf_counter(), time.process_time()
-        answers = asyncio.run(_all(engine, batch))
+        answers = asyncio.run(_watched(engine, batch, watch))
         seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu
     finally:
         engine.close()
@@ -95,6 +102,17 @@ def visit(model: LoadedModel, options: EngineOptions, batch: Batch) -> Visit:
         watcher.num_preemptions,
         hash(answers),
     )
+
+
+async def _watched(
+    engine: LocalEngine, batch: Batch, watch: Callable[[LocalEngine], Coroutine[None, None, None]] | None
+) -> tuple[tuple[int, ...], ...]:
+    watching = None if watch is None else asyncio.create_task(watch(engine))
+    try:
+        return await _all(engine, batch)
+    finally:
+        if watching is not None:
+            watching.cancel()
 
 
 async def _all(engine: LocalEngine, batch: Batch) -> tuple[tuple[int, ...], ...]:

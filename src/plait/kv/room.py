@@ -167,6 +167,7 @@ def sequence_bytes(
     cache_type: CacheType,
     *,
     equal_blocks: bool = False,
+    padding: Sequence[int] = (),
     shares: Sequence[Fraction] = (),
 ) -> Callable[[int], int] | None:
     """What a sequence of so many tokens takes, in whole pages; None: as much for every token. `shares`: each group has
@@ -174,7 +175,7 @@ def sequence_bytes(
     """
     if all(group.kind is GroupKind.FULL for group in groups) and not ((equal_blocks or shares) and len(groups) > 1):
         return None
-    page_bytes, sized = page_plan(groups, tokens_per_block, cache_type, equal_blocks=equal_blocks)
+    page_bytes, sized = page_plan(groups, tokens_per_block, cache_type, equal_blocks=equal_blocks, padding=padding)
     keeps = [keeps_of(layout) for layout in sized]
     num_ahead = AHEAD_BLOCKS * tokens_per_block
 

@@ -119,18 +119,20 @@ def plan_layout(
     state_type: CacheType = CacheType.F32,
     blocks_per_page_min: int = 1,
     equal_blocks: bool = False,
+    padding: Sequence[int] = (),
     shares: Sequence[Fraction] = (),
 ) -> CacheLayout:
     """Cut `memory_bytes` into pages for the program's groups.
 
     The page is the least common multiple of the groups' block bytes, times the smallest factor that lets it hold at
     least `blocks_per_page_min` blocks of the group with the smallest block. `equal_blocks` pads all blocks to the
-    largest instead. `shares`: parts of the memory that belong to each group for good. `UsageError` if there is not one
-    page for each group, or if blocks would straddle the key tiles of attention.
+    largest instead, `padding` those of each group by so many bytes. `shares`: parts of the memory that belong to each
+    group for good. `UsageError` if there is not one page for each group, or if blocks would straddle the key tiles of
+    attention.
     """
     if tokens_per_block < 1 or KEY_TILE % tokens_per_block:
         raise UsageError(f"{tokens_per_block} tokens per block do not divide {KEY_TILE}; use a power of two up to that")
-    common, sized = page_plan(program.cache_groups, tokens_per_block, cache_type, state_type, equal_blocks)
+    common, sized = page_plan(program.cache_groups, tokens_per_block, cache_type, state_type, equal_blocks, padding)
     if not sized:
         return CacheLayout(0, 0, ())
     if cache_type is CacheType.INT8 and tokens_per_block % INT8_TOKENS:
@@ -178,12 +180,15 @@ def page_plan(
     cache_type: CacheType,
     state_type: CacheType = CacheType.F32,
     equal_blocks: bool = False,
+    padding: Sequence[int] = (),
 ) -> tuple[int, list[GroupLayout]]:
     """The smallest page, in bytes, that holds whole blocks of every group; and the groups, without blocks yet."""
     sized = [_group_layout(group, tokens_per_block, cache_type, state_type) for group in groups]
     if equal_blocks:
         largest = max((layout.block_bytes for layout in sized), default=0)
         sized = [replace(layout, padding_bytes=largest - layout.block_bytes) for layout in sized]
+    elif padding:
+        sized = [replace(layout, padding_bytes=more) for layout, more in zip(sized, padding, strict=True)]
     return lcm(*(layout.block_bytes for layout in sized)), sized
 
 

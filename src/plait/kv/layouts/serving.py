@@ -55,6 +55,8 @@ class Cutting:
     cache_type: CacheType
     equal_blocks: bool = False
     """Blocks of all groups are padded to the largest."""
+    padding: tuple[int, ...] = ()
+    """Bytes behind a block of each group, which let pages be small; nothing: none."""
     shares: tuple[Fraction, ...] = ()
     """Part of the memory that belongs to each group for good; nothing: all of it to whoever needs it."""
     tails: bool = True
@@ -69,6 +71,7 @@ class Cutting:
             tokens_per_block=self.tokens_per_block,
             cache_type=self.cache_type,
             equal_blocks=self.equal_blocks,
+            padding=self.padding,
             shares=self.shares,
         )
 
@@ -79,6 +82,7 @@ class Cutting:
             self.tokens_per_block,
             self.cache_type,
             equal_blocks=self.equal_blocks,
+            padding=self.padding,
             shares=self.shares,
         )
 
@@ -93,7 +97,13 @@ class Cutting:
         if self.name in ("paged", "uniform"):
             return None
         groups = self.program.cache_groups
-        page_bytes, sized = page_plan(groups, self.tokens_per_block, self.cache_type, equal_blocks=self.equal_blocks)
+        page_bytes, sized = page_plan(
+            groups,
+            self.tokens_per_block,
+            self.cache_type,
+            equal_blocks=self.equal_blocks,
+            padding=self.padding,
+        )
         parts = []
         for place, one in enumerate(sized):
             part = f"{one.group.name}: {page_bytes // one.block_bytes} x {one.group.num_layers} layers"
@@ -121,14 +131,38 @@ def cut(program: Program, layout: str, tokens_per_block: int, cache_type: CacheT
         case "max-page":
             return replace(plain, equal_blocks=True)
         case "static":
-            return replace(plain, shares=static(groups, tokens_per_block).shares)
+            return _split(plain, groups, static(groups, tokens_per_block).shares)
         case "manual":
-            return replace(plain, shares=_accepted(manual(groups, tokens_per_block, _weights(shares))).shares)
+            return _split(plain, groups, _accepted(manual(groups, tokens_per_block, _weights(shares))).shares)
         case "vllm":
             return _as_vllm(plain, groups)
-    geometry = choose(groups, tokens_per_block, pads=False)
-    tables = {group.id: one.num_tables for group, one in zip(program.cache_groups, geometry.cuts, strict=True)}
-    return replace(plain, program=in_tables(program, tables), geometry=geometry)
+    return _chosen_for(plain, groups)
+
+
+def _chosen_for(plain: Cutting, groups: Sequence[MemoryGroup]) -> Cutting:
+    # States are large and of odd sizes: without padding, whole blocks of both kinds make pages of hundreds of them.
+    geometry = choose(groups, plain.tokens_per_block, pads=any(group.is_state for group in groups))
+    tables = {group.id: one.num_tables for group, one in zip(plain.program.cache_groups, geometry.cuts, strict=True)}
+    padding = [one.block_padding_bytes // one.num_tables for one in geometry.cuts for _ in range(one.num_tables)]
+    return replace(
+        plain,
+        program=in_tables(plain.program, tables),
+        padding=tuple(padding) if any(padding) else (),
+        geometry=geometry,
+    )
+
+
+def _split(plain: Cutting, groups: Sequence[MemoryGroup], shares: Sequence[Fraction]) -> Cutting:
+    """Pages that belong to groups for good. Beside states they are cut as if they were lent: whole blocks of both kinds
+    would make pages of tens of megabytes, which nobody would split.
+    """
+    if not any(group.is_state for group in groups):
+        return replace(plain, shares=tuple(shares))
+    lent = _chosen_for(plain, groups)
+    assert lent.geometry is not None
+    cuts = zip(lent.geometry.cuts, shares, strict=True)
+    parts = tuple(share / one.num_tables for one, share in cuts for _ in range(one.num_tables))
+    return replace(lent, shares=parts, geometry=None)
 
 
 def _weights(text: str) -> Mapping[str, Fraction]:
@@ -169,6 +203,10 @@ def _chosen(geometry: Geometry) -> str:
     parts = ", ".join(
         f"{one.group.name}: {one.blocks_per_page} x {one.group.num_layers // one.num_tables} layers"
         + (f" in {one.num_tables} tables" if one.num_tables > 1 else "")
+        + (
+            f" and {one.block_padding_bytes / (one.block_bytes * one.num_tables):.2%} padding"
+            * bool(one.block_padding_bytes)
+        )
         for one in geometry.cuts
     )
     raw = "" if geometry.is_raw else f", whole groups would waste {geometry.raw_waste_fraction:.1%}"
