@@ -32,8 +32,8 @@ def keep_all_tokens(program: Program) -> Program:
     others = [group.name for group in program.cache_groups if group.kind not in (GroupKind.FULL, *_SHORT)]
     if others:
         raise UsageError(
-            f"--kv-layout uniform: this model has windows beside {others[0]}, which hold no tokens of a sequence, and one "
-            "block table for all layers cannot hold both; serve it with --kv-layout paged"
+            f"--kv-layout uniform: this model has windows beside {others[0]}, which hold no tokens of a sequence, and "
+            "one block table for all layers cannot hold both; serve it with --kv-layout paged"
         )
     return regrouped(program, *_merged(program))
 

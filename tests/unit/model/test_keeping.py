@@ -64,5 +64,5 @@ def test_windows_beside_memory_that_holds_no_tokens_are_refused() -> None:
     x = b.conv(b.embed("embed", 32, 8), "conv", 4, states, 0)
     b.cache_write(x, x, short, 0)
     b.sample(b.select(b.attend(x, short, 0, 1, visibility=window(4))))
-    with pytest.raises(UsageError, match="windows beside states.*serve it with --kv-layout paged"):
+    with pytest.raises(UsageError, match=r"windows beside states.*serve it with --kv-layout paged"):
         keep_all_tokens(b.finish())
