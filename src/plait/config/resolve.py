@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from plait.config.engine_options import KEY_TILE, MIN_CONTEXT, EngineOptions
+from plait.config.kv_layouts import MANUAL
 from plait.core.errors import UsageError
 
 FREE_SHARE = 4
@@ -52,9 +53,10 @@ def resolve_sizes(options: EngineOptions, facts: ModelFacts, available_bytes: in
     least = _bytes_for(MIN_CONTEXT, options, facts)
     if memory < least:
         whose = "--kv-cache-memory is" if options.kv_cache_memory is not None else "the share of free memory is"
-        raise UsageError(
-            f"{whose} {memory} bytes but the smallest KV cache takes {least}; give at least that with --kv-cache-memory"
-        )
+        way_out = "give at least that with --kv-cache-memory"
+        if options.kv_layout.startswith(MANUAL):
+            way_out += f", or less uneven shares than {options.kv_layout}"
+        raise UsageError(f"{whose} {memory} bytes but the smallest KV cache takes {least}; {way_out}")
     reasons = [reason]
     if capacity < wanted:
         needed = _bytes_for(wanted, options, facts)

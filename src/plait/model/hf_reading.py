@@ -99,7 +99,7 @@ def softcap(facts: Facts, key: str) -> float | None:
 def windowed_layers(
     facts: Facts, config: ModelConfig, size: int | None, is_windowed: Callable[[int], bool]
 ) -> tuple[Visibility, ...]:
-    """What each layer sees, by `layer_types` or else by the family's rule; no `size`: everything."""
+    """What each layer sees, by `layer_types` or else by the family's rule; no `size` and no list: everything."""
     types = facts.values.get("layer_types")
     if types is not None:
         if not isinstance(types, list) or len(types) != config.num_layers:
@@ -107,6 +107,11 @@ def windowed_layers(
         unknown = [kind for kind in types if kind not in _LAYER_TYPES]
         if unknown:
             raise facts.error(f"layer_types names {unknown[0]!r}; supported: {', '.join(_LAYER_TYPES)}")
+        if size is None and "sliding_attention" in types:
+            raise facts.error(
+                "layer_types names 'sliding_attention', but no sliding_window says how far it reaches (or it is "
+                "switched off); give its tokens, or write full_attention"
+            )
         kinds = list(types)
         return visibilities(config, size, lambda layer: kinds[layer] == "sliding_attention")
     return visibilities(config, size, is_windowed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from plait.core.errors import InvariantError
+from plait.core.errors import UsageError
 from plait.core.ids import GroupId
 from plait.model.ops import CacheWrite
 from plait.model.program import CacheGroup, GroupKind, Program
@@ -23,12 +23,18 @@ def keeps_all_tokens(program: Program) -> bool:
 
 
 def keep_all_tokens(program: Program) -> Program:
-    """The same answers from memory without windows; a program that needs none is returned as it is."""
+    """The same answers from memory without windows; a program that needs none is returned as it is.
+
+    `UsageError` for windows beside layers that keep states or the rows of images.
+    """
     if keeps_all_tokens(program):
         return program
     others = [group.name for group in program.cache_groups if group.kind not in (GroupKind.FULL, *_SHORT)]
     if others:
-        raise InvariantError(f"program {program.name}: cache group {others[0]} holds no tokens of a sequence")
+        raise UsageError(
+            f"--kv-layout uniform: this model has windows beside {others[0]}, which hold no tokens of a sequence, and "
+            "one block table for all layers cannot hold both; serve it with --kv-layout paged"
+        )
     return regrouped(program, *_merged(program))
 
 

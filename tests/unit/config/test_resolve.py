@@ -24,11 +24,11 @@ BLOCK_BYTES = 32 * 100
 PLENTY = 10**9
 
 
-def resolve(available: int = PLENTY, **options: int) -> Sizes:
+def resolve(available: int = PLENTY, **options: int | str) -> Sizes:
     return resolve_sizes(replace(OPTIONS, **options), FACTS, available)  # type: ignore[arg-type]
 
 
-def refusal(available: int = PLENTY, **options: int) -> str:
+def refusal(available: int = PLENTY, **options: int | str) -> str:
     with pytest.raises(UsageError) as caught:
         resolve(available, **options)
     return str(caught.value)
@@ -92,6 +92,11 @@ def test_less_than_one_block_is_refused_whoever_chose_it() -> None:
     assert chosen.startswith("the share of free memory is 3199 bytes but the smallest KV cache")
     assert "--kv-cache-memory" in chosen
     assert "0 bytes" in refusal(available=0)
+
+
+def test_shares_that_leave_a_group_nothing_are_named_where_memory_is_too_small() -> None:
+    message = refusal(kv_cache_memory=BLOCK_BYTES - 1, kv_layout="manual:full=1:states=999999999")
+    assert message.endswith("with --kv-cache-memory, or less uneven shares than manual:full=1:states=999999999")
 
 
 def test_a_context_of_one_token_serves_nothing_and_is_never_chosen() -> None:

@@ -290,6 +290,15 @@ def test_a_window_that_no_sequence_outgrows_is_none() -> None:
     assert config_from_hf({"model_type": "mistral", "sliding_window": None}).layer_visibility == (CAUSAL,) * 32
 
 
+@pytest.mark.parametrize("family", ["gpt_oss", "ministral", "qwen2", "olmo3"])
+def test_a_layer_with_a_window_of_unknown_size_is_refused(family: str) -> None:
+    config = {"model_type": family, "num_hidden_layers": 2, "sliding_window": None}
+    types = ["sliding_attention", "full_attention"]
+    with pytest.raises(ModelError, match="layer_types names 'sliding_attention', but no sliding_window"):
+        config_from_hf({**config, "layer_types": types})
+    config_from_hf({**config, "layer_types": ["full_attention"] * 2})
+
+
 def test_layer_types_go_before_the_familys_own_pattern() -> None:
     types = ["full_attention", "sliding_attention"]
     listed = config_from_hf({"model_type": "gemma2", "num_hidden_layers": 2, "layer_types": types})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.model.programs import tiny_program
 
-from plait.core.errors import InvariantError
+from plait.core.errors import UsageError
 from plait.core.ids import GroupId
 from plait.model.builder import ProgramBuilder
 from plait.model.keeping import keep_all_tokens, keeps_all_tokens
@@ -56,7 +56,7 @@ def test_heads_of_another_width_get_a_group_of_their_own() -> None:
     ]
 
 
-def test_memory_that_holds_no_tokens_is_not_merged() -> None:
+def test_windows_beside_memory_that_holds_no_tokens_are_refused() -> None:
     b = ProgramBuilder("state beside window")
     short = b.kv_group("window 4", 1, 1, 8, GroupKind.WINDOW, 4)
     states = b.group(CacheGroup(GroupId(0), "states", GroupKind.STATE, 1, state_parts=(8 * 3,)))
@@ -64,5 +64,5 @@ def test_memory_that_holds_no_tokens_is_not_merged() -> None:
     x = b.conv(b.embed("embed", 32, 8), "conv", 4, states, 0)
     b.cache_write(x, x, short, 0)
     b.sample(b.select(b.attend(x, short, 0, 1, visibility=window(4))))
-    with pytest.raises(InvariantError, match="cache group states holds no tokens of a sequence"):
+    with pytest.raises(UsageError, match=r"windows beside states.*serve it with --kv-layout paged"):
         keep_all_tokens(b.finish())
