@@ -63,7 +63,7 @@ from plait.model.cost import Formats
 from plait.model.notes import model_notes
 from plait.model.pooling import has_pool, with_pool
 from plait.model.program import Program
-from plait.sched.multiplex.presets import CHUNKED, preset_of
+from plait.sched.multiplex.presets import CHUNKED, preset_of, shares_of
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
 
@@ -226,6 +226,9 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
             "--scheduler chunked"
         )
     hardware = read_hardware(path, str(path))
+    if choice.units is not None:
+        # What cannot be is said here, not by the first decision.
+        shares_of(preset, hardware.share_units, hardware.granule)
     formats = _counted_formats(options, model)
     calibration = hardware.calibration
     if calibration is not None and calibration.counted is not None:

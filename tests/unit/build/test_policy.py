@@ -59,6 +59,15 @@ def test_without_a_calibration_prices_are_refused_with_the_way_out(path: Path, t
         policy_of(options, loaded(options), pytest.fail)
 
 
+def test_a_split_that_this_machine_does_not_have_is_refused(path: Path, tmp_path: Path) -> None:
+    options = options_of(path, tmp_path)
+    model = loaded(options)
+    assert said(replace(options, scheduler=parse_scheduler("static:1")), model, None) == []
+    for text in ("static:2", "static:99"):
+        with pytest.raises(UsageError, match="units; leave some for prompts and for decode"):
+            said(replace(options, scheduler=parse_scheduler(text)), model, None)
+
+
 @pytest.mark.parametrize(
     ("executor", "cache_bytes"), [pytest.param("native", 2.0, marks=needs_native), ("reference", 4.0)]
 )
