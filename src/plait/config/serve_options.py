@@ -16,7 +16,9 @@ from plait.config.values import bytes_from, count_between, parse_flag, parse_pat
 DEFAULT_STATE_DIR = state_dir()
 MAX_PORT = 65_535
 MAX_QUEUED = 1_000_000
-KIB, MIB = 1024, 1024 * 1024
+MIB = 1024 * 1024
+LEAST_SIZE = 256
+"""Of a body or a file that may be sent: less would hold no request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class ServeOptions:
         metavar="N",
         rare=True,
     )
-    max_body_size: int = option(4 * MIB, bytes_from(KIB), "largest body of a request", metavar="SIZE", rare=True)
+    max_body_size: int = option(4 * MIB, bytes_from(LEAST_SIZE), "largest body of a request", metavar="SIZE", rare=True)
     shutdown_timeout: float = option(
         30.0, parse_patience, "time that answers have to finish after SIGTERM or Ctrl-C", metavar="SECONDS", rare=True
     )
@@ -61,7 +63,7 @@ class ServeOptions:
         rare=True,
     )
     max_file_size: int = option(
-        512 * MIB, bytes_from(KIB), "largest file that can be uploaded", metavar="SIZE", rare=True
+        512 * MIB, bytes_from(LEAST_SIZE), "largest file that can be uploaded", metavar="SIZE", rare=True
     )
     allowed_origins: str | None = option(
         None, parse_text, "origins whose browsers may call, or *", metavar="ORIGIN[,ORIGIN]", rare=True

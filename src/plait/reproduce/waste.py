@@ -43,6 +43,10 @@ class WasteLog:
     _area: float = 0.0
     _seconds: float = 0.0
 
+    def watch(self, kv: KVCache) -> None:
+        """The memory of the engine whose events come."""
+        self.kv = kv
+
     @property
     def mean(self) -> float:
         """Over time, of what is held."""

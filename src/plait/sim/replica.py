@@ -21,6 +21,7 @@ from plait.cost.roofline import RooflineModel
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
 from plait.exec.simulated import QUANTA, SimulatedExecutor
+from plait.kv.cache import KVCache
 from plait.kv.checkpoints import BY_USE, CheckpointPolicy
 from plait.kv.keeps import Keeps
 from plait.kv.rules import ALL_RULES, MemoryRules
@@ -95,6 +96,17 @@ class ReplicaSpec:
 def replica(spec: ReplicaSpec) -> Callable[[Clock, Ports], Engine]:
     """What `simulate` needs to run a trace on one replica under the chunked scheduler."""
     return lambda clock, ports: replica_parts(spec, clock, ports).engine
+
+
+def watched_replica(spec: ReplicaSpec, watch: Callable[[KVCache], None]) -> Callable[[Clock, Ports], Engine]:
+    """The same, and `watch` is told of its memory."""
+
+    def make(clock: Clock, ports: Ports) -> Engine:
+        parts = replica_parts(spec, clock, ports)
+        watch(parts.kv)
+        return parts.engine
+
+    return make
 
 
 def replica_parts(

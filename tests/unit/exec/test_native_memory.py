@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("plait._native", reason="needs the native runtime, and that a C++ compiler")
 
 WITHIN = 0.05
+AHEAD_BYTES = 32 << 20
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -77,6 +78,8 @@ print(json.dumps({
 def test_resident_memory_is_packed_weights_cache_and_activations(model_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(model_path)]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert abs(found["taken"] - found["stated"]) <= WITHIN * found["stated"]
+    # Pages of the cache are taken ahead of use, as far as the thread that does it has come.
+    least, most = found["stated"], found["stated"] + AHEAD_BYTES
+    assert (1 - WITHIN) * least <= found["taken"] <= (1 + WITHIN) * most
     assert found["files"] <= WITHIN * found["stated"], "pages of the model file were let go"
     assert found["packed"] <= 1.02 * found["stored"]

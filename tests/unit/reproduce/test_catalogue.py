@@ -15,7 +15,14 @@ from plait.reproduce.figure import Evidence, Verdict
 from plait.reproduce.tables import list_lines, report_lines, summary_line
 
 CASES = {case.id: case for case in catalogue().cases}
-SLOW = ("bullet-chunk-size", "muxwise-guard", "estimator")
+SLOW = (
+    "bullet-chunk-size",
+    "muxwise-guard",
+    "estimator",
+    "jenga-fragmentation",
+    "jenga-hits",
+    "jenga-throughput",
+)
 """They simulate or fit for seconds."""
 QUICK = tuple(name for name in CASES if name not in SLOW)
 PAGE = Path(__file__).parents[3] / "docs" / "reproduce.md"
@@ -26,6 +33,13 @@ OUTSIDE = {
     "muxwise-guard": {"decode beside prefill, H100, 70B, 8 ranks"},
     "estimator": {"another law, two shares, over contention-blind"},
     "muxwise-anchors": {"step of 256 tokens"},
+    "jenga-fragmentation": {"27B, owners", "27B, paged", "27B, without owners"},
+    "jenga-throughput": {
+        "character 70B, H100, over uniform",
+        "geometric mean, H100, over uniform",
+        "geometric mean, L4, over uniform",
+        "geometric mean, H100, over uniform, long answers",
+    },
 }
 """What is known not to come out; docs/reproduce.md says why."""
 

@@ -6,13 +6,10 @@ Owns the loads and the claims. Every layout holds the same sequences, and what t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from functools import cache
 
-from plait.core.clock import Clock
 from plait.core.errors import InvariantError
 from plait.cost.hardware import find_hardware
-from plait.engine.engine import Engine, Ports
 from plait.inspect.programs import find_model
 from plait.kv.layouts.serving import cut
 from plait.kv.rules import rules_without
@@ -26,7 +23,7 @@ from plait.reproduce.cases.jenga_models import Load, articles, ministral, of_len
 from plait.reproduce.figure import JENGA, Evidence, Figure, Reference
 from plait.reproduce.waste import WasteLog
 from plait.sim.driver import simulate
-from plait.sim.replica import ReplicaSpec, SimulatedMemory, replica_parts
+from plait.sim.replica import ReplicaSpec, SimulatedMemory, watched_replica
 
 MINISTRAL_BYTES, GEMMA_BYTES = 55 * 10**9, 16 * 10**9
 BLOCK = 16
@@ -56,19 +53,10 @@ def measure(program: Program, kinds: Program, layout: str, cache_bytes: int, loa
         memory=SimulatedMemory(laid, rules),
     )
     log = WasteLog(kinds.cache_groups, laid.page_bytes)
-    report = simulate(load, _watched(spec, log), log)
+    report = simulate(load, watched_replica(spec, log.watch), log)
     if report.num_failed or report.num_refused:
         raise InvariantError(f"{report.num_failed} requests failed and {report.num_refused} were refused")
     return log
-
-
-def _watched(spec: ReplicaSpec, log: WasteLog) -> Callable[[Clock, Ports], Engine]:
-    def make(clock: Clock, ports: Ports) -> Engine:
-        parts = replica_parts(spec, clock, ports)
-        log.kv = parts.kv
-        return parts.engine
-
-    return make
 
 
 @cache
