@@ -63,7 +63,7 @@ from plait.model.cost import Formats
 from plait.model.notes import model_notes
 from plait.model.pooling import has_pool, with_pool
 from plait.model.program import Program
-from plait.sched.multiplex.presets import CHUNKED, preset_of
+from plait.sched.multiplex.presets import CHUNKED, preset_of, shares_of
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
 
@@ -161,7 +161,7 @@ def start_engine(
     """
     if options.profile is not None:
         check_trace(options.profile)
-    clock, policy = RealClock(), policy_of(options, model)
+    clock, policy = RealClock(), policy_of(options, model, report_fault)
     ready = load_executor(options, model, clock)
     executor, sizes, info = ready.executor, ready.sizes, ready.executor.info
     profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
@@ -210,8 +210,11 @@ def start_engine(
     )
 
 
-def policy_of(options: EngineOptions, model: LoadedModel) -> Policy:
-    """How prompts and decode share this machine. Steps are not run side by side here yet: every one is fused."""
+def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], None]) -> Policy:
+    """How prompts and decode share this machine. Steps are not run side by side here yet: every one is fused.
+
+    `warn` is told where prices come from steps of another model or format.
+    """
     choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
     if preset == CHUNKED:
@@ -223,9 +226,31 @@ def policy_of(options: EngineOptions, model: LoadedModel) -> Policy:
             "--scheduler chunked"
         )
     hardware = read_hardware(path, str(path))
-    weights = {name: model.weights[name].num_bytes / spec.num_elements for name, spec in model.program.weights.items()}
-    cost = cost_model(model.program, Formats(weight_bytes=weights), hardware)
+    if choice.units is not None:
+        # What cannot be is said here, not by the first decision.
+        shares_of(preset, hardware.share_units, hardware.granule)
+    formats = _counted_formats(options, model)
+    calibration = hardware.calibration
+    if calibration is not None and calibration.counted is not None:
+        differs = calibration.counted.differs(formats, model.program.num_parameters, calibration.model)
+        if differs is not None:
+            warn(f"warning: --scheduler {choice}: {differs}")
+    cost = cost_model(model.program, formats, hardware)
     return Policy(preset, cost, num_spans=len(model.program.spans), has_lanes=False, priced_units=hardware.share_units)
+
+
+def _counted_formats(options: EngineOptions, model: LoadedModel) -> Formats:
+    """As `plait calibrate` counts them; on the reference executor as the file has them, beside a cache in float32."""
+    missing = None if options.executor == "reference" else presence.missing()
+    choice = choose_executor(options, model.program, missing)
+    if choice.is_native:
+        # Imports what may not be there; whoever comes here knows that it is.
+        from plait.model_formats import formats_of
+
+        return formats_of(model, options, choice.cache_type)
+    weights = {name: model.weights[name].num_bytes / spec.num_elements for name, spec in model.program.weights.items()}
+    mean = sum(weights[name] * spec.num_elements for name, spec in model.program.weights.items())
+    return Formats(weights, default_weight_bytes=mean / model.program.num_parameters)
 
 
 def load_executor(

@@ -40,7 +40,9 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     "engine": ("core", "model", "kv", "cost", "sched", "metrics"),
     "assembly": CONTROL_PLANE,
     "loading": BELOW_LOADING,
-    "build": (*BELOW_BUILD, "assembly", "loading"),
+    # A loaded model's bytes as its kernels count them: what is calibrated and what is then priced must be the same.
+    "model_formats": ("config", "model", "cost", "exec", "loading"),
+    "build": (*BELOW_BUILD, "assembly", "loading", "model_formats"),
     # `sched`: the order of a whole job's lines is found by `sched/blend`, before any of them is a request.
     "batch": ("core", "api", "text", "sched", "engine", "metrics", "build"),
     "server": ("core", "api", "text", "metrics", "batch"),
@@ -52,7 +54,7 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     # Published figures: it asks the rooms whose formulas and simulations answer them, and nothing serves with it.
     # It runs engines step by step, too, where a figure is what memory holds between steps.
     "reproduce": ("core", "model", "cost", "kv", "engine", "inspect", "sim"),
-    "cli": (*BELOW_BUILD, "inspect", "loading", "build", "batch", "server", "sim", "reproduce"),
+    "cli": (*BELOW_BUILD, "inspect", "loading", "model_formats", "build", "batch", "server", "sim", "reproduce"),
 }
 
 # Library -> the only places that may import it.

@@ -157,6 +157,10 @@ def test_a_dry_run_of_what_cannot_work_fails_as_a_start_does(tmp_path: Path) -> 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--otlp-traces-endpoint is 'nowhere'" in done.stderr
+    command = [*PLAIT, "serve", str(tiny), "--dry-run", "--scheduler", "muxwise", "--cache-dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "run plait calibrate on this machine" in done.stderr
 
 
 def test_a_strict_server_refuses_fields_that_it_does_not_know(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, 
     """Tables fitted to what was measured, on the roofs of this machine as they are now."""
     from plait import _native
     from plait.cli.engine_gaps import fit_overhead
-    from plait.cli.model_formats import formats_of
+    from plait.model_formats import formats_of
 
     tell("measuring what this machine can do at best")
     spec = _spec(measure_rates(_native, measured.units))

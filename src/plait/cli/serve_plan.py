@@ -12,8 +12,9 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
-from plait.build import choose_executor, load_model, model_facts, native_config
+from plait.build import choose_executor, load_model, model_facts, native_config, policy_of
 from plait.cli.serve_parts import listed
+from plait.cli.streams import say
 from plait.cli.terminal import download_progress
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import available_memory_bytes
@@ -32,6 +33,8 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
         model = load_model(engine, progress, datetime.now)
     missing = None if engine.executor == "reference" else presence.missing()
     choice = choose_executor(engine, model.program, missing)
+    # What a start would refuse is refused here, too.
+    policy_of(engine, model, say)
     cutting = cut(model.program, engine.kv_layout, engine.block_size, choice.cache_type)
     model = replace(model, program=cutting.program)
     per_token = token_bytes(model.program, choice.cache_type)

@@ -52,5 +52,8 @@ def parse_scheduler(text: str) -> SchedulerChoice:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
+    if name in known:
+        # What is wrong is its argument.
+        return ""
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""

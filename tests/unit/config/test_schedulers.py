@@ -42,8 +42,8 @@ def test_schedulers_are_read_and_written(text: str, expected: SchedulerChoice) -
     [
         ("muxwize", "did you mean muxwise"),
         ("bullet:3", "chunked:TIME, static:UNITS or unpartitioned"),
-        ("static", "static:UNITS or unpartitioned is expected"),
-        ("static:0", "static:UNITS"),
+        ("static", "static:UNITS or unpartitioned is expected$"),
+        ("static:0", "static:UNITS or unpartitioned is expected$"),
         ("chunked:", "a time such as"),
         ("", "one of chunked"),
     ],

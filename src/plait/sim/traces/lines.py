@@ -7,6 +7,7 @@ Invariant: at most one line is held at a time; trouble with the file itself name
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ MAX_LINE = 64 << 20
 """Characters of one line. The longest real ones, sessions of agents, have some megabytes."""
 HEAD = 1 << 18
 _GZIP = b"\x1f\x8b"
+_NO_TEXT = re.compile("[\udc80-\udcff]")
+"""Bytes that are no UTF-8, as `AS_SURROGATES` gives them."""
+AS_SURROGATES = "surrogateescape"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,10 @@ class Place:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[TextIO]:
-    """The text of a file; compressed or not is seen from its first bytes, whatever its name."""
+def opened(path: Path, errors: str = "strict") -> Iterator[TextIO]:
+    """The text of a file; compressed or not is seen from its first bytes, whatever its name. `errors`: as `open` has
+    it; `AS_SURROGATES` for who reads through `bounded`, which names the line of a byte that is no text.
+    """
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == _GZIP
@@ -48,7 +54,7 @@ def opened(path: Path) -> Iterator[TextIO]:
             raise UsageError(f"{path} cannot be read as a trace: it is called .gz but is not compressed; rename it")
         # newline="": a carriage return inside a quoted CSV value stays there.
         reader = gzip.open if packed else open
-        with cast(TextIO, reader(path, "rt", encoding="utf-8", newline="")) as file:
+        with cast(TextIO, reader(path, "rt", encoding="utf-8", errors=errors, newline="")) as file:
             yield file
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read as a trace: {error}") from error
@@ -56,7 +62,7 @@ def opened(path: Path) -> Iterator[TextIO]:
 
 def numbered(path: Path) -> Iterator[tuple[Place, str]]:
     """Lines that are not blank, from number 1, without their ends."""
-    with opened(path) as file:
+    with opened(path, AS_SURROGATES) as file:
         for number, line in enumerate(bounded(file, path), 1):
             if text := line.strip("\ufeff \t\r\n"):
                 yield Place(path, number), text
@@ -69,10 +75,13 @@ def bounded(file: TextIO, path: Path) -> Iterator[str]:
         number += 1
         if len(line) > MAX_LINE:
             raise UsageError(f"{path}, line {number} has more than {MAX_LINE:,} characters; is this a trace?")
+        if not line.isascii() and (found := _NO_TEXT.search(line)):
+            byte = ord(found[0]) - 0xDC00
+            raise UsageError(f"{path}, line {number} is no UTF-8 text: it has the byte 0x{byte:02x}; is this a trace?")
         yield line
 
 
 def head_of(path: Path) -> str:
     """The beginning of the text, to see what it is; a character cut in two does not matter."""
-    with opened(path) as file:
+    with opened(path, AS_SURROGATES) as file:
         return file.read(HEAD).lstrip("\ufeff")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from plait.core.errors import UsageError
 from plait.sim.traces.fields import ARRIVAL, MILLISECONDS, OUTPUT, PROMPT, moment, named, needed, tokens, word
-from plait.sim.traces.lines import MAX_LINE, Place, bounded, opened
+from plait.sim.traces.lines import AS_SURROGATES, MAX_LINE, Place, bounded, opened
 from plait.sim.traces.request import TraceRequest
 
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens")
@@ -29,7 +29,7 @@ def is_table(head: str) -> bool:
 def read_table(path: Path) -> Iterator[TraceRequest]:
     """The requests of a CSV file, one at a time; times are as in the file."""
     before = 0.0
-    with opened(path) as file:
+    with opened(path, AS_SURROGATES) as file:
         csv.field_size_limit(MAX_LINE)
         reader = csv.DictReader(bounded(file, path), skipinitialspace=True)
         try:

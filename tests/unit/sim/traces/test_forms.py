@@ -334,9 +334,29 @@ def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     whole = gzip.compress((GOOD + "9,1,1\n" * 60_000).encode())
-    contents = {"cut.csv.gz": whole[:-20], "plain.csv.gz": GOOD.encode(), "latin.csv": b"\xff\xfe" + GOOD.encode()}
+    contents = {"cut.csv.gz": whole[:-20], "plain.csv.gz": GOOD.encode()}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     for name in ("no.csv", *contents, "."):
         with pytest.raises(UsageError, match="cannot be read as a trace"):
             read(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("first.csv", b"", b"\xff\xfe\n"),
+        ("trace.csv", b"arrival_s,input_tokens,output_tokens\n0,10,4\n", b"1\xff,10,4\n"),
+        (
+            "trace.jsonl",
+            b'{"timestamp": 0, "input_length": 9, "output_length": 5, "hash_ids": [1]}\n' * 2,
+            b'{"\xff": 1}\n',
+        ),
+    ],
+)
+def test_a_byte_that_is_no_text_is_named_with_its_line(name: str, good: bytes, bad: bytes, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(good + bad)
+    number = good.count(b"\n") + 1
+    with pytest.raises(UsageError, match=rf"{name}, line {number} is no UTF-8 text: it has the byte 0xff"):
+        list(open_trace(path).requests())

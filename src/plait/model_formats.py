@@ -6,11 +6,11 @@ schemes. Invariant: bytes are those of the weights as they are kept.
 
 from __future__ import annotations
 
-from plait.build import LoadedModel
 from plait.config.engine_options import EngineOptions
 from plait.cost.hardware import ATTENTION
 from plait.exec.native.packing import WeightDtype, schemes_of
 from plait.exec.native.tape import Scheme
+from plait.loading import LoadedModel
 from plait.model.cache_type import CacheType
 from plait.model.cost import Formats
 
