@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 from tests.unit.exec import test_reference_step as odd
 from tests.unit.model.programs import SMOLLM2
@@ -11,12 +9,23 @@ from tests.unit.model.programs import SMOLLM2
 from plait.build import ExecutorChoice, choose_executor
 from plait.config.engine_options import EngineOptions
 from plait.core.errors import ModelError, UsageError
+from plait.core.ids import GroupId
+from plait.model.builder import ProgramBuilder
 from plait.model.cache_type import CacheType
 from plait.model.llama import llama_program
-from plait.model.visibility import ALL
+from plait.model.ops import Activation, ValueId
+from plait.model.program import CacheGroup, GroupKind
 
 LLAMA = llama_program(SMOLLM2)
-AMONG_ROWS = odd.build(partial(odd.attention, visibility=ALL))
+
+
+def convolution(b: ProgramBuilder, x: ValueId) -> ValueId:
+    """With an activation behind it that the native executor does not have there."""
+    group = b.group(CacheGroup(GroupId(0), "states", GroupKind.STATE, 1, state_parts=(2 * odd.WIDTH,)))
+    return b.conv(x, "conv", 3, group, 0, activation=Activation.GELU)
+
+
+CONVOLUTION = odd.build(convolution)
 MISSING = "No module named 'plait._native'"
 
 
@@ -43,17 +52,17 @@ def test_without_the_native_runtime_it_is_the_reference_and_says_why_and_what_to
 
 
 def test_a_model_that_it_cannot_carry_out_goes_to_the_reference_and_the_operation_is_named() -> None:
-    choice = choose_executor(options(), AMONG_ROWS, None)
+    choice = choose_executor(options(), CONVOLUTION, None)
     assert not choice.is_native
-    assert "Attend" in choice.notes[0]
+    assert "Conv" in choice.notes[0]
 
 
 def test_native_when_asked_for_is_native_or_nothing() -> None:
     assert choose_executor(options("native"), LLAMA, None).is_native
     with pytest.raises(UsageError, match=r"--executor native: No module named .* reinstall Plait"):
         choose_executor(options("native"), LLAMA, MISSING)
-    with pytest.raises(ModelError, match="needs the operation Attend"):
-        choose_executor(options("native"), AMONG_ROWS, None)
+    with pytest.raises(ModelError, match="needs the operation Conv"):
+        choose_executor(options("native"), CONVOLUTION, None)
 
 
 def test_the_reference_has_no_workers_to_count() -> None:
