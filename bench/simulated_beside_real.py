@@ -24,7 +24,6 @@ from plait.build import LoadedModel, choose_executor, load_model, start_engine
 from plait.cli.calibrate import Measured, fit_outcome, measure
 from plait.cli.calibrate_report import kind_of, lines
 from plait.cli.engine_gaps import EngineStep, StepRecorder
-from plait.cli.model_formats import formats_of
 from plait.cli.tune import QUIET_SHARE, others_share
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import processor_seconds
@@ -45,6 +44,7 @@ from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
 from plait.exec.simulated import SimulatedExecutor
 from plait.model.cache_layout import CacheLayout, plan_layout
+from plait.model_formats import formats_of
 from plait.sim.arrivals import Arrival
 from plait.sim.driver import simulate
 from plait.sim.report import Report, ReportBuilder
