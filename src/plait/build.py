@@ -22,6 +22,7 @@ from plait.config.machine import (
     resident_bytes,
     usable_processors,
 )
+from plait.config.places import calibration_file
 from plait.config.resolve import (
     ModelFacts,
     Processors,
@@ -219,7 +220,7 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
     if preset == CHUNKED:
         return Policy()
-    path = options.cache_dir / "hardware" / "this-machine.json"
+    path = calibration_file(options.cache_dir)
     if not path.is_file():
         raise UsageError(
             f"--scheduler {choice} prices steps, but {path} is not there: run plait calibrate on this machine, or take "
@@ -229,7 +230,7 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
     if choice.units is not None:
         # What cannot be is said here, not by the first decision.
         shares_of(preset, hardware.share_units, hardware.granule)
-    formats = _counted_formats(options, model)
+    formats = counted_formats(options, model)
     calibration = hardware.calibration
     if calibration is not None and calibration.counted is not None:
         differs = calibration.counted.differs(formats, model.program.num_parameters, calibration.model)
@@ -239,7 +240,7 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
     return Policy(preset, cost, num_spans=len(model.program.spans), has_lanes=False, priced_units=hardware.share_units)
 
 
-def _counted_formats(options: EngineOptions, model: LoadedModel) -> Formats:
+def counted_formats(options: EngineOptions, model: LoadedModel) -> Formats:
     """As `plait calibrate` counts them; on the reference executor as the file has them, beside a cache in float32."""
     missing = None if options.executor == "reference" else presence.missing()
     choice = choose_executor(options, model.program, missing)

@@ -167,16 +167,21 @@ def check_nothing_is_left(stage: Stage, visits: list[Visit]) -> None:
     stage.assert_memory_is_empty()
 
 
-def play(seed: int, num_visits: int) -> tuple[Stage, list[Visit]]:
-    rng = random.Random(seed)
-    stage = make_stage(rng)
+def visited(stage: Stage, rng: random.Random, num_visits: int) -> list[Visit]:
+    """Random visits of a stage, to their end."""
     visits = [make_visit(number, rng) for number in range(num_visits)]
     for visit in visits:
         stage.arrive(visit.request, at_s=visit.at_s)
         if visit.abort_s is not None:
             stage.abort(visit.request.id, at_s=visit.abort_s)
     stage.run()
-    return stage, visits
+    return visits
+
+
+def play(seed: int, num_visits: int) -> tuple[Stage, list[Visit]]:
+    rng = random.Random(seed)
+    stage = make_stage(rng)
+    return stage, visited(stage, rng, num_visits)
 
 
 @settings(max_examples=150)

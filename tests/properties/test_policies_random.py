@@ -15,7 +15,7 @@ from tests.properties.test_engine_random import (
     check_answers,
     check_events,
     check_nothing_is_left,
-    make_visit,
+    visited,
 )
 from tests.unit.engine.kit import OneSecondPerToken, Stage, failing, in_bursts, unchanged
 
@@ -68,13 +68,7 @@ def make_stage(rng: random.Random) -> Stage:
 def play(seed: int, num_visits: int) -> tuple[Stage, list[Visit]]:
     rng = random.Random(seed)
     stage = make_stage(rng)
-    visits = [make_visit(number, rng) for number in range(num_visits)]
-    for visit in visits:
-        stage.arrive(visit.request, at_s=visit.at_s)
-        if visit.abort_s is not None:
-            stage.abort(visit.request.id, at_s=visit.abort_s)
-    stage.run()
-    return stage, visits
+    return stage, visited(stage, rng, num_visits)
 
 
 @settings(max_examples=100)

@@ -32,7 +32,7 @@ class LineOrder(StrEnum):
 
 
 class Lives(Protocol):
-    """What a request asks of the device over its life; `plait.cost.lifetime.Lifetime` is one."""
+    """What a request asks of the device over its life; `plait.cost.lifetime.LifetimeCost` is one."""
 
     prompt_token_s: float
     output_token_s: float

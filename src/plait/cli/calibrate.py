@@ -27,6 +27,7 @@ from plait.config.calibrate_options import CalibrateOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import available_memory_bytes, processor_model, processor_seconds
 from plait.config.option import OptionSources
+from plait.config.places import calibration_file
 from plait.core.clock import RealClock
 from plait.core.errors import PlaitError, UsageError
 from plait.core.own_file import check_replaceable
@@ -112,11 +113,11 @@ def run_calibrate(sources: OptionSources) -> int:
 
 def _target(options: CalibrateOptions, engine_options: EngineOptions) -> Path:
     """Where the file goes. What cannot be written is said before minutes are spent."""
-    folder = engine_options.cache_dir / "hardware" if options.output is None else options.output.parent
+    path = calibration_file(engine_options.cache_dir) if options.output is None else options.output
     if options.output is not None:
         check_replaceable(options.output, FILE_BEGINNING, "--output", "hardware file")
-    check_folder(folder)
-    return folder / "this-machine.json" if options.output is None else options.output
+    check_folder(path.parent)
+    return path
 
 
 def calibrate(model: LoadedModel, options: EngineOptions, *, quick: bool, tell: Callable[[str], None]) -> Outcome:

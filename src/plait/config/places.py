@@ -33,3 +33,8 @@ def state_dir() -> Path:
         return Path(platformdirs.user_state_dir("plait"))
     except RuntimeError:
         return NO_HOME / ".local" / "state" / "plait"
+
+
+def calibration_file(cache: Path) -> Path:
+    """Where `plait calibrate` keeps what it measured, in a cache folder."""
+    return cache / "hardware" / "this-machine.json"

@@ -8,10 +8,9 @@ Invariant: reading weights is no part of it (batches are large), nor is the atte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from plait.core.errors import UsageError
 from plait.core.step import ChunkShape, StepShape
 from plait.cost.needs import ProgramNeeds, rest_key
 from plait.model.cost import Formats, cost_sheet
@@ -33,12 +32,12 @@ class _Read:
     max_rows: int
 
 
-class Lifetime:
-    """Of one program on a device or a share of it that computes and reads at these rates."""
+class LifetimeCost:
+    """Of one program on a device, or a share of it, that multiplies at `compute_rate` (FLOP/s by number format)."""
 
-    def __init__(self, program: Program, formats: Formats, flops_per_s: float, bytes_per_s: float) -> None:
-        if not (flops_per_s > 0 and bytes_per_s > 0):
-            raise UsageError(f"rates are {flops_per_s} FLOP/s and {bytes_per_s} bytes/s; both must be positive")
+    def __init__(
+        self, program: Program, formats: Formats, compute_rate: Callable[[str | None], float], bytes_per_s: float
+    ) -> None:
         self._bytes_per_s = bytes_per_s
         self._reads, self._state_bytes = _reads(program, formats)
         self._held = [(_held(group), group.bytes_per_token(formats.cache(group.id))) for group in program.cache_groups]
@@ -47,10 +46,10 @@ class Lifetime:
             group.elements_per_state * formats.cache(group.id) for group in program.cache_groups if group.is_state
         )
         needs = ProgramNeeds(cost_sheet(program, formats))
-        prompt, output = (_flops(needs, outputs) / MANY_ROWS for outputs in (0, MANY_ROWS))
-        self.prompt_token_s = prompt / flops_per_s
+        prompt, output = (_seconds(needs, outputs, compute_rate) / MANY_ROWS for outputs in (0, MANY_ROWS))
+        self.prompt_token_s = prompt
         """Computing of a prompt token."""
-        self.output_token_s = output / flops_per_s
+        self.output_token_s = output
         """Computing of an output token, the head included."""
 
     def compute_s(self, prompt: int, output: int) -> float:
@@ -76,9 +75,9 @@ class Lifetime:
         return sum(tokens) / rows + self._states
 
 
-def _flops(needs: ProgramNeeds, outputs: int) -> float:
+def _seconds(needs: ProgramNeeds, outputs: int, compute_rate: Callable[[str | None], float]) -> float:
     shape = StepShape((ChunkShape(0, MANY_ROWS, outputs),))
-    return sum(op.flops for op in needs.rest(rest_key(shape)))
+    return sum(op.flops / compute_rate(op.numbers) for op in needs.rest(rest_key(shape)))
 
 
 def _reads(program: Program, formats: Formats) -> tuple[Sequence[_Read], float]:

@@ -17,7 +17,7 @@ BYTES_PER_TOKEN = 100.0
 
 
 class EvenLives:
-    """As `plait.cost.lifetime.Lifetime`, of a model of one kind of layer."""
+    """As `plait.cost.lifetime.LifetimeCost`, of a model of one kind of layer."""
 
     prompt_token_s = TOKEN_S
     output_token_s = TOKEN_S

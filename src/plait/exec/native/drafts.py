@@ -50,27 +50,8 @@ from plait.model.ops import (
 from plait.model.visibility import Reach
 
 SUPPORTED = (
-    *(
-        Embed,
-        Norm,
-        Linear,
-        Rope,
-        CacheWrite,
-        Attend,
-        Glu,
-        Act,
-        Add,
-        Mul,
-        Scale,
-        Conv,
-        Shift,
-        Scan,
-        Route,
-        Experts,
-        Select,
-        Pool,
-    ),
-    Sample,
+    *(Embed, Norm, Linear, Rope, CacheWrite, Attend, Glu, Act, Add, Mul, Scale),
+    *(Conv, Shift, Scan, Route, Experts, Select, Pool, Sample),
 )
 
 _REACHES: Mapping[Reach, tape.ReachCode] = {reach: tape.ReachCode[reach.name] for reach in Reach}
