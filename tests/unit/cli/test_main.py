@@ -193,6 +193,11 @@ def test_an_interrupt_before_there_is_a_command_ends_the_process_by_the_signal(m
                 process.send_signal(signal.SIGINT)
                 break
         rest = [line for line in process.stderr if not line.startswith("import time:")]
+    if process.returncode == 2:
+        # On a busy machine it may come when the command has ended by itself: then that is all it said.
+        assert len(rest) == 1
+        assert "/nowhere.gguf" in rest[0]
+        return
     assert process.returncode in (-signal.SIGINT, 130)  # 130: it came so late that the command was there already
     assert rest in ([], ["plait: interrupted\n"])
 
