@@ -30,7 +30,7 @@ from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, GroupId, SeqId, StepId
 from plait.core.step import BlockGrant, Encode, StepPlan
 from plait.kv.audit import audit
-from plait.kv.blocks import BlockPool, checkpoints_of, tail_of
+from plait.kv.blocks import BlockPool
 from plait.kv.checkpoints import CheckpointRoom
 from plait.kv.flights import Flights
 from plait.kv.grants import NO_GRANTS, Grants
@@ -41,6 +41,7 @@ from plait.kv.keeps import Keeps, KeepsRows, keeps_of, long_dead, refuse_unsuppo
 from plait.kv.looking import Looking
 from plait.kv.nodes import Node, Piece
 from plait.kv.outliving import outlive
+from plait.kv.owners import checkpoints_of, tail_of
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.promises import Promises
@@ -82,7 +83,9 @@ class KVCache:
         """The same in every group of tokens."""
         self._keeps = tuple((keeps or {}).get(one.group.id) or keeps_of(one) for one in layout.groups)
         self._pages = PagePool(layout.num_pages, layout.own_pages)
-        self._pools = tuple(BlockPool(g, layout.page_bytes, self._pages, rules.by_owner) for g in layout.groups)
+        self._pools = tuple(
+            BlockPool(g, layout.page_bytes, self._pages, rules.by_owner, rules.own_pages) for g in layout.groups
+        )
         self.slot_bytes = [
             0 if isinstance(keeps, KeepsRows) else pool.slot_bytes
             for keeps, pool in zip(self._keeps, self._pools, strict=True)

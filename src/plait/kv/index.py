@@ -15,11 +15,12 @@ from itertools import count
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId
-from plait.kv.blocks import BlockPool, trunk_of
+from plait.kv.blocks import BlockPool
 from plait.kv.hit import Root
 from plait.kv.images import Images
 from plait.kv.keeps import Keeps
 from plait.kv.nodes import Node, Piece, Tokens
+from plait.kv.owners import trunk_of
 from plait.kv.rules import ALL_RULES, MemoryRules, any_priority
 from plait.kv.victims import Victim, Victims
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from plait.kv.blocks import OWN_PAGES
+
 ABLATIONS: Final = ("request-awareness", "alignment", "balance", "tails")
 
 
@@ -20,6 +22,8 @@ class MemoryRules:
 
     by_owner: bool = True
     """What shares a page belongs to one lifetime; off: a free block on any page will do, before a fresh page."""
+    own_pages: int = OWN_PAGES
+    """Whoever has fewer pages shares the rest of the last one with others; 0: nobody does, as in Jenga."""
     aligned: bool = True
     """Among equally old ones the longer prefix goes first in every group; off: in those that do not keep everything, by
     chance, so that groups drop different tokens.
