@@ -40,7 +40,7 @@ from plait.kv.index import PrefixIndex
 from plait.kv.keeps import Keeps, KeepsRows, keeps_of, long_dead, refuse_unsupported, windows_of
 from plait.kv.looking import Looking
 from plait.kv.nodes import Node, Piece
-from plait.kv.outliving import outlive
+from plait.kv.outliving import keep, outlive
 from plait.kv.owners import checkpoints_of, tail_of
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
@@ -91,7 +91,9 @@ class KVCache:
             for keeps, pool in zip(self._keeps, self._pools, strict=True)
         ]
         self._images = Images(self._pools, self._keeps, self.tokens_per_block)
-        self._index = PrefixIndex(self._pools, self._keeps, self._images, rules, self._pages.is_shared)
+        self._index = PrefixIndex(
+            self._pools, self._keeps, self._images, rules, self._pages.is_shared, layout.pool_bytes
+        )
         self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
         self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state and g not in self._images.groups]
         self._windows = windows_of(self._keeps)
@@ -385,6 +387,8 @@ class KVCache:
         self._advance(now_s)
         table = self._table(seq)
         del self._tables[seq]
+        if len(self._tables) <= 1:
+            self._index.keep_nothing()
         table.released_s = now_s
         self._drop_copy(table, now_s)
         if table.publishes and self._windows:
@@ -568,6 +572,8 @@ class KVCache:
             if dead.stop > table.dead_end[g]:
                 pieces = self._let_go(g, table.dropped(g, dead), at_s)
                 if pieces and self._rules.balanced:
+                    if len(self._tables) > 1:
+                        keep(self._index, self._keeps[g], table, pieces)
                     outlive(self._index, self._keeps[g], table, g, pieces, self._rules.kept_behind, at_s)
 
     def _plan_next(self, table: SeqTable) -> None:
