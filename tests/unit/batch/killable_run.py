@@ -24,7 +24,6 @@ from plait.core.errors import PlaitError
 from plait.core.ids import RequestId
 from plait.core.request import Request
 
-
 A_MOMENT_S = 0.001
 
 
