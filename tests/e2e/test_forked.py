@@ -1,4 +1,4 @@
-"""A process that was forked off one with an engine: it has none, is told so, and ends well; its parent notices nothing."""
+"""A process that was forked off one with an engine has none itself, is told so and ends well; its parent goes on."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def destroy():
     del state
     gc.collect()
 
-llm, other = LLM(sys.argv[1], kv_cache_memory="4MiB", executor=sys.argv[2]), AsyncLLM(sys.argv[1], kv_cache_memory="4MiB")
+llm, other = (kind(sys.argv[1], kv_cache_memory="4MiB", executor=sys.argv[2]) for kind in (LLM, AsyncLLM))
 before = ask()
 for manner in (use, forget, close, destroy):
     child = os.fork()

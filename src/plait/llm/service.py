@@ -1,8 +1,8 @@
 """Service: an engine with an event loop of its own, for callers that have none.
 
 Owns the loop's thread and the life of both. Many threads may `run` work at once.
-Invariant: after `close`, which may be called again and from anywhere, no thread of it is left. A process that was forked
-off has none of them: there it answers nobody, and leaves alone what it shares with its parent.
+Invariant: after `close`, which may be called again and from anywhere, no thread of it is left. A process that was
+forked off has none of them: there it answers nobody, and leaves alone what it shares with its parent.
 """
 
 from __future__ import annotations
