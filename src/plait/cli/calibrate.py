@@ -35,7 +35,7 @@ from plait.cost.alpha import constant_alpha
 from plait.cost.calibrated import CalibratedModel
 from plait.cost.calibration import Calibration, CountedAs
 from plait.cost.estimators import held_out
-from plait.cost.fit import fit_calibration
+from plait.cost.fit import fit_calibration, fit_scatter
 from plait.cost.hardware import ATTENTION, FILE_BEGINNING, Basis, Figure, HardwareSpec, write_hardware
 from plait.cost.roofline import RooflineModel
 from plait.cost.solo import Sample
@@ -140,7 +140,7 @@ def measure(
 def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, tell: Callable[[str], None]) -> Outcome:
     """Tables fitted to what was measured, on the roofs of this machine as they are now."""
     from plait import _native
-    from plait.cli.engine_gaps import fit_overhead
+    from plait.cli.engine_gaps import fit_overhead, lateness
     from plait.model_formats import formats_of
 
     tell("measuring what this machine can do at best")
@@ -158,6 +158,9 @@ def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, 
         step_overhead_s=engine.step_s,
         seq_overhead_s=engine.seq_s,
         prompt_overhead_s=engine.prompt_s,
+        scatter=fit_scatter(
+            measured.fitted, bare, measured.units, lateness(measured.engine_steps), engine.rested_s
+        ),
         held_out=held_out(measured.fitted, measured.held_out, bare, fitted.solo),
     )
     return Outcome(replace(spec, calibration=fitted), errors_by_kind(measured.held_out, bare))
