@@ -160,7 +160,10 @@ def _alphas(samples: Sequence[Sample], roofline: RooflineModel, *, decode: bool)
         roofs_s[state] = roofline.roof(shape, share, beside).seconds
         found.setdefault(state, []).append(median(one.seconds for one in visit))
     quiet = {state: _quiet(visits) for state, visits in found.items()}
-    return {state: _agreed(state, visits, quiet) / roofs_s[state] for state, visits in found.items()}
+    agreed = {state: _agreed(state, visits, quiet) for state, visits in found.items()}
+    # One factor for all makes of quiet times usual ones again, of which half are longer.
+    usual = median(median(visits) / agreed[state] for state, visits in found.items()) if found else 1.0
+    return {state: usual * seconds / roofs_s[state] for state, seconds in agreed.items()}
 
 
 def _visits(samples: Sequence[Sample]) -> list[list[Sample]]:

@@ -82,11 +82,11 @@ class Replay:
         begin_s = self._from_s + at_s
         over = self._sum_to(begin_s + price_s) - self._sum_to(begin_s)
         spell = over / price_s if price_s > 0 else 1.0
-        return spell * _between(self._scatter.jitter, _part(self._seed, 1, number))
+        return spell * quantile(self._scatter.jitter, _part(self._seed, 1, number))
 
     def late_s(self, number: int) -> float:
         """How late the engine sees the end for which it waits for the so many'th time."""
-        return _between(self._scatter.late_s, _part(self._seed, 2, number))
+        return quantile(self._scatter.late_s, _part(self._seed, 2, number))
 
     def begins_s(self, rest_s: float) -> float:
         """What a step takes more if nothing ran for so long before."""
@@ -100,8 +100,8 @@ class Replay:
         return rounds * self._sums[-1] + self._sums[place] - left_s * self._scatter.spell_ratios[place]
 
 
-def _between(ascending: Sequence[float], part: float) -> float:
-    """The value that so many of them are below: linear between two."""
+def quantile(ascending: Sequence[float], part: float) -> float:
+    """The value that this part of them lies below; linear between two."""
     place = part * (len(ascending) - 1)
     low = int(place)
     value = ascending[low]

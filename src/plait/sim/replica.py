@@ -83,6 +83,8 @@ class ReplicaSpec:
     """Where the states of a program that has some are kept."""
     end_tokens: tuple[int, ...] = ()
     """Tokens of prompts that end a message."""
+    seed: int = 0
+    """Of how steps depart from their prices, where the hardware's calibration has that."""
 
     @property
     def runs_aside(self) -> bool:
@@ -177,7 +179,7 @@ def _replay(spec: ReplicaSpec) -> Replay | None:
     calibration = spec.hardware.calibration
     if calibration is None or calibration.scatter is None or spec.alpha is not None or spec.device is not None:
         return None
-    return Replay(calibration.scatter)
+    return Replay(calibration.scatter, spec.seed)
 
 
 class AnyTokens:
