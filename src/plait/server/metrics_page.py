@@ -130,6 +130,7 @@ class Figures(Collector):
         yield self._counter("vllm:num_preemptions", "Preemptions.", figures.preemptions)
         yield self._counter("plait:steps", "Steps submitted.", figures.steps)
         yield self._counter("plait:step_seconds", "Time in steps.", figures.busy_s)
+        yield self._counter("plait:share_changes", "Changes of the lanes' shares.", figures.share_changes)
         done = CounterMetricFamily(
             "vllm:request_success", "Sequences that ended, by reason.", labels=[*_LABELS, "finished_reason"]
         )
@@ -146,9 +147,19 @@ class Figures(Collector):
     def _lanes_and_blocks(self) -> Iterator[Metric]:
         steps = CounterMetricFamily("plait:lane_steps", "Steps that ended on a lane.", labels=[*_LABELS, "lane"])
         busy = CounterMetricFamily("plait:lane_step_seconds", "Time in steps of a lane.", labels=[*_LABELS, "lane"])
+        units = GaugeMetricFamily(
+            "plait:lane_share_units", "Workers that a lane has now, of all lanes'.", labels=[*_LABELS, "lane"]
+        )
+        unit_s = CounterMetricFamily(
+            "plait:lane_share_unit_seconds", "Workers of a lane times seconds: its rate is the mean share.",
+            labels=[*_LABELS, "lane"],
+        )
+        now_s = self._from.now()
         for name, lane in sorted(self._from.figures.lanes.copy().items()):
             steps.add_metric([*self._labels, str(name)], lane.steps)
             busy.add_metric([*self._labels, str(name)], lane.busy_s)
+            units.add_metric([*self._labels, str(name)], lane.units)
+            unit_s.add_metric([*self._labels, str(name)], lane.unit_s(now_s))
         blocks = GaugeMetricFamily(
             "plait:kv_blocks", "KV blocks by cache group and state.", labels=[*_LABELS, "group", "state"]
         )
@@ -173,7 +184,7 @@ class Figures(Collector):
             evicted.add_metric(label, group.evicted)
             allowed.add_metric(label, group.allowed_hit_tokens)
             lost.add_metric(label, group.lost_hit_tokens)
-        yield from (steps, busy, blocks, waste, evicted, allowed, lost)
+        yield from (steps, busy, units, unit_s, blocks, waste, evicted, allowed, lost)
 
     def _slo_figures(self) -> Iterator[Metric]:
         labels = [*_LABELS, "class", "kind"]
