@@ -115,7 +115,12 @@ struct Runtime::Impl {
         if (has_come) continue;
       }
       const WorkInterval park(worker.record.get());
-      worker.Park([&] { return HasReason(worker); }, num_parked);
+      worker.Park(
+          [&] {
+            worker.NoteLook();
+            return HasReason(worker);
+          },
+          num_parked);
       park.EndWait(WorkKind::kPark, 0);
     }
   }
@@ -398,6 +403,9 @@ struct Runtime::Impl {
     const std::lock_guard lock(mutex);
     NoteChangeOf(lane);
     lanes[lane].suspended.store(true, std::memory_order_seq_cst);
+    for (Worker& worker : workers) {
+      if (worker.lane.load(std::memory_order_relaxed) == lane) worker.ForgetChangeIfParked();
+    }
   }
 
   void Resume(uint32_t lane) {

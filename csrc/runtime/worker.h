@@ -71,12 +71,17 @@ struct alignas(kCacheLine) Worker {
   // What it is to work for changes now; called before the change is stored.
   void NoteChange() {
     int64_t none = 0;
-    changed_ns.compare_exchange_strong(none, NowNanoseconds(), std::memory_order_relaxed);
+    changed_ns.compare_exchange_strong(none, NowNanoseconds(), std::memory_order_seq_cst);
+  }
+  // The change needs nobody who sleeps, and wakes nobody.
+  void ForgetChangeIfParked() {
+    if (parked.load(std::memory_order_seq_cst) != 0) changed_ns.store(0, std::memory_order_seq_cst);
   }
   // The worker looks at what it is to work for.
   void NoteLook() {
-    if (changed_ns.load(std::memory_order_relaxed) == 0) return;
-    delays.Add(NowNanoseconds() - changed_ns.exchange(0, std::memory_order_relaxed));
+    if (changed_ns.load(std::memory_order_seq_cst) == 0) return;
+    const int64_t since = changed_ns.exchange(0, std::memory_order_seq_cst);
+    if (since != 0) delays.Add(NowNanoseconds() - since);
   }
 
   std::atomic<uint32_t> lane = kNoLane;

@@ -56,6 +56,7 @@ from plait.kv.rules import ALL_RULES, MemoryRules, rules_without
 from plait.loading import LoadedModel as LoadedModel  # callers take them from here
 from plait.loading import load_model as load_model
 from plait.metrics.chrome_trace import check_trace
+from plait.metrics.histogram import Histogram
 from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
 from plait.model.cache_layout import CacheLayout, GroupLayout, token_bytes
@@ -76,6 +77,7 @@ AHEAD_BYTES = 32 * MIB
 """As kBytesAhead in csrc/bindings/runtime_bindings.cc."""
 LANES = 3
 """Of the native executor: decode, prompts, and prompts that overtake others (docs/adr/0016)."""
+Delays = Callable[[], Histogram]
 NO_SLOS: Mapping[ServiceClass, Slo] = {}
 NO_NATIVE = (
     "{reason}; reinstall Plait where a C++ compiler is (GCC 11 or Clang 14 and newer), or take --executor reference"
@@ -113,6 +115,8 @@ class LocalEngine:
     """What the KV memory holds, by group; off by the step that is running."""
     geometry: str | None = None
     """How the KV memory is cut, in words, where there was something to choose."""
+    change_delays: Delays | None = None
+    """How long workers took to notice that they were to work for another lane; None: nobody counts."""
 
     def close(self) -> None:
         """End everything; what was profiled is written and reported. Again: nothing more happens."""
@@ -134,6 +138,7 @@ class _Loaded:
     executor: LoadableExecutor
     notes: tuple[str, ...]
     work: WorkLog | None = None
+    delays: Delays | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,7 @@ class ReadyExecutor:
     geometry: str | None = None
     """How memory is cut, in words, where there was something to choose."""
     work: WorkLog | None = None
+    delays: Delays | None = None
 
 
 def start_engine(
@@ -210,12 +216,13 @@ def start_engine(
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
+        change_delays=ready.delays,
     )
 
 
 def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], None]) -> Policy:
-    """How prompts and decode share this machine. The reference executor computes with one core, so that nothing is gained
-    by running steps side by side there: every one is fused.
+    """How prompts and decode share this machine. On the reference executor, which computes with one core, nothing is
+    gained by running steps side by side: there every one is fused.
 
     `warn` is told where prices come from steps of another model or format.
     """
@@ -292,7 +299,14 @@ def load_executor(
     notes = (*choice.notes, *loaded.notes, *(() if words is None else (words,)))
     rules = cutting.rules(rules_without(memory_ablations(options.ablate)))
     return ReadyExecutor(
-        loaded.executor, layout, sizes, (*notes, *model_notes(model.config, model.program)), rules, words, loaded.work
+        loaded.executor,
+        layout,
+        sizes,
+        (*notes, *model_notes(model.config, model.program)),
+        rules,
+        words,
+        loaded.work,
+        loaded.delays,
     )
 
 
@@ -390,7 +404,7 @@ def _native_executor(
         *executor.kept,
         *memory_texts(resident_bytes(), held.weights, held.arena + (num_used - 1) * held.lane, layout),
     )
-    return _Loaded(executor, notes, executor.work_log)
+    return _Loaded(executor, notes, executor.work_log, lambda: Histogram.of(*executor.change_delays()))
 
 
 def _lanes_used(options: EngineOptions, num_workers: int) -> int:

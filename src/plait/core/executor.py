@@ -78,7 +78,7 @@ class Executor(WaitSource, Protocol):
     def assign(self, shares: Mapping[LaneId, tuple[int, ...]], *, may_help: bool = False) -> None:
         """Give every lane its share units, disjoint; effective at each lane's next op, nothing is drained. No units:
         the lane rests. `may_help` allows units whose lane has no step to work on a step that began on another lane
-        until it has one, so that nothing stands still while the next step is planned; executors need not make use of it.
+        until it has one, so that nothing stands still while the next step is planned; nobody has to make use of it.
         """
 
     def suspend(self, lane: LaneId) -> None:

@@ -63,8 +63,9 @@ class PairPricer(Protocol):
 
 
 def pair_prices(cost: CostModel) -> Callable[[StepShape, StepShape, int], StepPrice]:
-    """Prices of steps of the chunks of two shapes, alone on a share: what `cost.price` gives for them, but for rounding.
-    Whoever asks with many a second shape for the same first one need not have them counted together each time.
+    """Prices of steps of the chunks of two shapes, alone on a share: what `cost.price` gives for them, but for
+    rounding. Whoever asks with many a second shape for the same first one need not have them counted together each
+    time.
     """
     if isinstance(cost, PairPricer):
         return cost.price_both

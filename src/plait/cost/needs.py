@@ -8,7 +8,7 @@ Invariant: the needs of a step add up to the costs of its program.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 from typing import NamedTuple

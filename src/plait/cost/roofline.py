@@ -27,8 +27,6 @@ from plait.model.program import Program
 Seconds = tuple[float, float, float]
 """Of compute, memory and link: each op counts under what bounds it."""
 
-BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.COMM)
-
 
 @dataclass(frozen=True, slots=True)
 class Roof:
@@ -79,6 +77,7 @@ class RooflineModel:
         self._roof = lru_cache(REMEMBERED)(self._find_roof)
         self._rest_seconds = lru_cache(REMEMBERED)(self._time_rest)
         self._price = lru_cache(REMEMBERED)(self._compute)
+        self._price_both = lru_cache(REMEMBERED)(self._compute_both)
         self._others = lru_cache(REMEMBERED)(self._count_others)
         self.bandwidths = lru_cache(REMEMBERED)(self._find_bandwidths)
         """(share, beside): memory bandwidth of this share, expected, and if all others drew as much as they can."""
@@ -112,6 +111,9 @@ class RooflineModel:
 
     def price_both(self, first: StepShape, second: StepShape, share: int) -> StepPrice:
         """As `plait.cost.model.pair_prices` has it."""
+        return self._price_both(first, second, share)
+
+    def _compute_both(self, first: StepShape, second: StepShape, share: int) -> StepPrice:
         if self._rest is None:
             return self.price(both(first, second), share)
         chunks = len(first.chunks) + len(second.chunks)
@@ -244,11 +246,13 @@ class RooflineModel:
 
 def price_of(roof: Roof, alpha: float, overhead_s: float) -> StepPrice:
     """The price of a roof. What decides most of it is its bound."""
-    largest = max(range(len(BOUNDS)), key=lambda place: roof.expected[place])
-    is_overhead = overhead_s > alpha * roof.expected[largest]
-    expected_s = alpha * roof.seconds + overhead_s
-    return StepPrice(
-        expected_s,
-        max(expected_s, alpha * roof.worst_s + overhead_s),
-        Bound.OVERHEAD if is_overhead else BOUNDS[largest],
-    )
+    compute_s, memory_s, comm_s = roof.expected
+    largest_s, bound = compute_s, Bound.COMPUTE
+    if memory_s > largest_s:
+        largest_s, bound = memory_s, Bound.MEMORY
+    if comm_s > largest_s:
+        largest_s, bound = comm_s, Bound.COMM
+    if overhead_s > alpha * largest_s:
+        bound = Bound.OVERHEAD
+    expected_s = alpha * (compute_s + memory_s + comm_s) + overhead_s
+    return StepPrice(expected_s, max(expected_s, alpha * roof.worst_s + overhead_s), bound)

@@ -85,6 +85,13 @@ class Sources:
     slos: Mapping[ServiceClass, Slo]
     now: Callable[[], float]
     refused: Mapping[str, int]
+    change_delays: Callable[[], Histogram] | None = None
+    """How long workers took to notice a change of shares; None: nobody counts."""
+
+
+def no_delays() -> Histogram:
+    """Of workers that nobody asks."""
+    return Histogram(_DELAYS_S)
 
 
 class Figures(Collector):
@@ -151,7 +158,8 @@ class Figures(Collector):
             "plait:lane_share_units", "Workers that a lane has now, of all lanes'.", labels=[*_LABELS, "lane"]
         )
         unit_s = CounterMetricFamily(
-            "plait:lane_share_unit_seconds", "Workers of a lane times seconds: its rate is the mean share.",
+            "plait:lane_share_unit_seconds",
+            "Workers of a lane times seconds: its rate is the mean share.",
             labels=[*_LABELS, "lane"],
         )
         now_s = self._from.now()
@@ -225,6 +233,11 @@ class Figures(Collector):
             ("vllm:iteration_tokens_total", "Tokens of a step.", figures.step_tokens),
             ("vllm:request_num_preemptions", "Preemptions of a sequence.", figures.preemptions_each),
             ("plait:event_loop_delay_seconds", "How late the event loop wakes.", self._from.loop_delay.delays),
+            (
+                "plait:lane_change_delay_seconds",
+                "From a change of shares until a worker takes it up.",
+                (self._from.change_delays or no_delays)(),
+            ),
         ):
             family = HistogramMetricFamily(name, text, labels=list(_LABELS))
             family.add_metric(self._labels, buckets=histogram.cumulative(), sum_value=histogram.total)
