@@ -199,7 +199,7 @@ class PyRuntime {
 
   void Retune(nb::handle sizes, nb::handle gemms) { Alive().Retune(ReadBlocking(sizes, gemms)); }
 
-  void Assign(const std::vector<std::vector<uint32_t>>& shares) {
+  void Assign(const std::vector<std::vector<uint32_t>>& shares, bool idle_may_help) {
     if (shares.size() != num_lanes_) {
       ThrowValueError(std::to_string(shares.size()) + " shares for " + std::to_string(num_lanes_) + " lanes");
     }
@@ -209,7 +209,7 @@ class PyRuntime {
         ThrowValueError("worker " + std::to_string(worker) + " of " + std::to_string(num_workers_));
       }
     }
-    Alive().Assign(shares);
+    Alive().Assign(shares, idle_may_help);
   }
   void Suspend(uint32_t lane) { CheckLane(lane), Alive().Suspend(lane); }
   void Resume(uint32_t lane) { CheckLane(lane), Alive().Resume(lane); }
@@ -267,6 +267,16 @@ class PyRuntime {
     made["parked_s"] = counters.parked_s;
     made["parks"] = counters.parks;
     return made;
+  }
+
+  // Upper bounds of the buckets but the last, in seconds, counts by bucket, and the sum of all delays in seconds.
+  nb::tuple ChangeDelays() {
+    const DelayCounts delays = Alive().ChangeDelays();
+    nb::list bounds;
+    nb::list counts;
+    for (const int64_t bound : kDelayBoundsNs) bounds.append(static_cast<double>(bound) * 1e-9);
+    for (const uint64_t count : delays.counts) counts.append(count);
+    return nb::make_tuple(nb::tuple(bounds), nb::tuple(counts), static_cast<double>(delays.total_ns) * 1e-9);
   }
   size_t arena_bytes() { return Alive().ArenaBytes(); }
   size_t lane_bytes() { return Alive().LaneBytes(); }
@@ -359,7 +369,8 @@ void BindRuntime(nb::module_& module) {
            "Queue a core.step.StepPlan with the seats of its chunks and of its grants.")
       .def("retune", &PyRuntime::Retune, nb::arg("sizes"), nb::arg("gemms"),
            "Cut ops so from now on: UnitSizes, and (op, bucket, most rows, panels per block) of products.")
-      .def("assign", &PyRuntime::Assign, nb::arg("shares"), "Give each lane its workers.")
+      .def("assign", &PyRuntime::Assign, nb::arg("shares"), nb::arg("idle_may_help"),
+           "Give each lane its workers; those whose lane has no step may help others meanwhile.")
       .def("suspend", &PyRuntime::Suspend, nb::arg("lane"), "Stop a lane within one unit of work.")
       .def("resume", &PyRuntime::Resume, nb::arg("lane"), "Let a lane go on.")
       .def("cancel", &PyRuntime::Cancel, nb::arg("step"), nb::arg("seqs"), "Skip chunks of a step from now on.")
@@ -374,6 +385,8 @@ void BindRuntime(nb::module_& module) {
           "Return by worker what it recorded since the last look, as bytes of WorkEvents, and how many events found no "
           "room since the start; nothing without record_events.")
       .def("counters", &PyRuntime::Counters, "Return what the workers did since the start.")
+      .def("change_delays", &PyRuntime::ChangeDelays,
+           "Return how long workers took to look at what assign, suspend and resume changed: bounds, counts, sum.")
       .def("close", &PyRuntime::Close, "Stop the workers; steps in flight are abandoned.")
       .def_prop_ro("arena_bytes", &PyRuntime::arena_bytes, "Bytes for activations and scratch by now.")
       .def_prop_ro("lane_bytes", &PyRuntime::lane_bytes,
