@@ -69,9 +69,9 @@ GROWING = [
         prompt=one.prompt[:8],
         sampling=replace(one.sampling, max_tokens=26, ignore_eos=True),
     )
-    for one in REQUESTS[:2]
+    for one in REQUESTS[:4]
 ]
-"""Three blocks each in the end, of five that there are, and one at first."""
+"""Three blocks each in the end, of five that there are."""
 
 
 @pytest.fixture(scope="module")
