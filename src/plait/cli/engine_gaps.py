@@ -13,6 +13,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 
 from plait.build import LoadedModel, start_engine
@@ -162,6 +163,17 @@ def fit_overhead(steps: Sequence[EngineStep], model: CalibratedModel, units: int
     prompt_s = max(0.0, median(beyond) - step_s - seq_s) if beyond else 0.0
     rests = [_typical_s(rested[length]) - _typical_s(soon[length]) for length in soon if length in rested]
     return Overhead(step_s, seq_s, prompt_s, max(0.0, median(rests)) if rests else 0.0)
+
+
+def jitter(steps: Sequence[EngineStep]) -> list[float]:
+    """What periods of decode steps have more than is usual among those of the same answers."""
+    found: list[float] = []
+    for rows, some in groupby(steps, key=lambda step: 0 if step.from_idle else _decodes(step.shape)):
+        periods_s = [step.period_s for step in some]
+        if rows:
+            usual_s = median(periods_s)
+            found += [period_s - usual_s for period_s in periods_s]
+    return found
 
 
 def lateness(steps: Sequence[EngineStep]) -> list[float]:

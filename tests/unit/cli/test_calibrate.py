@@ -16,7 +16,7 @@ pytest.importorskip("plait._native", reason="needs the native runtime, and that 
 
 from plait.cli.calibrate_report import KINDS, kind_of
 from plait.cli.calibrate_states import Limits, guard_edges, shares_of, states
-from plait.cli.engine_gaps import EngineStep, Overhead, StepRecorder, fit_overhead, lateness
+from plait.cli.engine_gaps import EngineStep, Overhead, StepRecorder, fit_overhead, jitter, lateness
 from plait.cli.main import main
 from plait.core.events import Collected, Submitted
 from plait.core.ids import LaneId, SeqId, StepId
@@ -163,6 +163,15 @@ def test_periods_begin_with_the_step_before_or_when_an_idle_engine_plans() -> No
     both = recorder.take()
     assert [one.late_s for one in both] == [pytest.approx(1.5), None]
     assert lateness([*both, *found]) == pytest.approx([1.5, 0.05, 0.05, 0.5])
+
+
+def test_jitter_is_by_what_is_usual_among_the_same_answers() -> None:
+    def decode(rows: int, period_s: float, *, from_idle: bool = False) -> EngineStep:
+        return EngineStep(decode_shape(rows, 40), period_s, period_s, from_idle)
+
+    one = [decode(1, 2.0), decode(1, 2.5), decode(1, 1.75)]
+    four = [decode(4, 3.0), EngineStep(prefill_shape(32), 9.0, 9.0, True), decode(4, 5.0), decode(4, 7.0)]
+    assert jitter([*one, decode(1, 9.0, from_idle=True), *four]) == [0.0, 0.5, -0.25, 0.0, -1.0, 1.0]
 
 
 def test_a_rest_costs_what_prompts_take_more_after_it_than_right_behind_others() -> None:
