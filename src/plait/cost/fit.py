@@ -5,8 +5,8 @@ nor a device.
 Invariant: a crossing of a grid that was measured has what was measured there; equal samples give equal tables.
 
 Samples of a state that follow each other are a visit. A machine is slower in one moment than in another, hardly ever
-faster than it can be, and a moment lasts longer than a visit; so of several visits the quiet ones say what a state takes,
-and what the others took more is the scatter's.
+faster than it can be, and a moment lasts longer than a visit; so of several visits the quiet ones say how states
+compare, and what all took more is in one factor, and in the scatter.
 """
 
 from __future__ import annotations

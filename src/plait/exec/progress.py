@@ -27,9 +27,7 @@ RunPricesOf = Callable[[StepShape, int], Iterator[float]]
 """Seconds of step after step of a run that begins with this shape, alone on this many share units."""
 
 DepartsOf = Callable[[int, float, float, float], tuple[float, float]]
-"""(Factor on its price, seconds on top) of a step that begins: its number, when, its price, and for how long nothing had
-run.
-"""
+"""(Factor on its price, seconds on top) of a step: its number, when it begins, its price, how long nothing had run."""
 
 # A verb that comes this close behind a quantum's start counts as coming at its start: clocks add rounding errors.
 _QUANTUM_SLACK = 1e-9
@@ -317,7 +315,8 @@ class Progress:
         if self._departs is None:
             return price_s
         if lane.factor is None:
-            lane.factor, lane.more_s = self._departs(lane.steps[0].plan.step, lane.steps[0].start_s, price_s, lane.rest_s)
+            first = lane.steps[0]
+            lane.factor, lane.more_s = self._departs(first.plan.step, first.start_s, price_s, lane.rest_s)
         return lane.factor * price_s + lane.more_s
 
     def _look_ahead(self, lane: Lane) -> None:
