@@ -99,7 +99,8 @@ class SimulatedExecutor:
         self._joins[plan.step] = joins
         self._progress.push(plan, now_s)
 
-    def assign(self, shares: Mapping[LaneId, Units]) -> None:
+    def assign(self, shares: Mapping[LaneId, Units], *, may_help: bool = False) -> None:
+        """Nobody helps: what lies between two steps of an engine is in the price of the steps."""
         now_s = self._advance()
         self._intake.check_shares(shares)
         self._progress.assign(dict(shares), now_s)
