@@ -99,11 +99,16 @@ struct Runtime::Impl {
   void Work(Worker& worker, int core) {
     PrepareWorkerThread(core, config.nice);
     while (!closing.load(std::memory_order_relaxed)) {
+      worker.NoteLook();
       Lane* lane = LaneOf(worker);
       if (lane != nullptr && DoUnit(worker, *lane)) continue;
       if (lane != nullptr && MayStart(*lane)) {
         if (std::unique_lock lock = LockToStart(*lane)) StartNext(lock, *lane, &worker);
         continue;
+      }
+      if (Lane* const other = LaneToHelp(lane); other != nullptr) {
+        if (DoUnit(worker, *other)) continue;
+        lane = other;
       }
       if (lane != nullptr) {
         const WorkInterval spin(worker.record.get());
@@ -112,7 +117,12 @@ struct Runtime::Impl {
         if (has_come) continue;
       }
       const WorkInterval park(worker.record.get());
-      worker.Park([&] { return HasReason(worker); }, num_parked);
+      worker.Park(
+          [&] {
+            worker.NoteLook();
+            return HasReason(worker);
+          },
+          num_parked);
       park.EndWait(WorkKind::kPark, 0);
     }
   }
@@ -144,8 +154,25 @@ struct Runtime::Impl {
 
   bool HasReason(const Worker& worker) {
     const Lane* lane = LaneOf(worker);
-    return closing.load(std::memory_order_seq_cst) ||
-           (lane != nullptr && (lane->progress.HasUnits() || MayStart(*lane)));
+    if (closing.load(std::memory_order_seq_cst) || HasWork(lane)) return true;
+    const Lane* other = LaneToHelp(lane);
+    return other != nullptr && other->progress.HasUnits();
+  }
+
+  static bool HasWork(const Lane* lane) { return lane != nullptr && (lane->progress.HasUnits() || MayStart(*lane)); }
+
+  // A lane whose step goes on while `own`, the worker's (null: it has none that may run), has none; null: there is no
+  // such lane, or nobody may help. The first one with units to claim goes before one that has none at the moment.
+  Lane* LaneToHelp(const Lane* own) {
+    if (!may_help.load(std::memory_order_seq_cst)) return nullptr;
+    if (own != nullptr && own->running.load(std::memory_order_seq_cst) != nullptr) return nullptr;
+    Lane* found = nullptr;
+    for (Lane& lane : lanes) {
+      if (&lane == own || lane.suspended.load(std::memory_order_seq_cst)) continue;
+      if (lane.progress.HasUnits()) return &lane;
+      if (found == nullptr && lane.running.load(std::memory_order_seq_cst) != nullptr) found = &lane;
+    }
+    return found;
   }
 
   bool DoUnit(Worker& worker, Lane& lane) {
@@ -170,9 +197,11 @@ struct Runtime::Impl {
     if (interval.is_noted()) interval.End(WorkKind::kUnit, IndexOf(lane), context.step(), context.op_index());
   }
 
-  // Spins while the lane's running op has no unit left; false when it took too long, or nothing runs.
+  // Spins while the running op of the lane, the worker's or one that it helps, has no unit left; false when it took too
+  // long, or nothing runs.
   bool AwaitUnits(const Worker& worker, const Lane& lane) {
     const uint32_t own_lane = worker.lane.load(std::memory_order_relaxed);
+    const bool helps = own_lane != IndexOf(lane);
     const double until = NowSeconds() + config.spin_us * 1e-6;
     while (lane.running.load(std::memory_order_relaxed) != nullptr) {
       for (int round = 0; round < kRelaxRounds; ++round) {
@@ -180,6 +209,7 @@ struct Runtime::Impl {
         Relax();
       }
       if (worker.lane.load(std::memory_order_relaxed) != own_lane) return true;
+      if (helps && HasWork(LaneOf(worker))) return true;
       if (lane.suspended.load(std::memory_order_relaxed) || NowSeconds() >= until) return false;
     }
     return MayStart(lane);
@@ -320,7 +350,8 @@ struct Runtime::Impl {
 #endif
   }
 
-  // Wakes workers of a lane, one for each of `num_units`; the caller, if it is one of them, counts as one.
+  // Wakes workers of a lane, then those who may help it, one for each of `num_units`; the caller, if it is one of them,
+  // counts as one.
   void WakeWorkers(const Lane& lane, const Worker* caller, uint32_t num_units) {
     if (num_parked.load(std::memory_order_seq_cst) == 0) return;
     const uint32_t index = IndexOf(lane);
@@ -328,6 +359,11 @@ struct Runtime::Impl {
     for (Worker& worker : workers) {
       if (num_units == 0) return;
       if (worker.lane.load(std::memory_order_seq_cst) == index && worker.Wake()) --num_units;
+    }
+    if (!may_help.load(std::memory_order_seq_cst)) return;
+    for (Worker& worker : workers) {
+      if (num_units == 0) return;
+      if (LaneToHelp(LaneOf(worker)) == &lane && worker.Wake()) --num_units;
     }
   }
 
@@ -381,7 +417,7 @@ struct Runtime::Impl {
     machine.blocking = BlockingTable(blocking, tape.ops.size());
   }
 
-  void Assign(const std::vector<std::vector<uint32_t>>& shares) {
+  void Assign(const std::vector<std::vector<uint32_t>>& shares, bool idle_may_help) {
     std::vector<uint32_t> lane_of(workers.size(), kNoLane);
     for (uint32_t lane = 0; lane < shares.size(); ++lane) {
       for (const uint32_t worker : shares[lane]) lane_of[worker] = lane;
@@ -390,20 +426,35 @@ struct Runtime::Impl {
     for (uint32_t lane = 0; lane < lanes.size(); ++lane) {
       lanes[lane].num_workers = static_cast<uint32_t>(std::count(lane_of.begin(), lane_of.end(), lane));
     }
-    for (size_t i = 0; i < workers.size(); ++i) workers[i].lane.store(lane_of[i], std::memory_order_seq_cst);
+    may_help.store(idle_may_help, std::memory_order_seq_cst);
+    for (size_t i = 0; i < workers.size(); ++i) {
+      if (workers[i].lane.load(std::memory_order_relaxed) != lane_of[i]) workers[i].NoteChange();
+      workers[i].lane.store(lane_of[i], std::memory_order_seq_cst);
+    }
     // Those that stay, too: a worker that was woken for a lane's work may have left it before it came.
     WakeAll();
   }
 
   void Suspend(uint32_t lane) {
     const std::lock_guard lock(mutex);
+    NoteChangeOf(lane);
     lanes[lane].suspended.store(true, std::memory_order_seq_cst);
+    for (Worker& worker : workers) {
+      if (worker.lane.load(std::memory_order_relaxed) == lane) worker.ForgetChangeIfParked();
+    }
   }
 
   void Resume(uint32_t lane) {
     const std::lock_guard lock(mutex);
+    NoteChangeOf(lane);
     lanes[lane].suspended.store(false, std::memory_order_seq_cst);
     WakeWorkers(lanes[lane], nullptr, static_cast<uint32_t>(workers.size()));
+  }
+
+  void NoteChangeOf(uint32_t lane) {
+    for (Worker& worker : workers) {
+      if (worker.lane.load(std::memory_order_relaxed) == lane) worker.NoteChange();
+    }
   }
 
   void Cancel(int64_t step, const std::vector<int64_t>& seqs) {
@@ -476,6 +527,12 @@ struct Runtime::Impl {
     }
   }
 
+  DelayCounts ChangeDelays() const {
+    DelayCounts all;
+    for (const Worker& worker : workers) worker.delays.AddTo(&all);
+    return all;
+  }
+
   RuntimeCounters Counters() const {
     RuntimeCounters counters;
     counters.steps = num_steps.load(std::memory_order_relaxed);
@@ -501,6 +558,7 @@ struct Runtime::Impl {
   Machine machine;
   const Stopwatch stopwatch;
   std::atomic<bool> closing = false;
+  std::atomic<bool> may_help = false;
   std::atomic<uint32_t> num_parked = 0;
   std::atomic<size_t> num_finished = 0;
   std::atomic<uint64_t> num_steps = 0;
@@ -527,7 +585,9 @@ SeatRef Runtime::Join(const JoinSpec& join) { return std::make_shared<Seat>(join
 
 void Runtime::Submit(StepSpec step) { impl_->Submit(std::move(step)); }
 void Runtime::Retune(const Blocking& blocking) { impl_->Retune(blocking); }
-void Runtime::Assign(const std::vector<std::vector<uint32_t>>& shares) { impl_->Assign(shares); }
+void Runtime::Assign(const std::vector<std::vector<uint32_t>>& shares, bool idle_may_help) {
+  impl_->Assign(shares, idle_may_help);
+}
 void Runtime::Suspend(uint32_t lane) { impl_->Suspend(lane); }
 void Runtime::Resume(uint32_t lane) { impl_->Resume(lane); }
 void Runtime::Cancel(int64_t step, const std::vector<int64_t>& seqs) { impl_->Cancel(step, seqs); }
@@ -544,6 +604,8 @@ void Runtime::ObserveLogits(LogitsObserver observer, void* context) {
 std::vector<WorkTaken> Runtime::TakeWork() { return impl_->TakeWork(); }
 
 RuntimeCounters Runtime::Counters() const { return impl_->Counters(); }
+
+DelayCounts Runtime::ChangeDelays() const { return impl_->ChangeDelays(); }
 
 size_t Runtime::ArenaBytes() const { return impl_->arena_bytes.load(std::memory_order_relaxed); }
 
