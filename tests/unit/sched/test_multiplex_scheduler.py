@@ -90,6 +90,7 @@ def test_shares_are_disjoint_and_add_up() -> None:
     simulate(arrivals_of(ROWS, PROGRAM.vocab_size), replica(replace(SPEC, preset=MUXWISE)), events.append)
     shares = [e.decision.shares for e in events if isinstance(e, Applied) and isinstance(e.decision, Assign)]
     assert len(shares) > 20
+    assert all(e.decision.may_help for e in events if isinstance(e, Applied) and isinstance(e.decision, Assign))
     for one in shares:
         assert sorted(unit for units in one.values() for unit in units) == list(range(DEVICE.share_units))
 
