@@ -2,13 +2,15 @@
 //
 // Owns cache memory and panels for as long as the runtime lives, copies of logits for whoever wants to see them, and
 // the form in which reports go to Python. Short calls keep the interpreter: giving it up could cost a wait for it.
-// Invariant: workers have stopped before anything that they read is freed.
+// Invariants: workers have stopped before anything that they read is freed; in a process that was forked off, which has
+// none of the threads, nothing of the runtime is touched: it waits for them in vain, and its locks may be held forever.
 
 #include "bindings/runtime_bindings.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -148,7 +150,7 @@ class PyRuntime {
         number_(NextRuntimeNumber()),
         reader_(groups_.size(), number_),
         pool_(pool_bytes),
-        pages_(pool_.data(), pool_.size(), kBytesAhead),
+        pages_(std::make_unique<PageToucher>(pool_.data(), pool_.size(), kBytesAhead)),
         num_workers_(cores.size()),
         num_lanes_(num_lanes) {
     CheckSizes(cores, max_step_tokens, record_events);
@@ -177,15 +179,22 @@ class PyRuntime {
     }
     if (observes) runtime_->ObserveLogits(&LogitsStore::Observe, &logits_);
   }
-  ~PyRuntime() { Close(); }
+  ~PyRuntime() {
+    Close();
+    if (IsHere()) return;
+    // Both would join their threads. What they hold goes with the process.
+    static_cast<void>(runtime_.release());
+    static_cast<void>(pages_.release());
+  }
 
   SeatHandle Join(nb::handle join) { return {Alive().Join(reader_.ReadJoin(join)), number_}; }
 
   void Submit(nb::handle plan, nb::list seats, nb::list grant_seats) {
     StepSpec step = reader_.ReadPlan(plan, std::move(seats), std::move(grant_seats));
     CheckLane(step.lane);
+    Runtime& runtime = Alive();
     ExpectBlocks(step.grants);
-    Alive().Submit(std::move(step));
+    runtime.Submit(std::move(step));
   }
 
   void Retune(nb::handle sizes, nb::handle gemms) { Alive().Retune(ReadBlocking(sizes, gemms)); }
@@ -208,17 +217,19 @@ class PyRuntime {
 
   nb::list Collect() {
     nb::list reports;
-    if (runtime_ == nullptr) return reports;
+    if (!IsAlive()) return reports;
     for (const StepReport& report : runtime_->Collect()) reports.append(TupleOf(report));
     return reports;
   }
-  bool HasFinished() const { return runtime_ != nullptr && runtime_->HasFinished(); }
-  void Notify(int fd) { Alive().NotifyFd(fd); }
+  bool HasFinished() const { return IsAlive() && runtime_->HasFinished(); }
+  void Notify(int fd) {
+    if (IsHere()) Alive().NotifyFd(fd);
+  }
 
   bool WaitFinished(double timeout_s) {
     if (std::isnan(timeout_s)) ThrowValueError("timeout_s is not a number");
     nb::gil_scoped_release without_gil;
-    return runtime_ != nullptr && runtime_->WaitFinished(timeout_s);
+    return IsAlive() && runtime_->WaitFinished(timeout_s);
   }
 
   nb::ndarray<nb::numpy, float, nb::ndim<2>> TakeLogits(int64_t step) {
@@ -232,6 +243,7 @@ class PyRuntime {
 
   nb::list TakeWork() {
     nb::list made;
+    if (!IsHere()) return made;
     for (WorkTaken& taken : Alive().TakeWork()) {
       auto kept = std::make_unique<std::vector<WorkEvent>>(std::move(taken.events));
       std::vector<WorkEvent>* const events = kept.get();
@@ -272,7 +284,7 @@ class PyRuntime {
 
   void Close() {
     nb::gil_scoped_release without_gil;
-    if (runtime_ != nullptr) runtime_->Close();
+    if (IsAlive()) runtime_->Close();
   }
 
  private:
@@ -310,21 +322,29 @@ class PyRuntime {
         end = std::max(end, (static_cast<size_t>(std::max(block, 0)) + 1) * groups_[grant.group].block_bytes);
       }
     }
-    pages_.Expect(end);
+    pages_->Expect(end);
   }
   void CheckLane(size_t lane) const {
     if (lane >= num_lanes_) ThrowValueError("lane " + std::to_string(lane) + " of " + std::to_string(num_lanes_));
   }
+  // In the process that its workers are threads of.
+  bool IsHere() const { return getpid() == process_; }
+  bool IsAlive() const { return runtime_ != nullptr && IsHere(); }
   Runtime& Alive() {
     if (runtime_ == nullptr) ThrowValueError("the runtime was never started");
+    if (!IsHere()) {
+      ThrowValueError("the runtime works in process " + std::to_string(process_) + ", and process " +
+                      std::to_string(getpid()) + " was forked off it without workers; start an engine there");
+    }
     return *runtime_;
   }
 
   const std::vector<GroupSpec> groups_;
+  const pid_t process_ = getpid();
   const uint64_t number_;
   const PlanReader reader_;
   const AlignedBuffer pool_;
-  PageToucher pages_;  // of pool_
+  std::unique_ptr<PageToucher> pages_;  // of pool_
   const size_t num_workers_;
   const size_t num_lanes_;
   size_t vocab_size_ = 0;

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -36,6 +37,8 @@ namespace {
 
 // Rounds of waiting between two looks at the clock.
 constexpr int kRelaxRounds = 16;
+// Rounds of waiting for the lock before sleeping: longer than a step takes to end and the next one to start.
+constexpr int kLockRounds = 2000;
 
 struct Lane {
   Progress progress;
@@ -100,8 +103,7 @@ struct Runtime::Impl {
       Lane* lane = LaneOf(worker);
       if (lane != nullptr && DoUnit(worker, *lane)) continue;
       if (lane != nullptr && MayStart(*lane)) {
-        std::unique_lock lock(mutex);
-        StartNext(lock, *lane, &worker);
+        if (std::unique_lock lock = LockToStart(*lane)) StartNext(lock, *lane, &worker);
         continue;
       }
       if (Lane* const other = LaneToHelp(lane); other != nullptr) {
@@ -139,6 +141,17 @@ struct Runtime::Impl {
            lane.num_waiting.load(std::memory_order_seq_cst) > 0;
   }
 
+  // The lock, or none if the lane's next step was started meanwhile. Whoever ended the step before is likely to start
+  // it, and has the lock for a few microseconds: to sleep until it is free would take longer.
+  std::unique_lock<std::mutex> LockToStart(const Lane& lane) {
+    for (int round = 0; round < kLockRounds; ++round) {
+      if (!MayStart(lane)) return {};
+      if (std::unique_lock lock(mutex, std::try_to_lock); lock) return lock;
+      Relax();
+    }
+    return std::unique_lock(mutex);
+  }
+
   bool HasReason(const Worker& worker) {
     const Lane* lane = LaneOf(worker);
     if (closing.load(std::memory_order_seq_cst) || HasWork(lane)) return true;
@@ -163,19 +176,25 @@ struct Runtime::Impl {
   }
 
   bool DoUnit(Worker& worker, Lane& lane) {
-    const Progress::Claim claim = lane.progress.TryClaim();
+    Progress::Claim claim = lane.progress.TryClaim();
     if (!claim) return false;
-    Context& context = *lane.running.load(std::memory_order_relaxed);
-    context.NoteWorkers(lane.progress.NumAtWork(claim));
+    while (claim) {
+      Context& context = *lane.running.load(std::memory_order_relaxed);
+      // More than all are not at work; the look at the others' count takes it out of their caches.
+      if (context.num_workers() < workers.size()) context.NoteWorkers(lane.progress.NumAtWork(claim));
+      CarryOutUnit(worker, lane, context, claim.unit);
+      claim = lane.progress.Finish(claim) ? Complete(lane, &worker) : Progress::Claim{};
+    }
+    return true;
+  }
+
+  void CarryOutUnit(Worker& worker, const Lane& lane, Context& context, uint32_t unit) {
     const WorkInterval interval(worker.record.get());
     const uint64_t start = Ticks();
-    CarryOut(machine, lane.arena, context, claim.unit, *worker.scratch);
-    worker.kernel_ticks.fetch_add(Ticks() - start, std::memory_order_relaxed);
+    CarryOut(machine, lane.arena, context, unit, *worker.scratch);
+    worker.NoteUnit(Ticks() - start);
     // Before the unit counts as finished: behind that the step may be gone, and whoever collects it wants to see this.
     if (interval.is_noted()) interval.End(WorkKind::kUnit, IndexOf(lane), context.step(), context.op_index());
-    worker.num_units.fetch_add(1, std::memory_order_relaxed);
-    if (lane.progress.Finish(claim)) Complete(lane, &worker);
-    return true;
   }
 
   // Spins while the running op of the lane, the worker's or one that it helps, has no unit left; false when it took too
@@ -199,39 +218,51 @@ struct Runtime::Impl {
   // How a step goes on. `worker`: who calls, null for the thread of control, which must not be kept for long: it ends
   // dead steps, but leaves live ones to workers.
 
-  // The running op is complete.
-  void Complete(Lane& lane, Worker* worker) {
+  // The running op is complete. The caller goes on with the unit that it gets, if any.
+  Progress::Claim Complete(Lane& lane, Worker* worker) {
     Context& context = *lane.running.load(std::memory_order_relaxed);
-    if (observer != nullptr && context.op().kind == OpKind::kSample && !lane.dead.load(std::memory_order_relaxed)) {
-      Observe(lane, context);
-    }
-    if (Publish(lane, worker)) return;
+    ObserveLogits(lane, context);
+    if (const std::optional<Progress::Claim> next = Publish(lane, worker, worker)) return *next;
     const WorkInterval interval(RecordOf(worker));
     const int64_t step = context.step();
     std::unique_lock lock(mutex);
-    End(lane);
+    // Its memory, which other work has driven from the caches, is let go while others carry out the next step.
+    const std::unique_ptr<Context> ended = End(lane);
     interval.End(WorkKind::kEnd, IndexOf(lane), step);
     // Whoever is told of the end is likely to take this worker's core; the next step should run by then.
     StartNext(lock, lane, worker);
     Notify();
+    return {};
   }
 
-  // Publishes the next op; false if the step has ended. Behind a publication the step belongs to its workers, and may
-  // be gone.
-  bool Publish(Lane& lane, Worker* worker) {
+  // Publishes the next op; nothing if the step has ended. Behind a publication the step belongs to its workers, and may
+  // be gone. `taker`: the caller, if it wants the op's first unit and the lane is still its own; it carries out at once
+  // what nobody could share with it.
+  std::optional<Progress::Claim> Publish(Lane& lane, Worker* worker, Worker* taker) {
     Context& context = *lane.running.load(std::memory_order_relaxed);
-    const WorkInterval interval(RecordOf(worker));
-    if (lane.dead.load(std::memory_order_seq_cst) || !context.NextOp()) return false;
-    const int64_t step = context.step();
-    const uint32_t op = context.op_index();
-    // At the start of a step everybody comes, so that nobody has to be called in the middle of it.
-    const uint32_t num_wanted = context.is_first_op() ? UINT32_MAX : context.split().num_units;
-    lane.progress.Publish(context.split().num_units);
-    WakeWorkers(lane, worker, num_wanted);
-    interval.End(WorkKind::kAdvance, IndexOf(lane), step, op);
-    // Whoever cancels says so first and closes the op then; it may have found the op before this one, complete already.
-    if (lane.dead.load(std::memory_order_seq_cst)) EndDead(lane, worker);
-    return true;
+    for (;;) {
+      const WorkInterval interval(RecordOf(worker));
+      if (lane.dead.load(std::memory_order_seq_cst) || !context.NextOp()) return std::nullopt;
+      const int64_t step = context.step();
+      const uint32_t op = context.op_index();
+      const uint32_t num_units = context.split().num_units;
+      const bool takes = taker != nullptr && LaneOf(*taker) == &lane;
+      if (takes && num_units == 1) {
+        interval.End(WorkKind::kAdvance, IndexOf(lane), step, op);
+        CarryOutUnit(*taker, lane, context, 0);
+        ObserveLogits(lane, context);
+        continue;
+      }
+      // At the start of a step everybody comes, so that nobody has to be called in the middle of it.
+      const uint32_t num_wanted = context.is_first_op() ? UINT32_MAX : num_units;
+      const Progress::Claim claim = lane.progress.Publish(num_units, takes);
+      WakeWorkers(lane, worker, num_wanted);
+      interval.End(WorkKind::kAdvance, IndexOf(lane), step, op);
+      // Whoever cancels says so first and closes the op then; it may have found the op before this one, complete
+      // already.
+      if (lane.dead.load(std::memory_order_seq_cst)) EndDead(lane, worker);
+      return claim;
+    }
   }
 
   void EndDead(Lane& lane, Worker* worker) {
@@ -239,7 +270,8 @@ struct Runtime::Impl {
       const std::lock_guard lock(mutex);
       if (!lane.dead.load(std::memory_order_relaxed) || !lane.progress.Close()) return;
     }
-    Complete(lane, worker);
+    [[maybe_unused]] const Progress::Claim next = Complete(lane, worker);
+    assert(!next);  // a dead step has no next op
   }
 
   // Takes up the lane's next step, if it may run; and as many dead ones as stand at the front of the queue. Lets go of
@@ -264,7 +296,7 @@ struct Runtime::Impl {
       const WorkInterval interval(RecordOf(worker));
       context.Begin();
       interval.End(WorkKind::kBegin, IndexOf(lane), context.step());
-      if (Publish(lane, worker)) break;
+      if (Publish(lane, worker, nullptr)) break;
       lock.lock();
       End(lane);
       has_ended = true;
@@ -274,17 +306,19 @@ struct Runtime::Impl {
   }
 
   // Ends the running step, which the caller owns, under the lock. Whoever waits for it is to be told afterwards.
-  void End(Lane& lane) {
+  std::unique_ptr<Context> End(Lane& lane) {
     Finished ended;
     ended.report = lane.current->Finish(NowSeconds());
+    ended.seats.reserve(lane.current->chunks().size());
     for (const ChunkRun& chunk : lane.current->chunks()) ended.seats.push_back(chunk.spec.seat);
-    const std::unique_ptr<Context> context = std::move(lane.current);
+    std::unique_ptr<Context> context = std::move(lane.current);
     lane.running.store(nullptr, std::memory_order_seq_cst);
     lane.dead.store(false, std::memory_order_seq_cst);
     for (const std::unique_ptr<Context>& behind : lane.waiting) CancelBroken(*behind);
     finished.push_back(std::move(ended));
     num_finished.store(finished.size(), std::memory_order_seq_cst);
     num_steps.fetch_add(1, std::memory_order_relaxed);
+    return context;
   }
 
   // What is queued behind a chunk that was cancelled or failed has nothing to start from.
@@ -294,8 +328,10 @@ struct Runtime::Impl {
     }
   }
 
-  void Observe(const Lane& lane, Context& context) {
+  // Behind an op that was carried out whole.
+  void ObserveLogits(const Lane& lane, Context& context) {
     const OpSpec& op = context.op();
+    if (observer == nullptr || op.kind != OpKind::kSample || lane.dead.load(std::memory_order_relaxed)) return;
     const BufferSpec& spec = tape.buffers[static_cast<size_t>(op.in[0].buffer)];
     const float* logits = reinterpret_cast<const float*>(lane.arena.buffer(spec)) + op.in[0].column;
     observer(observer_context, context.step(), context.first_output(), context.num_rows(), logits,

@@ -61,6 +61,11 @@ struct alignas(kCacheLine) Worker {
     num_parked.fetch_sub(1, std::memory_order_relaxed);
     parked.store(0, std::memory_order_relaxed);
   }
+  // Only the worker itself: nobody else writes these.
+  void NoteUnit(uint64_t ticks) {
+    kernel_ticks.store(kernel_ticks.load(std::memory_order_relaxed) + ticks, std::memory_order_relaxed);
+    num_units.store(num_units.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   // True: it was asleep, or about to be.
   bool Wake() {
     if (parked.load(std::memory_order_seq_cst) == 0 || parked.exchange(0, std::memory_order_seq_cst) == 0) return false;
