@@ -20,12 +20,12 @@ from plait.cost.solo import Sample, decode_shape, prefill_shape
 from plait.exec.native.executor import NativeExecutor
 
 CONTEXT = 512
-PIECE = 512
+PIECE = 256
 """Tokens of a prompt that are measured at once."""
 STARTS = (0, 1024, 2048)
 """Before them: prompts of 1,000 to 4,000 tokens on average."""
 FUSED = (16, 32, 64, 128, 192, 256)
-REPEATS, BESIDE_S = 4, 2.0
+REPEATS, BESIDE_S = 4, 30.0
 
 
 @dataclass(frozen=True, slots=True)
