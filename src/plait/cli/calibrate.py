@@ -161,9 +161,7 @@ def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, 
         step_overhead_s=engine.step_s,
         seq_overhead_s=engine.seq_s,
         prompt_overhead_s=engine.prompt_s,
-        scatter=fit_scatter(
-            measured.fitted, bare, measured.units, lateness(measured.engine_steps), engine.rested_s
-        ),
+        scatter=fit_scatter(measured.fitted, bare, measured.units, lateness(measured.engine_steps), engine.rested_s),
         held_out=held_out(measured.fitted, measured.held_out, bare, fitted.solo),
     )
     return Outcome(replace(spec, calibration=fitted), errors_by_kind(measured.held_out, bare))

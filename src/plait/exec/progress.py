@@ -317,7 +317,9 @@ class Progress:
         if self._begins is None:
             return price_s
         if lane.factor is None:
-            lane.factor, lane.more_s = self._begins(lane.steps[0].plan.step, lane.steps[0].start_s, price_s, lane.rest_s)
+            lane.factor, lane.more_s = self._begins(
+                lane.steps[0].plan.step, lane.steps[0].start_s, price_s, lane.rest_s
+            )
         return lane.factor * price_s + lane.more_s
 
     def _look_ahead(self, lane: Lane) -> None:

@@ -167,9 +167,7 @@ def test_periods_begin_with_the_step_before_or_when_an_idle_engine_plans() -> No
 
 def test_a_rest_costs_what_prompts_take_more_after_it_than_right_behind_others() -> None:
     about = Calibration("m", "-", "simulated", 1, constant_alpha(2.0), 0.0, 0.0)
-    model = CalibratedModel(
-        RooflineModel(find_model("smollm2").program, Formats(), find_hardware("zen3-2core")), about
-    )
+    model = CalibratedModel(RooflineModel(find_model("smollm2").program, Formats(), find_hardware("zen3-2core")), about)
 
     def prompt(tokens: int, idle_s: float, period_s: float, late_s: float = 0.0) -> EngineStep:
         device_s = 0.1 * tokens
