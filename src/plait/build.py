@@ -178,19 +178,7 @@ def start_engine(
     profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
     vocab_size = model.program.vocab_size
     inbox = Inbox()
-    client = AsyncClient(
-        ModelInfo(
-            model.name,
-            vocab_size,
-            sizes.max_model_tokens,
-            info.fingerprint,
-            info.bit_exact,
-            model.weights.identity,
-            model.config.hidden if has_pool(with_pool(model.program)) else 0,
-        ),
-        inbox,
-        max_unread,
-    )
+    client = AsyncClient(_model_info(model, sizes, info), inbox, max_unread)
     parts = assemble(
         EngineConfig(vocab_size, sizes.max_model_tokens, options.seed, slos=slos),
         ready.layout,
@@ -219,6 +207,18 @@ def start_engine(
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
         change_delays=ready.delays,
+    )
+
+
+def _model_info(model: LoadedModel, sizes: Sizes, info: ExecutorInfo) -> ModelInfo:
+    return ModelInfo(
+        model.name,
+        model.program.vocab_size,
+        sizes.max_model_tokens,
+        info.fingerprint,
+        info.bit_exact,
+        model.weights.identity,
+        model.config.hidden if has_pool(with_pool(model.program)) else 0,
     )
 
 

@@ -184,7 +184,7 @@ def test_a_turn_is_as_short_as_prompts_can_be_stopped() -> None:
 
 
 def test_what_does_not_fit_into_one_step_of_a_prompt_counts_for_when_it_has_its_token() -> None:
-    """Decode can wait, for 17 s; prompts have nine units: 80 tokens take more than the 8 s that they have, 40 do not."""
+    """Decode can wait, for 7 s; prompts have nine units: 80 tokens take more than the 8 s that they have, 40 do not."""
     whole = about(tpot_s=0.81, num_said=20, tokens=80, due_s=18.0)
     assert whole.prefill is not None
     piece = Prefill(whole.prefill.prompts, StepShape((ChunkShape(0, 40, 0),)))
