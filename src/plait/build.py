@@ -77,6 +77,8 @@ AHEAD_BYTES = 32 * MIB
 """As kBytesAhead in csrc/bindings/runtime_bindings.cc."""
 LANES = 3
 """Of the native executor: decode, prompts, and prompts that overtake others (docs/adr/0016)."""
+UNIT_S = 0.25e-3
+"""The longest units of work of the native runtime, behind which workers change lanes (docs/concepts/runtime.md)."""
 Delays = Callable[[], Histogram]
 NO_SLOS: Mapping[ServiceClass, Slo] = {}
 NO_NATIVE = (
@@ -176,19 +178,7 @@ def start_engine(
     profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
     vocab_size = model.program.vocab_size
     inbox = Inbox()
-    client = AsyncClient(
-        ModelInfo(
-            model.name,
-            vocab_size,
-            sizes.max_model_tokens,
-            info.fingerprint,
-            info.bit_exact,
-            model.weights.identity,
-            model.config.hidden if has_pool(with_pool(model.program)) else 0,
-        ),
-        inbox,
-        max_unread,
-    )
+    client = AsyncClient(_model_info(model, sizes, info), inbox, max_unread)
     parts = assemble(
         EngineConfig(vocab_size, sizes.max_model_tokens, options.seed, slos=slos),
         ready.layout,
@@ -220,6 +210,18 @@ def start_engine(
     )
 
 
+def _model_info(model: LoadedModel, sizes: Sizes, info: ExecutorInfo) -> ModelInfo:
+    return ModelInfo(
+        model.name,
+        model.program.vocab_size,
+        sizes.max_model_tokens,
+        info.fingerprint,
+        info.bit_exact,
+        model.weights.identity,
+        model.config.hidden if has_pool(with_pool(model.program)) else 0,
+    )
+
+
 def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], None]) -> Policy:
     """How prompts and decode share this machine. On the reference executor, which computes with one core, nothing is
     gained by running steps side by side: there every one is fused.
@@ -246,12 +248,14 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
         differs = calibration.counted.differs(formats, model.program.num_parameters, calibration.model)
         if differs is not None:
             warn(f"warning: --scheduler {choice}: {differs}")
+    is_native = _executor_of(options, model).is_native
     return Policy(
         preset,
         cost_model(model.program, formats, hardware),
         hardware.granule,
         num_spans=len(model.program.spans),
-        has_lanes=_executor_of(options, model).is_native,
+        stop_s=UNIT_S if is_native else None,
+        has_lanes=is_native,
         priced_units=hardware.share_units,
     )
 
