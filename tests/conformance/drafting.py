@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from plait.assembly import Drafting
 from plait.draft.depth import FixedDepth
-from plait.draft.drafter import NO_GUESS, Drafter, Guess, Note
+from plait.draft.drafter import NO_GUESS, Drafter, Guess
 from plait.draft.ngram import NgramDrafts
 
 GuessOf = Callable[[Sequence[int], int], Sequence[int]]
@@ -27,7 +27,7 @@ class Guesser:
     first_rates: Sequence[float] = (0.5,)
     num_guessed: int = 0
 
-    def begin(self, num_prompt: int, note: Note) -> Drafter:
+    def begin(self) -> Drafter:
         return self
 
     def guess(self, tokens: Sequence[int], most: int) -> Guess:

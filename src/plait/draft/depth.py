@@ -21,6 +21,8 @@ MOST_DRAFTS = 16
 MOST_DRAFT_ROWS = 64
 """Of all sequences in a step."""
 
+NO_LIMIT = float("inf")
+
 LOSS_SHARE = 0.005
 FIRST_CREDIT_STEPS = 4.0
 _MOST_CREDIT_STEPS = 16.0
@@ -65,9 +67,12 @@ class Depth(Protocol):
     def may_pay(self, num_sequences: int) -> bool:
         """Whether drafts could be worth anything in a step of so many sequences; where not, nobody need guess."""
 
-    def choose(self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int) -> list[int]:
+    def choose(
+        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+    ) -> list[int]:
         """How many drafts of each guess are verified by a step of `num_sequences` rows and these drafts, `most_rows`
-        of them at most. `chances[i][k]`: that drafts 0 to k of guess i are all right.
+        of them at most. `chances[i][k]`: that drafts 0 to k of guess i are all right. `within_s`: when the next token
+        must be there although no draft was right.
         """
 
     def note(self, made: Made) -> None:
@@ -84,7 +89,9 @@ class FixedDepth:
     def may_pay(self, num_sequences: int) -> bool:
         return True
 
-    def choose(self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int) -> list[int]:
+    def choose(
+        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+    ) -> list[int]:
         depths = []
         for one in chances:
             depth = min(len(one), self.most, most_rows)
@@ -124,7 +131,9 @@ class PricedDepth:
         plain = self._plain_rate(num_sequences)
         return any(self._rate(num_sequences, depth, depth) > plain for depth in (1, 2, 4, 8, MOST_DRAFTS))
 
-    def choose(self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int) -> list[int]:
+    def choose(
+        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+    ) -> list[int]:
         depths = [0] * len(chances)
         if self._times.is_empty:
             return depths
@@ -135,8 +144,9 @@ class PricedDepth:
         best, taken, expected = self._plain_rate(num_sequences), 0, 0.0
         for count, (chance, _, _) in enumerate(drafts, start=1):
             expected -= chance
-            rate = self._rate(num_sequences, count, expected)
-            if rate > best:
+            seconds = self._seconds(num_sequences + count)
+            rate = (num_sequences + expected) / seconds
+            if rate > best and seconds <= within_s:
                 best, taken = rate, count
         if taken and self._at_risk_s(num_sequences, taken) > self.credit_s:
             return depths
@@ -165,13 +175,15 @@ class PricedDepth:
         return _DEAD_BAND * num_sequences / self._times.seconds(num_sequences)
 
     def _rate(self, num_sequences: int, num_drafts: int, expected: float) -> float:
-        seconds = self._times.seconds(num_sequences + num_drafts) + self._waiting_s()
-        return (num_sequences + expected) / seconds
+        return (num_sequences + expected) / self._seconds(num_sequences + num_drafts)
+
+    def _seconds(self, num_rows: int) -> float:
+        """Of a step with drafts, until another can begin."""
+        return self._times.seconds(num_rows) + self._waiting_s()
 
     def _waiting_s(self) -> float:
         return self._times.seconds(1) * _FIRST_WAIT_SHARE if self._wait_s is None else self._wait_s
 
     def _at_risk_s(self, num_sequences: int, num_drafts: int) -> float:
         """Lost if no draft is right."""
-        times = self._times
-        return times.seconds(num_sequences + num_drafts) - times.seconds(num_sequences) + self._waiting_s()
+        return self._seconds(num_sequences + num_drafts) - self._times.seconds(num_sequences)

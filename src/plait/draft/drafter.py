@@ -7,7 +7,7 @@ Invariant: a drafter is a function of the tokens that it was shown, in order; eq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -21,10 +21,6 @@ class Guess(NamedTuple):
 
 
 NO_GUESS = Guess()
-
-Note = Callable[[int, bool], None]
-"""Told, of a token that has come, the level of the guess that there was for it, and whether it was right."""
-
 
 class Drafter(Protocol):
     """Of one sequence. One that needs steps of its own (a draft model) answers with what these have brought so far."""
@@ -42,5 +38,5 @@ class DrafterSource(Protocol):
     def first_rates(self) -> Sequence[float]:
         """By level, how often such a guess is taken to be right before anything was learned."""
 
-    def begin(self, num_prompt: int, note: Note) -> Drafter:
-        """For a sequence whose first `num_prompt` tokens are its prompt. `note` is told of output tokens alone."""
+    def begin(self) -> Drafter:
+        """For a new sequence."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plait.draft.drafter import NO_GUESS, Drafter, Guess, Note
+from plait.draft.drafter import NO_GUESS, Drafter, Guess
 from plait.draft.suffixes import SuffixAutomaton
 
 MOST_TOKENS = 8192
@@ -31,11 +31,9 @@ _LEVELS = tuple(sum(shortest <= length for shortest in _LENGTHS) - 1 for length 
 class NgramDrafter:
     """A `Drafter`."""
 
-    __slots__ = ("_automaton", "_note", "_num_prompt", "_num_taken", "_window")
+    __slots__ = ("_automaton", "_num_taken", "_window")
 
-    def __init__(self, num_prompt: int, note: Note) -> None:
-        self._num_prompt = num_prompt
-        self._note = note
+    def __init__(self) -> None:
         self._num_taken = 0
         """Of the sequence's tokens, how many were taken up."""
         self._begin([])
@@ -65,19 +63,11 @@ class NgramDrafter:
             self._begin([])
         end = min(len(tokens), self._num_taken + MOST_AT_ONCE)
         for place in range(self._num_taken, end):
-            self._add(tokens[place], place >= self._num_prompt)
+            if len(self._window) >= MOST_TOKENS:
+                self._begin(self._window[-MOST_TOKENS // 2 :])
+            self._window.append(tokens[place])
+            self._automaton.add(tokens[place])
         self._num_taken = end
-
-    def _add(self, token: int, is_output: bool) -> None:
-        automaton, window = self._automaton, self._window
-        length = automaton.match_length
-        if is_output and length:
-            self._note(_LEVELS[min(length, _LONGEST)], window[automaton.match_end + 1] == token)
-        if len(window) >= MOST_TOKENS:
-            self._begin(window[-MOST_TOKENS // 2 :])
-            automaton, window = self._automaton, self._window
-        window.append(token)
-        automaton.add(token)
 
 
 class NgramDrafts:
@@ -87,5 +77,5 @@ class NgramDrafts:
     def first_rates(self) -> Sequence[float]:
         return FIRST_RATES
 
-    def begin(self, num_prompt: int, note: Note) -> Drafter:
-        return NgramDrafter(num_prompt, note)
+    def begin(self) -> Drafter:
+        return NgramDrafter()

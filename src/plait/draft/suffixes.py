@@ -40,6 +40,10 @@ class SuffixAutomaton:
     def num_states(self) -> int:
         return len(self._lengths)
 
+    @property
+    def num_transitions(self) -> int:
+        return sum(token != _NONE for token in self._token) + sum(len(more) for more in self._branches if more)
+
     def add(self, token: int) -> None:
         """The text goes on with `token`, which is not negative."""
         tokens, targets, branches, links = self._token, self._target, self._branches, self._links

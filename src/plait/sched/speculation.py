@@ -16,7 +16,7 @@ from plait.core.ids import SeqId, StepId
 from plait.core.request import SeqState, Sequence, Task
 from plait.core.step import Chunk, OutputKind, SeqStatus, StepPlan, StepResult
 from plait.draft.acceptance import Acceptance, OwnAcceptance
-from plait.draft.depth import Depth, Made
+from plait.draft.depth import NO_LIMIT, Depth, Made
 from plait.draft.drafter import NO_GUESS, Drafter, DrafterSource, Guess
 
 _LIKELY_RATE = 0.9
@@ -36,8 +36,9 @@ class Drafted(NamedTuple):
 class _Guessing:
     drafter: Drafter
     acceptance: OwnAcceptance
-    pending: tuple[int, tuple[int, ...]] | None = None
-    """Tokens that a form made likely, and how many tokens there were then: whether they were right is still to come."""
+    guess: Guess = NO_GUESS
+    num_tokens: int = 0
+    """How many tokens there were when `guess` was made: whether it was right is still to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Speculation:
         able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
         guesses = [self._guess(seq, min(self._depth.most, _room(seq))) for seq in able]
         chances = [self._of(seq).acceptance.chances(one.levels) for seq, one in zip(able, guesses, strict=True)]
-        depths = self._depth.choose(len(running), chances, most_rows)
+        depths = self._depth.choose(len(running), chances, most_rows, _tightest_s(running))
         chosen = {}
         for seq, guess, depth in zip(able, guesses, depths, strict=True):
             drafted = _drafted(seq, guess.tokens[:depth])
@@ -123,50 +124,42 @@ class Speculation:
         if not running or not self._depth.may_pay(len(running)):
             return False
         able = [seq for seq in running if seq.num_uncomputed == 0 and seq.constraint is None and _can_verify(seq)]
-        guesses = [self._of_drafter(seq, min(self._depth.most, _room(seq) - 1) + 1) for seq in able]
+        guesses = [self._guess(seq, min(self._depth.most, _room(seq) - 1) + 1) for seq in able]
         # The first token is the one that the step in flight samples: if it is another, so are the ones behind it.
         chances = [self._of(seq).acceptance.chances(one.levels)[1:] for seq, one in zip(able, guesses, strict=True)]
-        return any(self._depth.choose(len(running), chances, self._depth.most * len(running)))
+        most_rows = self._depth.most * len(running)
+        return any(self._depth.choose(len(running), chances, most_rows, _tightest_s(running)))
 
     def _of(self, seq: Sequence) -> _Guessing:
         found = self._guessing.get(seq.id)
         if found is None:
-            acceptance = OwnAcceptance(self._acceptance)
-            drafter = self._source.begin(seq.num_prompt, acceptance.note)
-            found = self._guessing[seq.id] = _Guessing(drafter, acceptance)
+            found = self._guessing[seq.id] = _Guessing(self._source.begin(), OwnAcceptance(self._acceptance))
         return found
 
     def _guess(self, seq: Sequence, most: int) -> Guess:
+        """Says, too, of the guess before how much of it came, verified or not: so nothing is verified just to learn."""
         if most < 1:
             return NO_GUESS
-        if seq.constraint is None:
-            return self._of_drafter(seq, most)
-        self._check_likely(seq)
-        likely = seq.constraint.likely()[:most]
-        if not likely:
-            return self._of_drafter(seq, most)
-        self._of(seq).pending = (len(seq.tokens), likely)
-        return Guess(likely, (self._likely_level,) * len(likely))
+        guessing = self._of(seq)
+        came = seq.tokens[guessing.num_tokens : guessing.num_tokens + len(guessing.guess.tokens)]
+        for token, guessed, level in zip(came, *guessing.guess, strict=False):
+            guessing.acceptance.note(level, token == guessed)
+            if token != guessed:
+                break
+        likely = () if seq.constraint is None else seq.constraint.likely()[:most]
+        if likely:
+            guessing.guess = Guess(likely, (self._likely_level,) * len(likely))
+        else:
+            guessing.guess = self._checked(guessing.drafter.guess(seq.tokens, most), most)
+        guessing.num_tokens = len(seq.tokens)
+        return guessing.guess
 
-    def _of_drafter(self, seq: Sequence, most: int) -> Guess:
-        if most < 1:
-            return NO_GUESS
-        tokens, levels = self._of(seq).drafter.guess(seq.tokens, most)
+    def _checked(self, guess: Guess, most: int) -> Guess:
+        """As much of a guess as can be verified."""
+        tokens, levels = guess
         wrong = next((place for place, token in enumerate(tokens) if not 0 <= token < self._vocab_size), len(tokens))
         size = min(most, wrong, len(levels))
-        return Guess(tuple(tokens[:size]), tuple(levels[:size]))
-
-    def _check_likely(self, seq: Sequence) -> None:
-        """Say of what was likely how much of it came."""
-        guessing = self._of(seq)
-        if guessing.pending is None:
-            return
-        start, likely = guessing.pending
-        guessing.pending = None
-        for token, came in zip(likely, seq.tokens[start : start + len(likely)], strict=False):
-            guessing.acceptance.note(self._likely_level, token == came)
-            if token != came:
-                return
+        return guess if size == len(tokens) == len(levels) else Guess(tuple(tokens[:size]), tuple(levels[:size]))
 
     def _prune(self, running: AnySequence[Sequence]) -> None:
         """Who runs no more needs no drafter; if he comes again, he gets another."""
@@ -184,6 +177,11 @@ def _can_verify(seq: Sequence) -> bool:
         and not seq.scores_prompt
         and seq.num_plannable == 1
     )
+
+
+def _tightest_s(running: AnySequence[Sequence]) -> float:
+    """The shortest gap between two tokens that somebody who runs was promised."""
+    return min([NO_LIMIT if seq.request.slo.itl_s is None else seq.request.slo.itl_s for seq in running])
 
 
 def _room(seq: Sequence) -> int:
