@@ -1,7 +1,7 @@
 """Serving: the whole engine on an executor, turn by turn and without a thread of its own.
 
-Owns the executor under `plait.assembly`, and the clock that gives it time to work. On the reference executor a run is
-the same every time; on the native one (`native_rooms.py`) only the answers are.
+Owns the executor under `plait.assembly`, and the clock that gives it time to work. A run is the same every time: on the
+native executor too, unless its workers are left to themselves (`native_rooms.py`).
 """
 
 from __future__ import annotations

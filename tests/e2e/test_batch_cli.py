@@ -17,6 +17,11 @@ from tests.e2e.tiny_model import write_tiny_model
 
 from plait.api.bodies import JsonObject, JsonValue
 
+MANY = 60
+"""Lines of a run that is to be caught at work."""
+MOST_SHOWN = 40
+"""It has so many of them on the disk at most when it is."""
+MOST_TRIES = 5
 PLAIT = [sys.executable, "-c", "import sys; from plait.cli.main import main; sys.exit(main())"]
 
 
@@ -51,18 +56,34 @@ def batch(folder: Path, model: Path, *extra: str) -> subprocess.CompletedProcess
 
 @contextmanager
 def running_batch(folder: Path, model: Path, *extra: str) -> Iterator[subprocess.Popen[str]]:
-    """A run that has at least one line on the disk and is not over."""
-    process = subprocess.Popen(command(folder, model, "--max-in-flight", "4", *extra), stdout=-1, stderr=-1, text=True)
-    with process:
-        try:
-            partial = folder / "out.jsonl.partial"
-            give_up = time.monotonic() + 60
-            while not (partial.exists() and partial.stat().st_size) and time.monotonic() < give_up:
-                time.sleep(0.005)
-            assert process.poll() is None, process.communicate()
-            yield process
-        finally:
-            process.kill()
+    """A run that has at least one line on the disk and many to go. It stands still until `send` sends it something."""
+    for _ in range(MOST_TRIES):
+        for left in folder.glob("out.jsonl*"):
+            left.unlink()
+        arguments = command(folder, model, "--max-in-flight", "4", *extra)
+        with subprocess.Popen(arguments, stdout=-1, stderr=-1, text=True) as process:
+            try:
+                give_up = time.monotonic() + 60
+                while not num_shown(folder) and process.poll() is None and time.monotonic() < give_up:
+                    time.sleep(0.005)
+                process.send_signal(signal.SIGSTOP)
+                if num_shown(folder) <= MOST_SHOWN and process.poll() is None:
+                    yield process
+                    return
+            finally:
+                process.kill()
+    raise AssertionError(f"{MOST_TRIES} runs were nearly over when they were looked at")
+
+
+def num_shown(folder: Path) -> int:
+    """Lines that a run has on the disk."""
+    partial = folder / "out.jsonl.partial"
+    return partial.read_bytes().count(b"\n") if partial.exists() else MANY * (folder / "out.jsonl").exists()
+
+
+def send(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
 
 
 def answers(folder: Path) -> dict[str, JsonValue]:
@@ -78,9 +99,9 @@ def answers(folder: Path) -> dict[str, JsonValue]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> dict[str, JsonValue]:
-    """The answers to `many_lines(60)` of a run that nothing disturbed, one line at a time."""
+    """The answers to `many_lines(MANY)` of a run that nothing disturbed, one line at a time."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    write_lines(folder / "in.jsonl", many_lines(60))
+    write_lines(folder / "in.jsonl", many_lines(MANY))
     assert batch(folder, tiny, "--max-in-flight", "1").returncode == 0
     found = answers(folder)
     assert len({str(answer) for answer in found.values()}) > 30
@@ -117,8 +138,8 @@ def test_a_file_is_answered_and_summed_up(tmp_path: Path, tiny: Path) -> None:
 def test_many_at_once_answer_as_each_alone_and_find_the_common_beginning(
     tmp_path: Path, tiny: Path, undisturbed: dict[str, JsonValue]
 ) -> None:
-    write_lines(tmp_path / "in.jsonl", many_lines(60))
-    done = batch(tmp_path, tiny, "--max-in-flight", "60")
+    write_lines(tmp_path / "in.jsonl", many_lines(MANY))
+    done = batch(tmp_path, tiny, "--max-in-flight", str(MANY))
     assert done.returncode == 0
     assert answers(tmp_path) == undisturbed
     assert json.loads(done.stdout)["run"]["prefix_hit_fraction"] > 0.5
@@ -127,32 +148,32 @@ def test_many_at_once_answer_as_each_alone_and_find_the_common_beginning(
 def test_kill_minus_nine_and_the_same_command_again(
     tmp_path: Path, tiny: Path, undisturbed: dict[str, JsonValue]
 ) -> None:
-    write_lines(tmp_path / "in.jsonl", many_lines(60))
+    write_lines(tmp_path / "in.jsonl", many_lines(MANY))
     with running_batch(tmp_path, tiny) as process:
-        process.send_signal(signal.SIGKILL)
+        send(process, signal.SIGKILL)
     assert not (tmp_path / "out.jsonl").exists()
     again = batch(tmp_path, tiny)
     assert again.returncode == 0
     lines = json.loads(again.stdout)["lines"]
-    assert lines["completed"] == 60
-    assert 0 < lines["resumed"] < 60
+    assert lines["completed"] == MANY
+    assert 0 < lines["resumed"] < MANY
     assert answers(tmp_path) == undisturbed
     once_more = batch(tmp_path, tiny)
-    assert (once_more.returncode, json.loads(once_more.stdout)["lines"]["resumed"]) == (0, 60)
+    assert (once_more.returncode, json.loads(once_more.stdout)["lines"]["resumed"]) == (0, MANY)
 
 
 def test_an_interrupt_stops_in_good_order_without_a_trace(
     tmp_path: Path, tiny: Path, undisturbed: dict[str, JsonValue]
 ) -> None:
-    write_lines(tmp_path / "in.jsonl", many_lines(60))
+    write_lines(tmp_path / "in.jsonl", many_lines(MANY))
     with running_batch(tmp_path, tiny) as process:
-        process.send_signal(signal.SIGINT)
+        send(process, signal.SIGINT)
         printed, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors
     summary = json.loads(printed)
     assert summary["interrupted_by"] == "SIGINT"
-    assert 0 < summary["lines"]["completed"] < 60
+    assert 0 < summary["lines"]["completed"] < MANY
     assert batch(tmp_path, tiny).returncode == 0
     assert answers(tmp_path) == undisturbed
 
