@@ -114,7 +114,9 @@ def assemble(
     return EngineParts(Engine(config, clock, scheduler, executor, ports), scheduler, kv)
 
 
-def _speculation(drafting: Drafting | None, config: EngineConfig, info: ExecutorInfo, kv: KVCache) -> Speculation | None:
+def _speculation(
+    drafting: Drafting | None, config: EngineConfig, info: ExecutorInfo, kv: KVCache
+) -> Speculation | None:
     """None: there are no drafts, or this model's states could not be taken back behind rejected ones."""
     if drafting is None or kv.has_states:
         return None

@@ -172,19 +172,7 @@ def start_engine(
     profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
     vocab_size = model.program.vocab_size
     inbox = Inbox()
-    client = AsyncClient(
-        ModelInfo(
-            model.name,
-            vocab_size,
-            sizes.max_model_tokens,
-            info.fingerprint,
-            info.bit_exact,
-            model.weights.identity,
-            model.config.hidden if has_pool(with_pool(model.program)) else 0,
-        ),
-        inbox,
-        max_unread,
-    )
+    client = AsyncClient(_model_info(model, sizes, info), inbox, max_unread)
     parts = assemble(
         EngineConfig(vocab_size, sizes.max_model_tokens, options.seed, slos=slos),
         ready.layout,
@@ -213,6 +201,18 @@ def start_engine(
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
+    )
+
+
+def _model_info(model: LoadedModel, sizes: Sizes, info: ExecutorInfo) -> ModelInfo:
+    return ModelInfo(
+        model.name,
+        model.program.vocab_size,
+        sizes.max_model_tokens,
+        info.fingerprint,
+        info.bit_exact,
+        model.weights.identity,
+        model.config.hidden if has_pool(with_pool(model.program)) else 0,
     )
 
 
@@ -251,8 +251,8 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
         return None, ()
     if str(options.scheduler) != str(DEFAULT_SCHEDULER):
         raise UsageError(
-            f"--speculative {options.speculative} is not there for --scheduler {options.scheduler} yet; take --scheduler "
-            f"{DEFAULT_SCHEDULER}, or --speculative off"
+            f"--speculative {options.speculative} is not there for --scheduler {options.scheduler} yet; take "
+            f"--scheduler {DEFAULT_SCHEDULER}, or --speculative off"
         )
     if any(group.is_state for group in model.program.cache_groups):
         return None, ("no drafts: what this model keeps of its tokens cannot be taken back behind rejected ones",)

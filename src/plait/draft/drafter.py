@@ -22,6 +22,7 @@ class Guess(NamedTuple):
 
 NO_GUESS = Guess()
 
+
 class Drafter(Protocol):
     """Of one sequence. One that needs steps of its own (a draft model) answers with what these have brought so far."""
 

@@ -1,7 +1,7 @@
 """N-gram drafter: what stood behind the same words earlier in prompt and output will stand there again.
 
-Owns the bounded window of a sequence in which it looks, and the levels of its guesses: the length of the ending that was
-found again. "Prompt lookup" as Saxena, "Prompt Lookup Decoding", 2023, has it, over the longest ending of all.
+Owns the bounded window of a sequence in which it looks, and the levels of its guesses: the length of the ending that
+was found again. "Prompt lookup" as Saxena, "Prompt Lookup Decoding", 2023, has it, over the longest ending of all.
 Invariant: memory and time for a token are bounded, whatever the text; nothing is drawn at random.
 """
 

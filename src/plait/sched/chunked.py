@@ -10,8 +10,8 @@ Ahead: while a step is in flight the next one is planned behind it, up to `queue
 for Python (docs/adr/0007). The token that a sequence says in the step before is then taken from the device, so
 everybody who runs is in every step and batches do not come apart.
 
-Drafts: where they pay (`plait.sched.speculation`), the next step waits for the one in flight and verifies guesses behind
-the tokens that it brought.
+Drafts: where they pay (`plait.sched.speculation`), the next step waits for the one in flight and verifies guesses
+behind the tokens that it brought.
 
 Memory: a sequence starts when its whole known text plus one block of growth for every running sequence fits, so a
 started prompt never stalls half-way (CONTRACTS H10). When growth fails all the same, the youngest running sequence

@@ -1,7 +1,7 @@
 """Speculation: which drafts go into a step, and whether a step waits for tokens to draft behind.
 
-Owns a drafter for every sequence that runs and what is learned of its guesses; asks a `plait.draft.depth.Depth` how many
-are worth it. Two sources: the drafter, and what a form leaves no choice about (`Constraint.likely`).
+Owns a drafter for every sequence that runs and what is learned of its guesses; asks a `plait.draft.depth.Depth` how
+many are worth it. Two sources: the drafter, and what a form leaves no choice about (`Constraint.likely`).
 Invariant: what it hands out can be verified as it is: tokens of the vocabulary, as many as the answer still has room
 for, and under a constraint with a mask behind each.
 """
@@ -84,11 +84,11 @@ class Speculation:
         rows beside theirs.
         """
         self._prune(running)
-        if most_rows < 1 or not running or (has_prompts and not self._depth.beside_prompts):
+        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
+        if most_rows < 1 or not able or (has_prompts and not self._depth.beside_prompts):
             return {}
         if not self._depth.may_pay(len(running)):
             return {}
-        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
         guesses = [self._guess(seq, min(self._depth.most, _room(seq))) for seq in able]
         chances = [self._of(seq).acceptance.chances(one.levels) for seq, one in zip(able, guesses, strict=True)]
         depths = self._depth.choose(len(running), chances, most_rows, _tightest_s(running))
@@ -114,9 +114,7 @@ class Speculation:
         waited_s = max(result.start_s - before[0], 0.0) if flight.follows and before is not None else None
         num_accepted = sum([one.num_accepted for one in result.seqs])
         seconds = result.end_s - result.start_s
-        self._depth.note(
-            Made(flight.num_sequences, flight.num_drafts, num_accepted, seconds, waited_s, flight.waited)
-        )
+        self._depth.note(Made(flight.num_sequences, flight.num_drafts, num_accepted, seconds, waited_s, flight.waited))
 
     # What it does for that.
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.engine.kit import Stage, ask
+from tests.conformance.drafting import Guesser
+from tests.unit.engine.kit import Stage, ask, letter_at
 
+from plait.assembly import Drafting
 from plait.core.events import Event
+from plait.core.ids import SeqId
+from plait.draft.depth import FixedDepth
 from plait.metrics.serving_figures import ServingFigures
 
 
@@ -48,3 +52,15 @@ def test_steps_and_their_time_are_told_by_lane() -> None:
     # Three tokens of prompt, then two more steps of one: a token takes a second.
     assert (name, lane.steps, lane.busy_s, lane.workers) == (0, 3, 5.0, 1)
     assert (figures.steps, figures.busy_s) == (3, 5.0)
+
+
+def test_drafts_are_counted_when_they_go_out_and_when_they_were_right() -> None:
+    figures = ServingFigures()
+    guesses = Guesser(lambda tokens, most: [letter_at(SeqId(0), len(tokens)), ord("!")])
+    stage = Stage(listener=figures, drafting=Drafting(guesses, FixedDepth()))
+    stage.arrive(ask("a", "abc", max_tokens=8))
+    stage.run()
+    assert stage.answers.text("a") == "defghijk"
+    # Two tokens without drafts, then two by two.
+    assert (figures.num_drafts, figures.draft_tokens) == (3, 5)
+    assert (figures.accepted_tokens, figures.accepted_by_place) == (3, [3])
