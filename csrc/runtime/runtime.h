@@ -133,7 +133,7 @@ struct TokenLogprobSpec {
 struct ChunkResult {
   int64_t seq = 0;
   ChunkStatus status = ChunkStatus::kOk;
-  int64_t failed_row = 0;  // slot of the row that failed
+  int64_t failed_row = 0;       // slot of the row that failed
   std::vector<int32_t> tokens;  // with drafts: those that were accepted, and the one behind them
   std::vector<TokenLogprobSpec> logprobs;
   std::vector<TokenLogprobSpec> scored;

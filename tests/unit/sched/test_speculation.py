@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.conformance.drafting import GuessOf, Guesser
+from tests.conformance.drafting import Guesser, GuessOf
 from tests.unit.engine.kit import EOS, OneSecondPerToken, Stage, ask, says
 
 from plait.assembly import Drafting, Policy
