@@ -28,6 +28,9 @@ FIRST_CREDIT_STEPS = 4.0
 _MOST_CREDIT_STEPS = 16.0
 """What was won before is not all put at risk again."""
 
+_LEAST_CHANCE = 0.05
+"""What is less likely is worth no row anywhere."""
+
 _DEAD_BAND = 1.03
 """A plan with drafts must promise so many times the tokens per second of one without."""
 
@@ -138,9 +141,14 @@ class PricedDepth:
         if self._times.is_empty:
             return depths
         # A draft is never likelier than the one before it, so in this order they come after those they rely on.
-        drafts = sorted(
-            ((-chance, place, which) for which, one in enumerate(chances) for place, chance in enumerate(one)),
-        )[: min(most_rows, MOST_DRAFT_ROWS)]
+        drafts = [
+            (-chance, place, which)
+            for which, one in enumerate(chances)
+            for place, chance in enumerate(one)
+            if chance >= _LEAST_CHANCE
+        ]
+        drafts.sort()
+        del drafts[min(most_rows, MOST_DRAFT_ROWS) :]
         best, taken, expected = self._plain_rate(num_sequences), 0, 0.0
         for count, (chance, _, _) in enumerate(drafts, start=1):
             expected -= chance

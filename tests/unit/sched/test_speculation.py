@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
 import pytest
-from tests.conformance.drafting import Guesser, GuessOf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conformance.drafting import Guesser, GuessOf, spoiled
 from tests.unit.engine.kit import EOS, OneSecondPerToken, Stage, ask, says
 
 from plait.assembly import Drafting, Policy
@@ -106,6 +109,32 @@ def test_who_can_have_no_memory_for_drafts_goes_on_without() -> None:
     played.run()
     assert played.answers.text("a") == SONG[3:15]
     assert max(chunk.end for plan in plans(played) for chunk in plan.chunks) <= 16
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.integers(14, 40), st.integers(1, 12), st.sampled_from([2, 5, 16]), st.booleans())
+def test_any_load_with_any_drafts_is_answered_as_without_and_leaves_nothing(
+    seed: int, num_blocks: int, most: int, budget: int, enable_prefix: bool
+) -> None:
+    """Memory for one long answer at least, so that sequences are preempted; every tick looks through memory."""
+    answers = []
+    for drafting in (None, verified(spoiled(right, 256), most)):
+        dice = Random(seed)
+        played = stage(drafting, num_blocks=num_blocks, max_step_tokens=budget, enable_prefix=enable_prefix)
+        for number in range(dice.randint(1, 6)):
+            prompt = SONG[: dice.randint(1, 12)]
+            sampling = SamplingParams(stop=dice.choice(((), (), ("on",), (", a", "ends"))))
+            request = ask(
+                str(number), prompt, max_tokens=dice.randint(1, 40), sampling=sampling, n=dice.choice((1, 1, 2))
+            )
+            played.arrive(request, at_s=dice.uniform(0, 60))
+        played.abort("0", dice.uniform(0, 80))
+        played.run()
+        played.assert_memory_is_empty()
+        told = [name for name in played.answers.by_request if name != "0"]
+        choices = [(name, choice) for name in sorted(told) for choice in range(2)]
+        answers.append([(played.answers.text(*one), played.answers.tokens(*one)) for one in choices])
+    assert answers[0] == answers[1]
 
 
 class MemoryBound(OneSecondPerToken):
