@@ -355,6 +355,7 @@ StepReport Context::Finish(double now_s) {
   report.start_s = has_started_ ? start_s_ : now_s;
   report.end_s = now_s;
   report.workers = std::max(1u, num_workers_.load(std::memory_order_relaxed));
+  report.chunks.reserve(num_chunks_);
   for (ChunkRun& chunk : chunks()) {
     ChunkResult result = ResultOf(chunk);
     Seat& seat = *chunk.spec.seat;

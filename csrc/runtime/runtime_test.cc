@@ -194,6 +194,60 @@ TEST(ALaneWithoutWorkersRestsUntilItGetsSome) {
   CHECK(scene.Wait(starved).chunks[0].tokens == Right(model, Prompt(10, 1)));
 }
 
+TEST(WorkersWhoseLaneHasNoStepGoOnWithOneThatBeganOnALaneWithoutWorkers) {
+  const TinyModel model(TinyKind::kFloats);
+  for (const size_t num_tokens : {2, 10, 60}) {
+    Scene scene(model);
+    scene.runtime().Assign({{}, {0, 1}});
+    const std::vector<int32_t> prompt = Prompt(num_tokens, 1);
+    const int64_t step = scene.Start(scene.Join(), 1, prompt, 1);
+    while (scene.runtime().Counters().units == 0) std::this_thread::yield();
+    scene.runtime().Assign({{0, 1}, {}}, true);
+    // Their own lane's steps go first; on a lane that rests none is begun.
+    const int64_t behind = scene.Start(scene.Join(), 2, prompt, 1);
+    CHECK(scene.Wait(scene.Start(scene.Join(), 3, prompt, 0)).chunks[0].tokens == Right(model, prompt));
+    CHECK(scene.Wait(step).chunks[0].tokens == Right(model, prompt));
+    CHECK(!scene.Has(behind));
+  }
+}
+
+uint64_t NumNoticed(Scene& scene) {
+  uint64_t sum = 0;
+  for (const uint64_t one : scene.runtime().ChangeDelays().counts) sum += one;
+  return sum;
+}
+
+TEST(ASuspendedStepGoesOnWhereItWasAmongWorkersWhoMayHelp) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  scene.runtime().Assign({{}, {0, 1}});
+  const int64_t step = scene.Start(scene.Join(), 1, Prompt(60, 1), 1);
+  while (scene.runtime().Counters().units == 0) std::this_thread::yield();
+  scene.runtime().Suspend(1);
+  scene.runtime().Assign({{0}, {1}}, true);
+  const int64_t other = scene.Start(scene.Join(), 2, Prompt(60, 2), 0);
+  CHECK(scene.Wait(other).chunks[0].tokens == Right(model, Prompt(60, 2)));
+  scene.runtime().Resume(1);
+  CHECK(scene.Wait(step).chunks[0].tokens == Right(model, Prompt(60, 1)));
+}
+
+TEST(EveryWorkerThatWasMovedTellsOnceHowLongItTookToNotice) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  const struct {
+    std::vector<std::vector<uint32_t>> shares;
+    uint64_t num_moved;
+  } changes[] = {{{{0}, {1}}, 1}, {{{1}, {0}}, 2}, {{{1}, {0}}, 0}, {{{}, {}}, 2}, {{{0, 1}, {}}, 2}};
+  uint64_t expected = 0;
+  for (const auto& change : changes) {
+    expected += change.num_moved;
+    scene.runtime().Assign(change.shares);
+    while (NumNoticed(scene) < expected) std::this_thread::yield();
+    CHECK_EQ(NumNoticed(scene), expected);
+  }
+  CHECK(scene.runtime().ChangeDelays().total_ns > 0);
+}
+
 TEST(ASuspendedLaneRestsUntilItIsResumed) {
   const TinyModel model(TinyKind::kFloats);
   Scene scene(model);

@@ -59,6 +59,7 @@ from plait.kv.rules import ALL_RULES, MemoryRules, rules_without
 from plait.loading import LoadedModel as LoadedModel  # callers take them from here
 from plait.loading import load_model as load_model
 from plait.metrics.chrome_trace import check_trace
+from plait.metrics.histogram import Histogram
 from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
 from plait.model.cache_layout import CacheLayout, GroupLayout, token_bytes
@@ -77,6 +78,9 @@ if TYPE_CHECKING:
 KIB, MIB = 1024, 1024 * 1024
 AHEAD_BYTES = 32 * MIB
 """As kBytesAhead in csrc/bindings/runtime_bindings.cc."""
+LANES = 3
+"""Of the native executor: decode, prompts, and prompts that overtake others (docs/adr/0016)."""
+Delays = Callable[[], Histogram]
 NO_SLOS: Mapping[ServiceClass, Slo] = {}
 NO_NATIVE = (
     "{reason}; reinstall Plait where a C++ compiler is (GCC 11 or Clang 14 and newer), or take --executor reference"
@@ -114,6 +118,8 @@ class LocalEngine:
     """What the KV memory holds, by group; off by the step that is running."""
     geometry: str | None = None
     """How the KV memory is cut, in words, where there was something to choose."""
+    change_delays: Delays | None = None
+    """How long workers took to notice that they were to work for another lane; None: nobody counts."""
 
     def close(self) -> None:
         """End everything; what was profiled is written and reported. Again: nothing more happens."""
@@ -135,6 +141,7 @@ class _Loaded:
     executor: LoadableExecutor
     notes: tuple[str, ...]
     work: WorkLog | None = None
+    delays: Delays | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,7 @@ class ReadyExecutor:
     geometry: str | None = None
     """How memory is cut, in words, where there was something to choose."""
     work: WorkLog | None = None
+    delays: Delays | None = None
 
 
 def start_engine(
@@ -201,6 +209,7 @@ def start_engine(
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
+        change_delays=ready.delays,
     )
 
 
@@ -217,7 +226,8 @@ def _model_info(model: LoadedModel, sizes: Sizes, info: ExecutorInfo) -> ModelIn
 
 
 def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], None]) -> Policy:
-    """How prompts and decode share this machine. Steps are not run side by side here yet: every one is fused.
+    """How prompts and decode share this machine. On the reference executor, which computes with one core, nothing is
+    gained by running steps side by side: there every one is fused.
 
     `warn` is told where prices come from steps of another model or format.
     """
@@ -241,8 +251,20 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
         differs = calibration.counted.differs(formats, model.program.num_parameters, calibration.model)
         if differs is not None:
             warn(f"warning: --scheduler {choice}: {differs}")
-    cost = cost_model(model.program, formats, hardware)
-    return Policy(preset, cost, num_spans=len(model.program.spans), has_lanes=False, priced_units=hardware.share_units)
+    return Policy(
+        preset,
+        cost_model(model.program, formats, hardware),
+        hardware.granule,
+        num_spans=len(model.program.spans),
+        has_lanes=_executor_of(options, model).is_native,
+        priced_units=hardware.share_units,
+    )
+
+
+def _executor_of(options: EngineOptions, model: LoadedModel) -> ExecutorChoice:
+    # A runtime that cannot be used is no trouble for whoever does not want it.
+    missing = None if options.executor == "reference" else presence.missing()
+    return choose_executor(options, model.program, missing)
 
 
 def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | None, tuple[str, ...]]:
@@ -261,8 +283,7 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
 
 def counted_formats(options: EngineOptions, model: LoadedModel) -> Formats:
     """As `plait calibrate` counts them; on the reference executor as the file has them, beside a cache in float32."""
-    missing = None if options.executor == "reference" else presence.missing()
-    choice = choose_executor(options, model.program, missing)
+    choice = _executor_of(options, model)
     if choice.is_native:
         # Imports what may not be there; whoever comes here knows that it is.
         from plait.model_formats import formats_of
@@ -277,9 +298,7 @@ def load_executor(
     options: EngineOptions, model: LoadedModel, clock: Clock, observe_logits: LogitsObserver | None = None
 ) -> ReadyExecutor:
     """The executor that a model is served with, before anything is submitted to it. Whoever calls this closes it."""
-    # A runtime that cannot be used is no trouble for whoever does not want it.
-    missing = None if options.executor == "reference" else presence.missing()
-    choice = choose_executor(options, model.program, missing)
+    choice = _executor_of(options, model)
     cutting = cut(model.program, options.kv_layout, options.block_size, choice.cache_type)
     model = replace(model, program=cutting.program)
     sizes = resolve_sizes(options, model_facts(model, cutting), available_memory_bytes())
@@ -299,7 +318,14 @@ def load_executor(
     notes = (*choice.notes, *loaded.notes, *(() if words is None else (words,)))
     rules = cutting.rules(rules_without(memory_ablations(options.ablate)))
     return ReadyExecutor(
-        loaded.executor, layout, sizes, (*notes, *model_notes(model.config, model.program)), rules, words, loaded.work
+        loaded.executor,
+        layout,
+        sizes,
+        (*notes, *model_notes(model.config, model.program)),
+        rules,
+        words,
+        loaded.work,
+        loaded.delays,
     )
 
 
@@ -390,14 +416,21 @@ def _native_executor(
     executor = NativeExecutor(config)
     executor.load({STEP_PROGRAM: with_pool(model.program)}, model.weights, layout)
     units = use_table(executor, options.tune_table, options.cache_dir, processor_model())
-    held = executor.footprint
+    held, num_used = executor.footprint, _lanes_used(options, len(workers.cores))
     notes = (
         f"{executor.target} instructions, {_workers_text(workers)}",
         units,
         *executor.kept,
-        *memory_texts(resident_bytes(), held.weights, held.arena, layout),
+        *memory_texts(resident_bytes(), held.weights, held.arena + (num_used - 1) * held.lane, layout),
     )
-    return _Loaded(executor, notes, executor.work_log)
+    return _Loaded(executor, notes, executor.work_log, lambda: Histogram.of(*executor.change_delays()))
+
+
+def _lanes_used(options: EngineOptions, num_workers: int) -> int:
+    preset = preset_of(options.scheduler.name, (), chunk_s=options.scheduler.chunk_s, units=options.scheduler.units)
+    if preset.is_fused or num_workers < 2:
+        return 1
+    return LANES if preset.overtakes else LANES - 1
 
 
 def native_config(
@@ -415,6 +448,7 @@ def native_config(
         max_step_tokens=options.max_num_batched_tokens,
         max_rows=options.max_num_seqs,
         dtype=WeightDtype(options.dtype),
+        num_lanes=LANES,
         max_positions=max_positions,
         target=resolve_instruction_set(options.instruction_set, usable_targets()),
         observe_logits=observe_logits,

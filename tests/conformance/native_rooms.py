@@ -38,6 +38,7 @@ class Treatment:
     """How the executor is set up and disturbed."""
 
     threads: int = 2
+    lanes: int = 2
     target: str | None = None
     blocking_seed: int = 0
     meddling_seed: int | None = None
@@ -53,6 +54,7 @@ class Treatment:
             max_rows=setup.max_rows,
             dtype=self.dtype,
             target=self.target,
+            num_lanes=self.lanes,
             blocking_seed=self.blocking_seed,
             poison=True,
         )

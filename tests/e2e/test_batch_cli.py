@@ -16,6 +16,7 @@ import pytest
 from tests.e2e.tiny_model import write_tiny_model
 
 from plait.api.bodies import JsonObject, JsonValue
+from plait.cli.main import main
 
 MANY = 60
 """Lines of a run that is to be caught at work."""
@@ -186,13 +187,14 @@ def test_standard_input_is_an_input(tmp_path: Path, tiny: Path) -> None:
     assert len(answers(tmp_path)) == 1
 
 
-def test_trouble_is_one_line_and_an_exit_code(tmp_path: Path, tiny: Path) -> None:
+def test_trouble_is_one_line_and_an_exit_code(tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def trouble(*extra: str) -> tuple[int, str]:
-        done = batch(tmp_path, tiny, *extra)
-        assert done.stdout == ""
-        assert done.stderr.startswith("plait: ")
-        assert done.stderr.count("\n") == 1
-        return done.returncode, done.stderr
+        code = main(command(tmp_path, tiny, *extra)[len(PLAIT) :])
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith("plait: ")
+        assert printed.err.count("\n") == 1
+        return code, printed.err
 
     assert trouble()[0] == 2
     write_lines(tmp_path / "in.jsonl", [completion_line("a", "x")])
@@ -216,12 +218,14 @@ def test_strict_fails_early_for_a_bad_line(tmp_path: Path, tiny: Path) -> None:
     assert os.listdir(tmp_path) == ["in.jsonl"]
 
 
-def test_an_input_named_like_a_file_of_the_job_is_kept(tmp_path: Path, tiny: Path) -> None:
+def test_an_input_named_like_a_file_of_the_job_is_kept(
+    tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for suffix in (".new", ".partial", ".ledger", ".ledger-wal", ".ledger-shm", ".ledger-journal"):
         source = write_lines(tmp_path / f"out.jsonl{suffix}", [completion_line("a", "x")])
         before = source.read_bytes()
-        done = batch(tmp_path, tiny, "-i", str(source))
-        assert (done.returncode, "is the input itself" in done.stderr) == (2, True)
+        assert main(command(tmp_path, tiny, "-i", str(source))[len(PLAIT) :]) == 2
+        assert "is the input itself" in capsys.readouterr().err
         assert source.read_bytes() == before
         source.unlink()
 

@@ -1,11 +1,17 @@
 """Fit: tables of a calibration from steps that were measured.
 
-Owns how samples become alpha, the factor of mixed steps, the guard and the spread. Knows neither a clock nor a device.
+Owns how samples become alpha, the factor of mixed steps, the guard, the spread and the scatter. Knows neither a clock
+nor a device.
 Invariant: a crossing of a grid that was measured has what was measured there; equal samples give equal tables.
+
+Samples of a state that follow each other are a visit. A machine is slower in one moment than in another, hardly ever
+faster than it can be, and a moment lasts longer than a visit; so of several visits the quiet ones say what a state takes,
+and what the others took more is the scatter's.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -17,6 +23,7 @@ from plait.cost.calibration import Calibration, without_overhead
 from plait.cost.grid import Axis, Grid
 from plait.cost.guard import GuardTable, guard_from, pair_of, prefill_beside
 from plait.cost.roofline import RooflineModel
+from plait.cost.scatter import MOST_RATIO, Scatter, evenly
 from plait.cost.solo import Sample, fit_solo, phases
 
 _SWEEPS = 30
@@ -54,18 +61,19 @@ def fit_alpha(samples: Sequence[Sample], roofline: RooflineModel, knots: Knots |
 def fit_mixed(samples: Sequence[Sample], model: CalibratedModel) -> Grid | None:
     """What steps of both phases take by what their parts' alphas say; `model` has no such factor yet."""
     found: dict[tuple[float, float, float], list[float]] = {}
-    for sample in samples:
-        prefill, decode = phases(sample.shape)
-        if prefill.chunks and decode.chunks and not sample.beside:
-            at = (float(sample.share), float(prefill.num_tokens), float(len(decode.chunks)))
-            found.setdefault(at, []).append(sample.seconds / model.price(sample.shape, sample.share).expected_s)
+    for visit in _visits(samples):
+        prefill, decode = phases(visit[0].shape)
+        if prefill.chunks and decode.chunks and not visit[0].beside:
+            at = (float(visit[0].share), float(prefill.num_tokens), float(len(decode.chunks)))
+            priced_s = model.price(visit[0].shape, visit[0].share).expected_s
+            found.setdefault(at, []).append(median(sample.seconds for sample in visit) / priced_s)
     if not found:
         return None
     axes = tuple(
         Axis(name, tuple(sorted({at[place] for at in found})), is_log=place > 0)
         for place, name in enumerate(("share", "tokens", "rows"))
     )
-    return _fit_grid({at: median(values) for at, values in found.items()}, axes)
+    return _fit_grid({at: _quiet(values) for at, values in found.items()}, axes)
 
 
 def fit_guard(samples: Sequence[Sample], model: CalibratedModel, edges: GuardTable) -> GuardTable:
@@ -95,6 +103,24 @@ def fit_spread(samples: Sequence[Sample], model: CalibratedModel) -> float:
     )
     found = ratios[min(len(ratios) - 1, int(SPREAD_PART * len(ratios)))] if ratios else 1.0
     return min(MOST_SPREAD, max(1.0, found))
+
+
+def fit_scatter(
+    samples: Sequence[Sample], model: CalibratedModel, units: int, late_s: Sequence[float], rested_s: float
+) -> Scatter | None:
+    """From steps alone on the whole device, in the order in which they ran. None: there are none, or no `late_s`."""
+    alone = [sample for sample in samples if sample.share == units and not sample.beside]
+    if not alone or not late_s:
+        return None
+    spells, jitter = [], []
+    for visit in _visits(alone):
+        priced_s = model.price(visit[0].shape, units).expected_s - model.overhead_s(visit[0].shape)
+        ratio = median(sample.seconds for sample in visit) / priced_s
+        spells.append((sum(sample.seconds for sample in visit), min(ratio, MOST_RATIO)))
+        if len(visit) > 1:
+            jitter += [min(sample.seconds / (ratio * priced_s), MOST_RATIO) for sample in visit]
+    spell_s, ratios = zip(*spells, strict=True)
+    return Scatter(spell_s, ratios, evenly(jitter or [1.0]), evenly(late_s), rested_s)
 
 
 def fit_calibration(
@@ -127,12 +153,50 @@ def _states(samples: Sequence[Sample], *, decode: bool) -> list[State]:
 
 def _alphas(samples: Sequence[Sample], roofline: RooflineModel, *, decode: bool) -> dict[State, float]:
     found: dict[State, list[float]] = {}
+    roofs_s: dict[State, float] = {}
+    for visit in _visits([one for one in samples if one.shape.chunks and _is_of(one, decode=decode)]):
+        shape, share, beside = visit[0].shape, visit[0].share, visit[0].beside
+        state = state_of(shape, share, beside)
+        roofs_s[state] = roofline.roof(shape, share, beside).seconds
+        found.setdefault(state, []).append(median(one.seconds for one in visit))
+    quiet = {state: _quiet(visits) for state, visits in found.items()}
+    agreed = {state: _agreed(state, visits, quiet) for state, visits in found.items()}
+    # One factor for all makes of quiet times usual ones again, of which half are longer.
+    usual = median(median(visits) / agreed[state] for state, visits in found.items()) if found else 1.0
+    return {state: usual * seconds / roofs_s[state] for state, seconds in agreed.items()}
+
+
+def _visits(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """Samples of equal steps that follow each other."""
+    found: list[list[Sample]] = []
     for sample in samples:
-        if sample.shape.chunks and _is_of(sample, decode=decode):
-            roof_s = roofline.roof(sample.shape, sample.share, sample.beside).seconds
-            state = state_of(sample.shape, sample.share, sample.beside)
-            found.setdefault(state, []).append(sample.seconds / roof_s)
-    return {state: median(values) for state, values in found.items()}
+        if not found or replace(found[-1][0], seconds=sample.seconds) != sample:
+            found.append([])
+        found[-1].append(sample)
+    return found
+
+
+def _quiet(visits: Sequence[float]) -> float:
+    """The lower quartile, linear between two."""
+    ordered, place = sorted(visits), 0.25 * (len(visits) - 1)
+    low = int(place)
+    return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
+
+
+def _agreed(state: State, visits: Sequence[float], quiet: Mapping[State, float]) -> float:
+    """Of what the visits of a state say, from the least to the median, what lies nearest to the line through states
+    with less and more context: what a step reads of the cache grows in a line. A single visit is what it is.
+    """
+    share, tokens, context, beside = state
+    others = sorted(other[2] for other in quiet if (other[0], other[1], other[3]) == (share, tokens, beside))
+    others.remove(context)
+    if len(others) < 2:
+        return quiet[state]
+    place = min(max(1, bisect_right(others, context)), len(others) - 1)
+    low, high = others[place - 1], others[place]
+    low_s, high_s = (quiet[share, tokens, one, beside] for one in (low, high))
+    line_s = low_s + (context - low) / (high - low) * (high_s - low_s)
+    return min(max(line_s, min(visits)), median(visits))
 
 
 def _is_of(sample: Sample, *, decode: bool) -> bool:

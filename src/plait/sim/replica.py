@@ -18,6 +18,7 @@ from plait.cost.calibrated import cost_model
 from plait.cost.hardware import HardwareSpec
 from plait.cost.model import CostModel
 from plait.cost.roofline import RooflineModel
+from plait.cost.scatter import Replay
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
 from plait.exec.simulated import QUANTA, SimulatedExecutor
@@ -82,6 +83,8 @@ class ReplicaSpec:
     """Where the states of a program that has some are kept."""
     end_tokens: tuple[int, ...] = ()
     """Tokens of prompts that end a message."""
+    seed: int = 0
+    """Of how steps depart from their prices, where the hardware's calibration has that."""
 
     @property
     def runs_aside(self) -> bool:
@@ -143,6 +146,7 @@ def replica_parts(
         quanta,
         horizon=horizon,
         check_plans=spec.check_plans,
+        replay=_replay(spec),
     )
     slos = {} if spec.slo == NO_SLO else dict.fromkeys(ServiceClass, spec.slo)
     limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S, slos=slos)
@@ -168,6 +172,14 @@ def replica_parts(
         checkpoints=spec.checkpoints,
         keeps=memory.keeps,
     )
+
+
+def _replay(spec: ReplicaSpec) -> Replay | None:
+    """Where prices are those that were measured, steps depart from them as they did then."""
+    calibration = spec.hardware.calibration
+    if calibration is None or calibration.scatter is None or spec.alpha is not None or spec.device is not None:
+        return None
+    return Replay(calibration.scatter, spec.seed)
 
 
 class AnyTokens:

@@ -27,7 +27,7 @@ from plait.batch.source import open_source
 from plait.core.errors import PlaitError
 
 ROOT = Path(__file__).parents[3]
-NUM_KILLS = 10
+NUM_KILLS = 6
 
 
 @dataclass(frozen=True, slots=True)

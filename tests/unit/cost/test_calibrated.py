@@ -17,12 +17,13 @@ from plait.core.step import ChunkShape, StepShape
 from plait.cost.alpha import LEAST, MOST, AlphaTable, alpha_axes, constant_alpha
 from plait.cost.calibrated import CalibratedModel, LearningModel, Observation, cost_model
 from plait.cost.calibration import Calibration, HeldOut
-from plait.cost.fit import fit_alpha, fit_calibration
+from plait.cost.fit import fit_alpha, fit_calibration, fit_scatter
 from plait.cost.grid import Axis, Grid
 from plait.cost.guard import GuardTable, guard_from, pair_of
 from plait.cost.hardware import find_hardware, hardware_object, read_hardware, write_hardware
 from plait.cost.model import CostModel
 from plait.cost.roofline import RooflineModel
+from plait.cost.scatter import Scatter
 from plait.cost.solo import Sample, decode_shape, fit_solo, prefill_shape
 
 SPEC = bare(find_hardware("zen3-2core"))
@@ -55,12 +56,47 @@ def test_what_was_measured_is_the_price(sample: Sample) -> None:
     assert model.price(sample.shape, sample.share).expected_s == pytest.approx(sample.seconds)
 
 
-def test_the_median_of_several_measurements_counts() -> None:
+def test_the_median_of_a_visit_counts_and_of_visits_the_quiet_ones() -> None:
     shape = decode_shape(4, 64)
     several = [*SAMPLES, measured(shape, 2, 99.0), measured(shape, 2, 1.5), measured(shape, 2, 1.4)]
     table = fit_alpha(several, ROOFLINE)
-    # Of 1.2464, 1.4, 1.5 and 99.
-    assert table.of(shape, 2) == pytest.approx(1.45)
+    # Visits: 1.2464, and 1.4, 1.5, 99.
+    assert table.of(shape, 2) == pytest.approx(1.2464 + 0.25 * (1.5 - 1.2464))
+
+
+def test_visits_that_differ_agree_with_states_of_less_and_more_context() -> None:
+    """Of two visits one was disturbed. Which one, only the line through the others can tell."""
+    about = {64: 1.0, 512: 1.0 + 448e-3, 1024: 1.0 + 960e-3}
+    samples = [Sample(decode_shape(4, context), 2, seconds) for context, seconds in about.items()]
+    between = 1.0 + 192e-3
+    for disturbed in (1.4, 1.9):
+        visits = [Sample(decode_shape(4, 256), 2, between), *samples, Sample(decode_shape(4, 256), 2, disturbed)]
+        model = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=fit_alpha(visits, ROOFLINE)))
+        assert model.price(decode_shape(4, 256), 2).expected_s == pytest.approx(between)
+        # What is measured once is what it is, wherever it lies.
+        once = [*samples, Sample(decode_shape(4, 256), 2, disturbed)]
+        model = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=fit_alpha(once, ROOFLINE)))
+        assert model.price(decode_shape(4, 256), 2).expected_s == pytest.approx(disturbed)
+
+
+def test_scatter_is_what_visits_took_by_the_price_in_their_order() -> None:
+    model = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=FITTED))
+    usual_s = model.price(decode_shape(4, 64), 2).expected_s
+    long_s = model.price(prefill_shape(512), 2).expected_s
+    ran = [
+        *(Sample(decode_shape(4, 64), 2, ratio * usual_s) for ratio in (1.1, 1.2, 1.5)),
+        Sample(decode_shape(4, 64), 1, 9.0),
+        Sample(decode_shape(4, 64), 2, 9.0, (prefill_shape(64),)),
+        Sample(prefill_shape(512), 2, long_s),
+    ]
+    found = fit_scatter(ran, model, 2, [3e-4, 1e-4, 2e-4], 5e-4)
+    assert found is not None
+    assert found.spell_s == pytest.approx((3.8 * usual_s, long_s))
+    assert found.spell_ratios == pytest.approx((1.2, 1.0))
+    assert found.jitter == pytest.approx((1.1 / 1.2, 1.0, 1.5 / 1.2))
+    assert (found.late_s, found.rested_s) == ((1e-4, 2e-4, 3e-4), 5e-4)
+    assert fit_scatter(ran[3:5], model, 2, [1e-4], 0.0) is None
+    assert fit_scatter(ran, model, 2, [], 0.0) is None
 
 
 def test_between_measured_states_alpha_lies_between() -> None:
@@ -183,7 +219,8 @@ def whole() -> Calibration:
     beside = measured(decode_shape(4, 64), 1, 1.7, prefill_shape(200))
     found = fit_calibration([*SAMPLES, measured(both(64, 4, 256), 2, 2.0), beside], ROOFLINE, ABOUT, edges)
     bandwidth = Grid((Axis("share", (1.0, 2.0)), Axis("beside", (64.0, 512.0), is_log=True)), (1e9, 2e9, 3e9, 4e9))
-    return replace(found, bandwidth=bandwidth, held_out=HeldOut(9, 0.01, 0.02, 0.1, 0.2, 3, 0.0, 1.2))
+    scatter = Scatter((0.5, 2.0), (1.0, 1.25), (0.9, 1.0, 1.1), (1e-4,), 1e-3)
+    return replace(found, bandwidth=bandwidth, scatter=scatter, held_out=HeldOut(9, 0.01, 0.02, 0.1, 0.2, 3, 0.0, 1.2))
 
 
 def test_a_calibration_goes_to_a_file_and_back(tmp_path: Path) -> None:
@@ -216,6 +253,12 @@ def test_a_calibration_goes_to_a_file_and_back(tmp_path: Path) -> None:
             [{"share": 1, "coefficients": [1]}],
             r"coefficients has 1 entries; it must be a list of 3",
         ),
+        (("scatter", "spell_s"), [1.0], r"calibration\.scatter\.spell_ratios has 2 entries; it must be a list of 1"),
+        (("scatter", "spell_ratios"), [1.0, 0.0], r"spell_ratios is \[1\.0, 0\.0\]; there must be some, above 0"),
+        (("scatter", "jitter"), [1.0, 101.0], r"jitter is \[1\.0, 101\.0\]; .* ratios at most 100"),
+        (("scatter", "jitter"), [1.1, 1.0], r"jitter is \[1\.1, 1\.0\]; there must be some, and they must ascend"),
+        (("scatter", "late_s"), [], r"late_s is \[\]; there must be some"),
+        (("scatter", "rested_s"), -1, r"calibration\.scatter\.rested_s is -1; it must be a number of 0 or more"),
         (("surprise",), 1, r"calibration\.surprise is not known; there can be model,"),
     ],
 )

@@ -157,8 +157,8 @@ class EditedExecutor:
         self._inner.submit(plan)
         self._plans[plan.step] = plan
 
-    def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
-        self._inner.assign(shares)
+    def assign(self, shares: Mapping[LaneId, tuple[int, ...]], *, may_help: bool = False) -> None:
+        self._inner.assign(shares, may_help=may_help)
 
     def suspend(self, lane: LaneId) -> None:
         self._inner.suspend(lane)

@@ -173,7 +173,7 @@ class ReferenceExecutor:
             self._lanes[plan.lane].queue.append(_Job(run, run.run()))
             self._changed.notify_all()
 
-    def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
+    def assign(self, shares: Mapping[LaneId, tuple[int, ...]], *, may_help: bool = False) -> None:
         with self._changed:
             self._intake.check_shares(shares)
             for lane in self._lanes.values():

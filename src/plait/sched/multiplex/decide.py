@@ -233,16 +233,19 @@ def _longest_chunk(now: Situation, prefill: Prefill, budget_s: float, most: int,
     longest_s = seconds(total)
     if longest_s <= budget_s:
         return total
-    count = _last_within(budget_s, -(-total // LEAST_CHUNK), longest_s, lambda count: seconds(count * LEAST_CHUNK))
-    return count * LEAST_CHUNK
+    none_s = seconds(0)
+    if none_s > budget_s:
+        return 0
+    high = -(-total // LEAST_CHUNK)
+    return _last_within(budget_s, none_s, high, longest_s, lambda count: seconds(count * LEAST_CHUNK)) * LEAST_CHUNK
 
 
-def _last_within(budget_s: float, high: int, high_s: float, seconds: Callable[[int], float]) -> int:
-    """The last count below `high` that takes no longer than the budget, 0 if none does. More never takes less, and
-    mostly in proportion: where the line through both ends meets the budget is a better guess than the middle, but two
-    times out of three only, because the line may be far from the curve.
+def _last_within(budget_s: float, none_s: float, high: int, high_s: float, seconds: Callable[[int], float]) -> int:
+    """The last count below `high` that takes no longer than the budget, 0 if none does; a count of none takes `none_s`.
+    More never takes less, and mostly in proportion: where the line through both ends meets the budget is a better guess
+    than the middle, but two times out of three only, because the line may be far from the curve.
     """
-    low, low_s, turn = 0, 0.0, 0
+    low, low_s, turn = 0, none_s, 0
     while high - low > 1:
         turn += 1
         part = 0.5 if turn % 3 == 0 else (budget_s - low_s) / (high_s - low_s)

@@ -7,7 +7,7 @@ Invariant: nothing is priced on no unit, and nothing beside a neighbour that doe
 from __future__ import annotations
 
 from plait.core.step import ChunkShape, StepShape
-from plait.cost.model import Bound, CostModel, StepPrice
+from plait.cost.model import Bound, CostModel, StepPrice, pair_prices
 from plait.cost.partitions import layers_to_launch
 from plait.sched.multiplex.situation import Prefill, Prompt
 
@@ -17,6 +17,7 @@ class Prices:
 
     def __init__(self, cost: CostModel, units: int, num_spans: int) -> None:
         self._cost = cost
+        self._price_both = pair_prices(cost)
         self.units = units
         self.num_spans = num_spans
 
@@ -34,7 +35,7 @@ class Prices:
         return self._cost.price(shape_of((prompt,)), units).expected_s
 
     def fused(self, decode: StepShape, prompts: StepShape) -> StepPrice:
-        return self._cost.price(StepShape((*decode.chunks, *prompts.chunks)), self.units)
+        return self._price_both(decode, prompts, self.units)
 
     def is_bound_by_compute(self, shape: StepShape, units: int) -> bool:
         return self._cost.price(shape, units).bound is Bound.COMPUTE

@@ -313,7 +313,7 @@ class MultiplexScheduler:
             return
         self._units = units
         self._tracker.assign({lane: len(given) for lane, given in units.items()}, now)
-        self._controls.append(Assign(units))
+        self._controls.append(Assign(units, may_help=self._preset.overlaps))
 
     def _without_losses(self, units: Shares, now: float) -> Shares:
         """For now, nobody has what a step in flight is losing: it goes on with it to the end of its span."""
