@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 
 from plait.core.errors import InvariantError
 from plait.core.events import Emitted, Event, Finished, Submitted
@@ -64,16 +64,23 @@ class Played:
     """The queue stopped growing before arrivals ended."""
     ttft_per_token: Distribution | None
     splits: list[tuple[float, int]]
-    """Of every decision that let both run: when, and units of prompts."""
+    """Of every decision: when, and units of prompts: all where they run alone, none where nobody asks."""
+    num_units: int
 
     @property
     def late_fraction(self) -> float:
         return self.num_late / self.num_gaps if self.num_gaps else 0.0
 
     @property
-    def prefill_units(self) -> float:
-        """Mean over decisions that let both run."""
-        return sum(units for _, units in self.splits) / len(self.splits) if self.splits else 0.0
+    def prefill_share(self) -> float:
+        """Of the device, over the time between the first decision and the last."""
+        seconds = [after_s - at_s for (at_s, _), (after_s, _) in pairwise(self.splits)]
+        held = sum(length * units for length, (_, units) in zip(seconds, self.splits, strict=False))
+        return held / (sum(seconds) * self.num_units) if sum(seconds) else 0.0
+
+    def partitions(self, begin_s: float, end_s: float) -> set[int]:
+        """Units that prompts had beside decode."""
+        return {units for at_s, units in self.splits if begin_s <= at_s < end_s and 0 < units < self.num_units}
 
 
 def play(lab: Lab, contestant: Contestant, load: Iterable[Arrival], slo: Slo = NO_SLO) -> Played:
@@ -90,8 +97,7 @@ def play(lab: Lab, contestant: Contestant, load: Iterable[Arrival], slo: Slo = N
             per_token.append(outcome.ttft_s / outcome.num_prompt)
 
     def observe(situation: Situation, choice: Choice) -> None:
-        if choice.form is Form.LANES:
-            splits.append((situation.now_s, units - choice.units))
+        splits.append((situation.now_s, 0 if situation.prefill is None else _prompt_units(choice, units)))
 
     spec = ClusterSpec(
         _spec(lab, contestant, slo, observe),
@@ -113,7 +119,12 @@ def play(lab: Lab, contestant: Contestant, load: Iterable[Arrival], slo: Slo = N
         latencies.is_steady,
         distribution(per_token),
         splits,
+        units,
     )
+
+
+def _prompt_units(choice: Choice, units: int) -> int:
+    return units - choice.units if choice.form is Form.LANES else units if choice.form is Form.PREFILL else 0
 
 
 def _spec(lab: Lab, contestant: Contestant, slo: Slo, observe: Observer) -> ReplicaSpec:
@@ -133,7 +144,7 @@ def _spec(lab: Lab, contestant: Contestant, slo: Slo, observe: Observer) -> Repl
         slo=slo,
         observe=observe,
         prices=lab.prices(contestant.preset),
-        device=lab.device,
+        device=lab.whole_device if contestant.preset.is_fused else lab.device,
         check_plans=False,
     )
 

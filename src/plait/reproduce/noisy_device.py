@@ -28,10 +28,15 @@ _SMALL = 2048
 
 
 class NoisyDevice:
-    """Implements `plait.cost.model.CostModel`. `noise` 0: every step takes its mean."""
+    """Implements `plait.cost.model.CostModel`. `launch_s`: further for each step with prompts; `noise` 0: every step
+    takes its mean.
+    """
 
-    def __init__(self, law: CalibratedModel, worst_slowdown: float, seed: int, noise: float = SIGMA) -> None:
+    def __init__(
+        self, law: CalibratedModel, worst_slowdown: float, seed: int, launch_s: float = 0.0, noise: float = SIGMA
+    ) -> None:
         self._law = law
+        self._launch_s = launch_s
         self._seed = seed
         self._noise = noise
         self._cap = worst_slowdown
@@ -39,7 +44,9 @@ class NoisyDevice:
     def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
         price = self._law.price(shape, share, beside)
         seconds = price.expected_s
-        if beside and all(chunk.num_tokens == 1 for chunk in shape.chunks):
+        if not all(chunk.num_tokens == 1 for chunk in shape.chunks):
+            seconds += self._launch_s
+        elif beside:
             slowdown = 1.0 + (self._cap - 1.0) * self._erratic(shape, share, beside)
             seconds = max(seconds, slowdown * self._law.price(shape, share).expected_s)
         if self._noise:

@@ -51,6 +51,12 @@ class Stage:
     alphas: tuple[tuple[int, float], ...]
     cache_bytes: int
     ranks: int = 1
+    decode_alpha: float | None = None
+    """Of decode steps, where it is another one."""
+    launch_s: float = 0.0
+    """Further for a step that has prompts and is launched whole, operation by operation."""
+    layered_launch_s: float = 0.0
+    """The same where layers are launched as graphs, as lanes do."""
     formats: Formats = BF16_NEAR_CACHE
     max_model_tokens: int = 16_384
     max_rows: int = 512
@@ -60,9 +66,10 @@ class Stage:
         (least, first), (most, last) = self.alphas[0], self.alphas[-1]
         points = ((1, first), *((least, first),) * (least > 1), *self.alphas[1:], (MOST_TOKENS * most, last))
         axes = alpha_axes((float(self.hardware.share_units),), [float(tokens) for tokens, _ in points], (0.0,))
-        grid = Grid(axes, tuple(alpha for _, alpha in points))
+        prefill = Grid(axes, tuple(alpha for _, alpha in points))
+        decode = prefill if self.decode_alpha is None else Grid.filled(axes, self.decode_alpha)
         overheads = self.hardware.step_overhead_s, self.hardware.seq_overhead_s
-        about = Calibration(self.program.name, "a law", "simulated", 1, AlphaTable(grid, grid), *overheads)
+        about = Calibration(self.program.name, "a law", "simulated", 1, AlphaTable(prefill, decode), *overheads)
         return CalibratedModel(self.roofline(), about)
 
     def roofline(self) -> RooflineModel:
@@ -80,7 +87,10 @@ class Lab:
 
     def __init__(self, stage: Stage, seed: int) -> None:
         self.stage = stage
-        self.device = NoisyDevice(stage.law(), stage.hardware.worst_slowdown or 1.0, seed)
+        law, worst = stage.law(), stage.hardware.worst_slowdown or 1.0
+        self.device = NoisyDevice(law, worst, seed, stage.layered_launch_s)
+        self.whole_device = NoisyDevice(law, worst, seed, stage.launch_s)
+        """As those find it that launch whole steps."""
 
     @cached_property
     def bullet(self) -> CalibratedModel:
