@@ -85,7 +85,7 @@ class Played:
 
 def play(lab: Lab, contestant: Contestant, load: Iterable[Arrival], slo: Slo = NO_SLO) -> Played:
     """`load` brings its own targets if it has any; `slo` is what outcomes are judged by."""
-    attainment, latencies, gaps = Attainment(slo), Latencies(), _Gaps(slo.itl_s)
+    attainment, latencies, gaps = Attainment(slo), Latencies(), Gaps(slo.itl_s)
     per_token: list[float] = []
     splits: list[tuple[float, int]] = []
     units = lab.stage.hardware.share_units
@@ -149,7 +149,7 @@ def _spec(lab: Lab, contestant: Contestant, slo: Slo, observe: Observer) -> Repl
     )
 
 
-class _Gaps:
+class Gaps:
     """Told of every token: how many gaps there are, and how many are longer than a bound.
 
     A sequence's first gap begins when it joins the decode batch: MuxWise says a first token then (section 3.2), and
@@ -200,7 +200,10 @@ def arrivals(rows: Sequence[TraceRequest], rate: float, seed: int, vocab_size: i
     """Independent arrivals of these requests in their order, `rate` a second on average."""
     rng = random.Random(f"arrivals {seed}")
     times = accumulate(rng.expovariate(rate) for _ in rows)
-    return [Arrival(at_s, _request(row, index, vocab_size)) for index, (at_s, row) in enumerate(zip(times, rows, strict=True))]
+    return [
+        Arrival(at_s, _request(row, index, vocab_size))
+        for index, (at_s, row) in enumerate(zip(times, rows, strict=True))
+    ]
 
 
 def _request(row: TraceRequest, index: int, vocab_size: int) -> Request:

@@ -23,7 +23,7 @@ from plait.cost.hardware import HardwareSpec
 from plait.cost.model import Bound, CostModel, StepPrice
 from plait.cost.partitions import splits
 from plait.cost.roofline import RooflineModel
-from plait.cost.solo import Sample, SoloModel, decode_shape, fit_solo, phases, prefill_shape
+from plait.cost.solo import SoloModel, decode_shape, fit_solo, phases, prefill_shape
 from plait.model.cost import Formats, Parallel
 from plait.model.program import Program
 from plait.reproduce.models import BF16_NEAR_CACHE
@@ -146,8 +146,7 @@ class Lab:
             for share, rows, context in product(shares, SOLO_ROWS, SOLO_CONTEXTS)
         ]
         prefill = [
-            sample(prefill_shape(new, reused), share)
-            for share, new, reused in product(shares, SOLO_NEW, SOLO_REUSED)
+            sample(prefill_shape(new, reused), share) for share, new, reused in product(shares, SOLO_NEW, SOLO_REUSED)
         ]
         return fit_solo([*decode, *prefill])
 

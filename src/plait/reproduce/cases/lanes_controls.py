@@ -23,7 +23,7 @@ from plait.reproduce.stages import Lab, Stage
 from plait.sched.multiplex.presets import BULLET, MUXWISE
 from plait.sim.arrivals import Arrival
 
-COUNT = 160
+COUNT = 100
 CHUNKED = Contestant(step_tokens=2048)
 NO_TARGETS = "tokens/s of a full queue without targets, MuxWise over chunks of 2,048"
 ON_A100 = "requests within targets, Bullet over chunks of 2,048: A100"

@@ -27,7 +27,7 @@ from plait.reproduce.stages import Lab
 from plait.sched.multiplex.presets import MUXWISE
 from plait.sim.form import Form
 
-COUNT, RATE = 56, 0.6
+COUNT, RATE = 28, 0.6
 SLO = Slo(itl_s=0.100)
 OURS, APART, CHUNKED = "MuxWise", "1:1", "chunked"
 CONTESTANTS = {OURS: Contestant(MUXWISE), APART: Contestant(engines=Form(1, 1)), CHUNKED: Contestant(step_tokens=256)}
