@@ -73,6 +73,8 @@ class ReplicaSpec:
     """Targets of requests that bring none: what a policy works for."""
     observe: Observer = unobserved
     """Told of every decision of a policy that prices."""
+    prices: CostModel | None = None
+    """What a policy takes steps to last; None: as `alpha` or the hardware's calibration says."""
     device: CostModel | None = None
     """How long steps take in truth, where that is not what they are priced at."""
     check_plans: bool = True
@@ -127,11 +129,7 @@ def replica_parts(
         )
     )
     parallel = Parallel(spec.tensor_parallel)
-    cost = (
-        cost_model(spec.program, spec.formats, spec.hardware, parallel)
-        if spec.alpha is None
-        else RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
-    )
+    cost = spec.prices or _prices(spec, parallel)
     info = _info(spec, runs=horizon is not None and spec.preset == CHUNKED)
     tokens = AnyTokens(spec.program.vocab_size)
     num_spans = len(spec.program.spans)
@@ -180,6 +178,12 @@ def _replay(spec: ReplicaSpec) -> Replay | None:
     if calibration is None or calibration.scatter is None or spec.alpha is not None or spec.device is not None:
         return None
     return Replay(calibration.scatter, spec.seed)
+
+
+def _prices(spec: ReplicaSpec, parallel: Parallel) -> CostModel:
+    if spec.alpha is None:
+        return cost_model(spec.program, spec.formats, spec.hardware, parallel)
+    return RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
 
 
 class AnyTokens:
