@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from plait.api.model_text import ModelText
 from plait.batch.config import BatchConfig
-from plait.batch.feeds import Ordering
+from plait.sched.blend.feeds import Ordering
 from plait.batch.interrupts import stopping_on_signals
 from plait.batch.ledger import Job, JobTerms, Ledger
 from plait.batch.lines import BatchLine, LineFault, read_lines

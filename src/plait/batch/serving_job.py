@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from plait.api.model_text import ModelText
 from plait.batch.beside import beside
-from plait.batch.feeds import LineOrder, Ordering, feed_of
+from plait.sched.blend.feeds import JobOrder, Ordering, feed_of
 from plait.batch.ledger import Job, Ledger
 from plait.batch.lines import read_lines
 from plait.batch.ordered import Lines, LinesAsGiven, LinesInOrder
@@ -83,12 +83,12 @@ class JobServing:
 
     def _lines(self, finished: frozenset[int]) -> Lines:
         parts, ordering = self._parts, self._parts.ordering
-        if ordering is None or ordering.order is LineOrder.INPUT:
+        if ordering is None or ordering.order is JobOrder.INPUT:
             return LinesAsGiven(read_lines(parts.source), finished)
         found = survey(
             parts.source, parts.preparer, finished, lambda request: output_limit(request, parts.client.model)
         )
-        return LinesInOrder(parts.source, found, feed_of(found, ordering), finished)
+        return LinesInOrder(parts.source, found, feed_of(found.job, ordering), finished)
 
     def stop(self) -> None:
         """Finish no further line."""

@@ -12,7 +12,7 @@ from datetime import datetime
 from tqdm import tqdm
 
 from plait.batch.config import BatchConfig
-from plait.batch.feeds import Ordering
+from plait.sched.blend.feeds import Ordering
 from plait.batch.output import check_output
 from plait.batch.progress import BatchProgress
 from plait.batch.runner import BatchPorts, run_batch

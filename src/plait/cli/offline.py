@@ -6,7 +6,7 @@ Plait. Only their ratio decides an order, so a machine that is alike will do.
 
 from __future__ import annotations
 
-from plait.batch.feeds import LineOrder, Ordering
+from plait.sched.blend.feeds import JobOrder, Ordering
 from plait.build import LocalEngine, counted_formats
 from plait.config.engine_options import EngineOptions
 from plait.config.places import calibration_file
@@ -23,7 +23,7 @@ def hardware_here(options: EngineOptions) -> HardwareSpec:
 
 def ordering_of(order: str, options: EngineOptions, engine: LocalEngine) -> Ordering | None:
     """None for the order of the input, which nothing has to be known for."""
-    if LineOrder(order) is LineOrder.INPUT:
+    if JobOrder(order) is JobOrder.INPUT:
         return None
     spec, model = hardware_here(options), engine.model
     units = spec.share_units
@@ -33,4 +33,4 @@ def ordering_of(order: str, options: EngineOptions, engine: LocalEngine) -> Orde
         lambda numbers: spec.compute_rate(units, numbers),
         spec.memory_rate(units),
     )
-    return Ordering(LineOrder(order), lives, engine.sizes.memory_bytes, options.seed)
+    return Ordering(JobOrder(order), lives, engine.sizes.memory_bytes, options.seed)

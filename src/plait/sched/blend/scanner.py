@@ -3,7 +3,7 @@
 Owns which request comes next on which side, and how much memory and how many prompt tokens a step each side may have
 (BlendServe, ASPLOS 2026, section 5.3 and algorithm 3), so that what runs at any time has the density of the whole job.
 Knows no memory manager: who asks says what both sides hold now.
-Invariants: requests of a unit come in depth-first order, whichever side takes them; both sides' memory adds up to what
+Invariants: requests of a unit come depth first, on the left side from its beginning and on the right from its end; both sides' memory adds up to what
 there is; the job's density never changes; what is taken is a permutation of the job.
 """
 
@@ -71,7 +71,9 @@ class DualScanner:
         if not self._units:
             return _Pointer(None, iter(()), deque(), Held(0.0, 0.0, 0.0))
         unit = self._units.popleft() if end is End.LEFT else self._units.pop()
-        return _Pointer(unit, self._dense.requests(unit.items), deque(), self._mean(unit))
+        # The right side comes from its end: what is most memory first, and still every beginning in one piece.
+        walk = self._dense.requests(unit.items, backwards=end is End.RIGHT)
+        return _Pointer(unit, walk, deque(), self._mean(unit))
 
     def _mean(self, unit: Unit) -> Held:
         total_bytes = prompt = output = 0.0
@@ -115,7 +117,10 @@ class DualScanner:
     def split(self, memory_bytes: float, job_density: float | None = None) -> tuple[float, float]:
         """(M_L, M_R). `job_density`: instead of the job's own, where other work beside it leaves another mix idle."""
         # Whoever has run out is moved on first.
-        left, right = (self.unit(end) if self.peek(end) is not None else None for end in End)
+        for pointer, end in zip(self._pointers, End, strict=True):
+            if not pointer.ahead:
+                self.peek(end)
+        left, right = self._pointers[End.LEFT].unit, self._pointers[End.RIGHT].unit
         if left is None or right is None:
             return (memory_bytes, 0.0) if right is None else (0.0, memory_bytes)
         root = self.root_density if job_density is None else job_density
@@ -126,19 +131,6 @@ class DualScanner:
         parts = self.split(memory_bytes, job_density)
         left, right = (_allowance(part, pointer.mean) for part, pointer in zip(parts, self._pointers, strict=True))
         return left, right
-
-
-def end_to_feed(used: tuple[float, float], allowed: tuple[Allowance, Allowance]) -> End | None:
-    """The side that should get its next request, from the bytes that both hold; None: both have their part.
-
-    A side is fed while it is below its part, not while the next request fits into the rest of it: the part of the side
-    that turns over quickly is often smaller than one request, and the other side would starve it. The right goes first:
-    its requests are the longest, and what they leave the left fills.
-    """
-    for end in (End.RIGHT, End.LEFT):
-        if used[end] < allowed[end].memory_bytes:
-            return end
-    return None
 
 
 def _allowance(memory_bytes: float, mean: Held) -> Allowance:
