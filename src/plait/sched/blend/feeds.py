@@ -180,7 +180,9 @@ class BlendFeed:
         found = outlook(self._job, self._tree, self._lives, self._lengths)
         self._held = found.held
         units = cut(found.dense, lost_share=self._ordering.lost_share, merges=self._ordering.merges)
-        return DualScanner(found.dense, units, found.held)
+        scanner = DualScanner(found.dense, units, found.held)
+        self._right_bytes = scanner.lasting_part(self._memory_bytes)
+        return scanner
 
     @property
     def num_left(self) -> int:
@@ -220,8 +222,9 @@ class BlendFeed:
         parts = self._scanner.split(self._memory_bytes)
         used = self._used
         right, left = self._peek(End.RIGHT), self._peek(End.LEFT)
-        if right is not None and used[End.RIGHT] < parts[End.RIGHT]:
-            if used[End.RIGHT] <= 0 or used[End.RIGHT] + self._held(right).mean_bytes <= parts[End.RIGHT]:
+        if right is not None:
+            most = min(parts[End.RIGHT], self._right_bytes)
+            if used[End.RIGHT] <= 0 or used[End.RIGHT] + self._held(right).mean_bytes <= most:
                 return End.RIGHT
         if left is None:
             return None

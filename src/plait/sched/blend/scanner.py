@@ -65,7 +65,17 @@ class DualScanner:
         compute_s = sum(unit.compute_s for unit in units)
         memory_s = sum(unit.memory_s for unit in units)
         self.root_density = compute_s / memory_s if memory_s else float("inf")
+        self._sides = [_density([unit for unit in units if self._is_of(unit, end)]) for end in End]
         self._pointers = (self._next_pointer(End.LEFT), self._next_pointer(End.RIGHT))
+
+    def _is_of(self, unit: Unit, end: End) -> bool:
+        return (unit.density > self.root_density) is (end is End.LEFT)
+
+    def lasting_part(self, memory_bytes: float) -> float:
+        """M_R as if both sides were as dense as all that they will take. What the right side takes stays for long, so
+        that it leaves room for what the left side takes meanwhile and not for its next unit alone.
+        """
+        return partition(self._sides[End.LEFT], self._sides[End.RIGHT], self.root_density, memory_bytes)[1]
 
     def _next_pointer(self, end: End) -> _Pointer:
         if not self._units:
@@ -131,6 +141,11 @@ class DualScanner:
         parts = self.split(memory_bytes, job_density)
         left, right = (_allowance(part, pointer.mean) for part, pointer in zip(parts, self._pointers, strict=True))
         return left, right
+
+
+def _density(units: Sequence[Unit]) -> float:
+    memory_s = sum(unit.memory_s for unit in units)
+    return sum(unit.compute_s for unit in units) / memory_s if memory_s else float("inf")
 
 
 def _allowance(memory_bytes: float, mean: Held) -> Allowance:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 
 import pytest
 from tests.unit.sched.blend.jobs import TOKEN_S, memory_s, mixed_job
 
-from plait.sched.blend.feeds import BlendFeed, Feed, JobOrder, Ordering, feed_of
+from plait.sched.blend.feeds import BlendFeed, Feed, FixedFeed, JobOrder, Ordering, feed_of
 from plait.sched.blend.job import OfflineJob
 from plait.sched.blend.scanner import End
 from plait.sched.blend.tree import packed
@@ -80,13 +81,25 @@ def test_a_sample_runs_first_and_decides_the_rest() -> None:
     feed = feed_of(found, ordering(JobOrder.BLEND))
     assert isinstance(feed, BlendFeed)
     sample = [feed.next() for _ in range(10)]
-    before = feed.scanner
+    plans = [feed.scanner]
     for place in sample:
         assert place is not None
-        assert feed.scanner is before
         feed.ended(place, outputs[place])
-    assert feed.scanner is not before
+        plans.append(feed.scanner)
+    # Planned when all but one have ended, for its answer may take long, and once more when it has.
+    assert [plans[place] is plans[place + 1] for place in range(10)] == [True] * 8 + [False] * 2
     assert feed.num_left == 990
+
+
+def test_computing_follows_traffic() -> None:
+    found, _ = surveyed(1, num_lines=600)
+    feed = feed_of(found, ordering(JobOrder.BLEND, 3e6))
+    density = feed.scanner.root_density if isinstance(feed, BlendFeed) else 0.0
+    assert feed.compute_s(2.0) == pytest.approx(2 * density)
+    feed.spent(5.0, 3.0)
+    feed.spent(1.0, 1.0)
+    assert feed.compute_s(2.0) == pytest.approx(6 * density - 6.0)
+    assert FixedFeed([1]).compute_s(0.0) == math.inf
 
 
 def test_both_ends_run_at_once() -> None:
