@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from tqdm import tqdm
 
@@ -18,6 +19,7 @@ from plait.batch.progress import BatchProgress
 from plait.batch.runner import BatchPorts, run_batch
 from plait.batch.source import check_input
 from plait.build import LocalEngine, load_model, start_engine
+from plait.cli.batch_plan import batch_plan
 from plait.cli.offline import ordering_of
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import download_progress, start_report, with_profile
@@ -60,7 +62,8 @@ def run_batch_command(sources: OptionSources) -> int:
     config = _config(options, engine_options)
     # Before a model is fetched and loaded: what cannot work should fail at once.
     check_input(config.input)
-    check_output(config)
+    if not options.plan_only:
+        check_output(config)
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
         model = load_model(engine_options, progress, datetime.now)
     totals = Totals()
@@ -69,6 +72,14 @@ def run_batch_command(sources: OptionSources) -> int:
         if not options.quiet:
             for line in start_report(engine):
                 say(line)
+        if options.plan_only:
+            plan = batch_plan(config, engine_options, engine)
+            if options.json:
+                show_json(plan.json_object())
+            else:
+                for line in plan.text():
+                    show(line)
+            return 0
         ordering = ordering_of(options.order, engine_options, engine)
         return _run(config, options, engine, totals, ordering)
     finally:
@@ -97,11 +108,12 @@ def _run(
 def _config(options: BatchOptions, engine_options: EngineOptions) -> BatchConfig:
     if options.input is None:
         raise UsageError("no input was given; name a JSONL file with -i FILE, or - for standard input")
-    if options.output is None:
+    output = Path("answers.jsonl") if options.plan_only and options.output is None else options.output
+    if output is None:
         raise UsageError("no output was given; name the file for the answers with -o FILE")
     return BatchConfig(
         input=str(options.input),
-        output=options.output,
+        output=output,
         restart=options.restart,
         strict=options.strict,
         max_in_flight=options.max_in_flight,

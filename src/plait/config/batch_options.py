@@ -22,6 +22,9 @@ class BatchOptions:
         "in which order lines run; blend: by shared beginnings and by what compute and memory they need",
         choices=("input", "blend", "dfs", "bfs", "density", "random"),
     )
+    plan_only: bool = option(
+        False, parse_flag, "run nothing: print densities, what is shared, and the time of each order"
+    )
     restart: bool = option(False, parse_flag, "forget an earlier run with the same output and begin anew")
     strict: bool = option(False, parse_flag, "refuse a faulty file before any work, and exit with 1 if a line fails")
     json: bool = option(False, parse_flag, "print the closing summary as one JSON object")
