@@ -13,7 +13,6 @@ from pathlib import Path
 from tqdm import tqdm
 
 from plait.batch.config import BatchConfig
-from plait.sched.blend.feeds import Ordering
 from plait.batch.output import check_output
 from plait.batch.progress import BatchProgress
 from plait.batch.runner import BatchPorts, run_batch
@@ -28,6 +27,7 @@ from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.core.errors import UsageError
 from plait.metrics.totals import Totals
+from plait.sched.blend.choosing import AnyOrdering
 
 
 class _Bar:
@@ -87,7 +87,7 @@ def run_batch_command(sources: OptionSources) -> int:
 
 
 def _run(
-    config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals: Totals, ordering: Ordering | None
+    config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals: Totals, ordering: AnyOrdering | None
 ) -> int:
     bar = _Bar(quiet=options.quiet)
     unix_offset_s = time.time() - engine.clock.now()

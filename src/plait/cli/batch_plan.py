@@ -10,14 +10,15 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from plait.batch.config import BatchConfig
 from plait.batch.preparing import Preparer
 from plait.batch.serving import output_limit
 from plait.batch.source import open_source
 from plait.batch.survey import survey
-from plait.build import LocalEngine, counted_formats
-from plait.cli.offline import hardware_here, ordering_of
+from plait.build import LocalEngine
+from plait.cli.offline import blending_here, hardware_here, machine_here
 from plait.config.engine_options import EngineOptions
 from plait.core.errors import UsageError
 from plait.sched.blend.feeds import JobOrder, Ordering, feed_over, outlook
@@ -83,8 +84,8 @@ class BatchPlan:
         yield f"lines      {self.lines:,}{faulty}"
         yield f"prompts    {self.prompt_tokens:,} tokens; {share:.0%} of them need not be computed twice"
         yield (
-            f"answers    {self.output_tokens:,} tokens at most; the length of {self.known:,} is certain, the others are "
-            "taken to be as long as they may be"
+            f"answers    {self.output_tokens:,} tokens at most; the length of {self.known:,} is certain, the others "
+            "are taken to be as long as they may be"
         )
         yield f"density    {self.density:.3g} s of computing for a second of cache traffic; by line:"
         yield from self._bars()
@@ -98,7 +99,7 @@ class BatchPlan:
             yield f"{name:<10}{run.seconds:>10,.1f} s{found:>14.0%}  {words}"
 
     def _bars(self) -> Iterator[str]:
-        names = [f"< {BINS[0]:g}", *(f"{low:g} to {high:g}" for low, high in zip(BINS, BINS[1:], strict=False))]
+        names = [f"< {BINS[0]:g}", *(f"{low:g} to {high:g}" for low, high in pairwise(BINS))]
         names.append(f">= {BINS[-1]:g}")
         for name, count in zip(names, self.histogram, strict=True):
             yield f"  {name:<12}{count:>9,} {'#' * round(BAR * count / max(1, max(self.histogram)))}".rstrip()
@@ -113,26 +114,8 @@ def batch_plan(config: BatchConfig, options: EngineOptions, engine: LocalEngine)
         num_lines = source.num_lines
     if not len(found):
         raise UsageError(f"{config.input} has no line that can be served; run it without --plan-only to see why")
-    base = ordering_of(JobOrder.DFS.value, options, engine)
-    assert base is not None
-    return _planned(found.job, num_lines, base, _machine(options, engine), hardware_here(options).name)
-
-
-def _machine(options: EngineOptions, engine: LocalEngine) -> Machine:
-    """Steps are fused here: what is read waits for what is computed."""
-    spec, program = hardware_here(options), engine.model.program
-    formats = counted_formats(options, engine.model)
-    weights_s = program.num_parameters * formats.default_weight_bytes / spec.memory_rate(spec.share_units)
-    return Machine(
-        engine.sizes.memory_bytes,
-        options.max_num_batched_tokens,
-        interference=1.0,
-        rows=options.max_num_seqs,
-        tells=False,
-        weights_s=weights_s,
-        step_overhead_s=spec.step_overhead_s,
-        row_overhead_s=spec.seq_overhead_s,
-    )
+    base = blending_here(options, engine)
+    return _planned(found.job, num_lines, base, machine_here(options, engine), hardware_here(options).name)
 
 
 def _planned(job: OfflineJob, num_lines: int, base: Ordering, machine: Machine, hardware: str) -> BatchPlan:

@@ -19,8 +19,9 @@ class BatchOptions:
     order: str = option(
         "input",
         parse_text,
-        "in which order lines run; blend: by shared beginnings and by what compute and memory they need",
-        choices=("input", "blend", "dfs", "bfs", "density", "random"),
+        "in which order lines run; blend: by shared beginnings and by what compute and memory they need; auto: blend "
+        "where that takes less time",
+        choices=("input", "auto", "blend", "dfs", "bfs", "density", "random"),
     )
     plan_only: bool = option(
         False, parse_flag, "run nothing: print densities, what is shared, and the time of each order"

@@ -1,5 +1,5 @@
-"""Interleaved: steps whose decode attention runs beside the products of other sequences (NanoFlow, OSDI 2025; BlendServe,
-ASPLOS 2026).
+"""Interleaved: steps whose decode attention runs beside the products of other sequences (NanoFlow, OSDI 2025, and
+BlendServe, ASPLOS 2026).
 
 Owns the price of such a step: two halves of it take turns, one at the products while the other reads its keys, so that
 a step takes what takes longer and a part of the other. Which steps there are is not its business.

@@ -14,13 +14,13 @@ from tests.unit.batch.scripted_client import ScriptedClient, words_of
 from tests.unit.sched.blend.test_feeds import EvenLives
 
 from plait.api.bodies import JsonObject
-from plait.sched.blend.feeds import JobOrder, Ordering
 from plait.batch.preparing import Preparer
 from plait.batch.runner import run_batch
 from plait.batch.source import Source, open_source
 from plait.batch.survey import survey
 from plait.core.errors import EngineStopped
 from plait.core.request import Request
+from plait.sched.blend.feeds import JobOrder, Ordering
 
 ORDERINGS = [Ordering(order, EvenLives(), 2000.0, seed=1) for order in JobOrder]
 

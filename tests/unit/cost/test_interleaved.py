@@ -16,7 +16,9 @@ from plait.cost.solo import decode_shape, prefill_shape
 from plait.model.cost import Formats
 
 A100 = bare(find_hardware("a100-80g"))
-ROOFLINE = RooflineModel(LLAMA_8B, Formats(default_weight_bytes=2.0, default_cache_bytes=2.0, activation_bytes=2.0), A100)
+ROOFLINE = RooflineModel(
+    LLAMA_8B, Formats(default_weight_bytes=2.0, default_cache_bytes=2.0, activation_bytes=2.0), A100
+)
 UNITS = A100.share_units
 BALANCED = StepShape((*decode_shape(100, 3000).chunks, ChunkShape(0, 900, 1)))
 

@@ -77,10 +77,7 @@ CASE = Case(
         _figure("mean against the published one", "1.2257", Within(0.06), OURS),
         _figure("least", "1.14", Between(low=1.0)),
         _figure("spread of means along sharing", "0.02", Between(high=0.02)),
-        *(
-            _figure(f"density {density:.2f}", f"{_mean(row):.3f}", Within(0.1))
-            for density, row in PRINTED.items()
-        ),
+        *(_figure(f"density {density:.2f}", f"{_mean(row):.3f}", Within(0.1)) for density, row in PRINTED.items()),
     ),
     lambda: answers({density: [speed_up(density, sharing) for sharing in SHARING] for density in PRINTED}),
 )

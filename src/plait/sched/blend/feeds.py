@@ -20,7 +20,6 @@ from plait.sched.blend.scanner import DualScanner, End, Held
 from plait.sched.blend.tree import PrefixTree, build_tree
 from plait.sched.blend.units import LOST_SHARE, DensityTree, Loads, cut
 
-
 FEW = 10
 """When no more than one in so many of the sample goes on, the job is planned by the others: the longest answer of the
 sample may take as long as a good part of the job. It is planned again when that has ended, too.
@@ -152,7 +151,8 @@ class FixedFeed:
 class BlendFeed:
     """From both ends of the units, so much of each that what runs has the density of the job.
 
-    A sample runs first. Until most of it has ended, the others are judged by what is known without it: what they may say.
+    A sample runs first. Until most of it has ended, the others are judged by what is known without it: what they may
+    say.
     """
 
     def __init__(self, job: OfflineJob, tree: PrefixTree, ordering: Ordering) -> None:

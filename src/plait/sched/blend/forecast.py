@@ -30,8 +30,8 @@ Watch = Callable[[float, float, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a job runs. `interference`: of a step, how much of the shorter resource's time is added to the longer one's;
-    1: one after the other, as in an engine whose steps are fused; 0: nothing (`plait.cost.density.step_s`).
+    """Where a job runs. `interference`: of a step, how much of the shorter resource's time is added to that of the
+    longer one; 1: one after the other, as in an engine whose steps are fused; 0: nothing (`plait.cost.density.step_s`).
     """
 
     memory_bytes: float

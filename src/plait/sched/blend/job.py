@@ -15,8 +15,12 @@ from typing import Protocol
 class Lives(Protocol):
     """What a request asks of the device over its life; `plait.cost.lifetime.LifetimeCost` is one."""
 
-    prompt_token_s: float
-    output_token_s: float
+    @property
+    def prompt_token_s(self) -> float:
+        """Computing of a prompt token."""
+
+    @property
+    def output_token_s(self) -> float: ...
 
     def memory_s(self, prompt: int, output: int) -> float:
         """Reading the cache in all its decode steps."""

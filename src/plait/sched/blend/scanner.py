@@ -3,8 +3,8 @@
 Owns which request comes next on which side, and how much memory and how many prompt tokens a step each side may have
 (BlendServe, ASPLOS 2026, section 5.3 and algorithm 3), so that what runs at any time has the density of the whole job.
 Knows no memory manager: who asks says what both sides hold now.
-Invariants: requests of a unit come depth first, on the left side from its beginning and on the right from its end; both sides' memory adds up to what
-there is; the job's density never changes; what is taken is a permutation of the job.
+Invariants: requests of a unit come depth first, on the left side from its beginning and on the right from its end; both
+sides' memory adds up to what there is; the job's density never changes; what is taken is a permutation of the job.
 """
 
 from __future__ import annotations
