@@ -32,7 +32,7 @@ from plait.config.resolve import (
     resolve_sizes,
     resolve_workers,
 )
-from plait.config.schedulers import DEFAULT_SCHEDULER
+from plait.config.schedulers import DEFAULT_SCHEDULER, INTERLEAVED
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
@@ -234,6 +234,8 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
     `warn` is told where prices come from steps of another model or format.
     """
     choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
+    if choice.name == INTERLEAVED:
+        raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
     if preset == CHUNKED:
         return Policy()
