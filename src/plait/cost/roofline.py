@@ -118,6 +118,8 @@ class RooflineModel:
         return self._price_both(first, second, share)
 
     def _compute_both(self, first: StepShape, second: StepShape, share: int) -> StepPrice:
+        if not first.chunks or not second.chunks:
+            return self.price(first if first.chunks else second, share)
         if self._rest is None:
             return self.price(both(first, second), share)
         chunks = len(first.chunks) + len(second.chunks)
