@@ -40,8 +40,8 @@ OURS, CHUNKED, APART, NO_REUSE = "MuxWise", "chunked", "1:1 disaggregation", "no
 ONE_TO_ONE, NO_CACHE = Contestant(engines=Form(1, 1)), Contestant(MUXWISE, shares_prefixes=False)
 STANDINS = (
     "chunked: decode first and prompts up to the budget, of which the best of 128, 256 and 512 tokens was taken "
-    "at one seed; 1:1 disaggregation: four devices each; no reuse: MuxWise's own engine without its prefix cache, where "
-    "the paper has LoongServe"
+    "at one seed; 1:1 disaggregation: four devices each; no reuse: MuxWise's own engine without its prefix cache, one "
+    "seed, where the paper has LoongServe"
 )
 WIDE = "rates of the grid lie a quarter apart"
 
@@ -184,9 +184,9 @@ def _case(contest: Contest) -> Case:
         Evidence.SIMULATED,
         calibrated_on=LAW_8B,
         note=(
-            "the same where launching a step costs nothing, one seed: small chunks lose little then, because 256 tokens "
-            "already keep the device busy, so most of what MuxWise gains over chunks is launches that they pay and it "
-            "does not"
+            "the same where launching a step costs nothing, one seed: small chunks lose little then, because 256 "
+            "tokens already keep the device busy, so most of what MuxWise gains over chunks is launches that they pay "
+            "and it does not"
         ),
     )
     return Case(

@@ -61,8 +61,8 @@ def work_out(seeds: Sequence[int] = SEEDS, count: int = COUNT) -> Answers:
 
 
 NOTE = (
-    f"{COUNT} requests a seed, {RATE} a second, a bound of 100 ms on gaps; chunks of 256 tokens, the budget of the paper; "
-    f"{LEARNED}; {LAUNCHED}"
+    f"{COUNT} requests a seed, {RATE} a second, a bound of 100 ms on gaps; chunks of 256 tokens, the budget of the "
+    f"paper; {LEARNED}; {LAUNCHED}"
 )
 DISTANCE = "by how much hangs on the rate, which the paper does not print; the order does not"
 
