@@ -14,6 +14,9 @@ from plait.cost.hardware import HardwareSpec
 from plait.reproduce.case import Case
 from plait.reproduce.cases import (
     blendserve_densities,
+    blendserve_grid,
+    blendserve_orders,
+    blendserve_splits,
     blendserve_table_1,
     bullet_chunk_size,
     bullet_chunks,
@@ -92,6 +95,9 @@ def catalogue(measured: HardwareSpec | None = None) -> Catalogue:
             estimator.estimator_case(measured),
             blendserve_densities.CASE,
             blendserve_table_1.CASE,
+            blendserve_orders.CASE,
+            blendserve_grid.CASE,
+            blendserve_splits.CASE,
             jenga_waste.CASE,
             jenga_pages.CASE,
             jenga_fragmentation.CASE,
