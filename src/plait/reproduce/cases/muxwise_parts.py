@@ -13,6 +13,7 @@ from plait.core.request import Slo
 from plait.reproduce.band import Between, Equal
 from plait.reproduce.case import Answers, Case
 from plait.reproduce.cases.lanes_on_a100 import (
+    LAUNCHED,
     LAUNCHES,
     LAW_8B,
     LEARNED,
@@ -79,8 +80,8 @@ OVERTAKING_CASE = Case(
             Between(low=1.5),
             "x",
             Evidence.SIMULATED,
-            calibrated_on=LAUNCHES,
-            note=f"{EVENLY}; {LEARNED}",
+            calibrated_on=(*LAW_8B, *LAUNCHES),
+            note=f"{EVENLY}; {LEARNED}; {LAUNCHED}",
         ),
     ),
     overtaking_out,
