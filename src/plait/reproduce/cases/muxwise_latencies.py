@@ -86,12 +86,7 @@ def _figures() -> tuple[Figure, ...]:
             (f"{title}, P99 TBT of 1:1 over MuxWise", "shorter", Between(high=1.0), "x"),
         ):
             reference = Reference(PAPER, f"4.2, {table}", name)
-            note = f"{NOTE}; {DISTANCE}"
-            figures.append(
-                Figure(
-                    name, reference, published, band, unit, Evidence.SIMULATED, calibrated_on=LAUNCHED_70B, note=note
-                )
-            )
+            figures.append(figure(name, reference, published, band, unit))
     return tuple(figures)
 
 
