@@ -182,6 +182,7 @@ class Gaps:
         if last_s is None:
             self._joining[seq] = at_s
             return
+        assert self._bound_s is not None
         joined_s = self._joining.pop(seq, last_s)
         self.num_all += 1
         self.num_late += at_s - joined_s > self._bound_s

@@ -16,8 +16,8 @@ COSTS = {
 }
 """Microseconds: published, and what is allowed."""
 ELSEWHERE = (
-    "nothing is measured here; bench/policies.py prints what a decision and its prices cost on a processor, and a "
-    "hand-over and a change of shares are no messages here but a field of the next plan and one call"
+    "nothing is measured here; bench/policies.py prints what a decision costs (--decisions) and how long workers take "
+    "to notice a change of shares, and a hand-over is no message here but a field of the next plan"
 )
 
 

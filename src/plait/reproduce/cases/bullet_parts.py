@@ -90,7 +90,7 @@ def splits_out(seeds: Sequence[int] = SEEDS, count: int = COUNT) -> Answers:
 
 DISJOINT = (
     "prompts have so many SMs while both run and decode the others; in the paper's static splits decode may use all, "
-    "which steps of one device cannot do here"
+    "which steps of one device cannot do here; prompts on all of them beside decode on all is bullet-ablation's neither"
 )
 _figure = partial(Figure, evidence=Evidence.SIMULATED, calibrated_on=(*LAW_8B, *LAUNCHES))
 ABOUT = f"{LOADS}; {COUNT} requests of each; {LEARNED}; {LAUNCHED}"

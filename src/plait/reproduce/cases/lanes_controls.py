@@ -46,8 +46,9 @@ def absorbed() -> Program:
     """Of Llama-8B's size, with one latent of 576 numbers a token that 32 heads read (as absorbed MLA): a byte of cache
     is computed with 32 times.
     """
-    sizes = {"hidden": 4096, "heads": 32, "kv_heads": 1, "head_dim": 576, "ffn": 6144, "vocab": 128_256}
-    return program_of(Shape("absorbed", (Mixer.FULL,) * 32, **sizes))
+    layers = (Mixer.FULL,) * 32
+    shape = Shape("absorbed", layers, hidden=4096, heads=32, kv_heads=1, head_dim=576, ffn=6144, vocab=128_256)
+    return program_of(shape)
 
 
 def work_out(seeds: Sequence[int] = SEEDS, count: int = COUNT) -> Answers:

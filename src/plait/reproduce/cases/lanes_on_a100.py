@@ -31,6 +31,7 @@ LAYERS_70B, LAYERS_8B = 80, 32
 GRAPH_LAUNCH = Reference(MUXWISE, "3.2", "a prefill of 70B in pieces of graphs takes 10 ms to launch")
 GRAPH_LAUNCH_S = 0.010
 LAW_8B = (SUSTAINED, UTILISATION, LOSSES, NOISE_95, SLOWDOWN)
+LAW_70B = (LONG_STEP, NOISE_95, SLOWDOWN)
 LAUNCHES = (LONG_STEP, SHORT_STEP, GRAPH_LAUNCH)
 ALPHAS_8B = ((1024, 1.51), (2048, 1.40), (16384, 1.31))
 """1 / 0.66, 1 / 0.716 and 1 / 0.77: Bullet's utilisations of steps of so many tokens."""
@@ -79,8 +80,9 @@ LOADS = (
     "Azure-code's"
 )
 LAUNCHED = (
-    "what a step of prompts costs to launch, 27 ms where operations are launched one by one and 4 ms where layers are "
-    "graphs, is foretold from MuxWise's two steps of 70B by numbers of layers"
+    "a step of prompts of 8B costs 27 ms to launch where operations are launched one by one and 4 ms where layers are "
+    "graphs, one of 70B 68 and 10 ms: by numbers of layers, from MuxWise's two steps of 70B, if the 100 ms that it "
+    "says 256 tokens hold are what their step takes"
 )
 LEARNED = (
     "every policy decides by what its own paper's estimator has learned from samples of the device, whose steps have "

@@ -17,6 +17,7 @@ from plait.reproduce.cases.lanes_on_a100 import (
     LAUNCHED,
     LAUNCHES,
     LAW_8B,
+    LAW_70B,
     LEARNED,
     SEEDS,
     eight_a100,
@@ -40,8 +41,8 @@ OURS, CHUNKED, APART, NO_REUSE = "MuxWise", "chunked", "1:1 disaggregation", "no
 ONE_TO_ONE, NO_CACHE = Contestant(engines=Form(1, 1)), Contestant(MUXWISE, shares_prefixes=False)
 STANDINS = (
     "chunked: decode first and prompts up to the budget, of which the best of 128, 256 and 512 tokens was taken "
-    "at one seed; 1:1 disaggregation: four devices each; no reuse: MuxWise's own engine without its prefix cache, where "
-    "the paper has LoongServe"
+    "at one seed; 1:1 disaggregation: four devices each; no reuse: MuxWise's own engine without its prefix cache, one "
+    "seed, where the paper has LoongServe"
 )
 WIDE = "rates of the grid lie a quarter apart"
 
@@ -161,6 +162,7 @@ def work_out(contest: Contest, seeds: Sequence[int] = SEEDS, count: int = COUNT)
 
 
 def _case(contest: Contest) -> Case:
+    law = LAW_8B if contest.name == "8B" else LAW_70B
     note = f"{COUNT} requests like Tool&Agent's; {STANDINS}; {WIDE}; {LEARNED}; {LAUNCHED}"
     figures = [
         Figure(
@@ -170,7 +172,7 @@ def _case(contest: Contest) -> Case:
             contest.bands[name],
             "x",
             Evidence.SIMULATED,
-            calibrated_on=(*LAW_8B, *LAUNCHES),
+            calibrated_on=tuple(dict.fromkeys((*law, *LAUNCHES))),
             note=note,
         )
         for name in (CHUNKED, APART, NO_REUSE)
@@ -182,11 +184,11 @@ def _case(contest: Contest) -> Case:
         contest.bands[CHUNKED],
         "x",
         Evidence.SIMULATED,
-        calibrated_on=LAW_8B,
+        calibrated_on=law,
         note=(
-            "the same where launching a step costs nothing, one seed: small chunks lose little then, because 256 tokens "
-            "already keep the device busy, so most of what MuxWise gains over chunks is launches that they pay and it "
-            "does not"
+            "the same where launching a step costs nothing, one seed: small chunks lose little then, because 256 "
+            "tokens already keep the device busy, so most of what MuxWise gains over chunks is launches that they pay "
+            "and it does not"
         ),
     )
     return Case(

@@ -25,10 +25,13 @@ TBT_S = 0.050
 RATE, COUNT = 1.5, 60
 WITH, WITHOUT = "with guard", "without guard"
 CONTESTANTS = {WITH: Contestant(MUXWISE), WITHOUT: Contestant(MUXWISE.without([Mechanism.GUARD]))}
-NOTE = f"Llama-8B on one A100, {COUNT} requests like Tool&Agent's at {RATE} a second, a bound of 50 ms on every gap; {LEARNED}"
+NOTE = (
+    f"Llama-8B on one A100, {COUNT} requests like Tool&Agent's at {RATE} a second, a bound of 50 ms on every gap; "
+    f"{LEARNED}"
+)
 JOINS = (
-    "a sequence's first gap counts from when it joins the decode batch, as the paper says a first token then; from when "
-    "the token is said here, which may be in the middle of a decode step, it is the row below"
+    "a sequence's first gap counts from when it joins the decode batch, as the paper says a first token then; from "
+    "when the token is said here, which may be in the middle of a decode step, it is the row below"
 )
 LEFT = "noise of single steps, which no grid holds, and steps in flight when a neighbour begins"
 
