@@ -330,8 +330,8 @@ def show_prediction(bench: Bench, hardware: HardwareSpec) -> dict[str, object]:
     if kept is not None:
         is_kept = 0.001 <= kept.violations <= 0.01 and kept.tightness <= 1.4
         print(f"bound of decode beside a prompt, held out of plait calibrate: {kept.violations:.1%} of "
-              f"{kept.num_bounded} took longer (reach 0.1 to 1 %), bound {kept.tightness:.2f} of what was measured (reach 1.4): "
-              f"{verdict(is_kept)}")  # fmt: skip
+              f"{kept.num_bounded} took longer (reach 0.1 to 1 %), bound {kept.tightness:.2f} of what was measured "
+              f"(reach 1.4): {verdict(is_kept)}")  # fmt: skip
         found |= {"violations": kept.violations, "tightness": kept.tightness, "num_bounded": kept.num_bounded}
     return found
 

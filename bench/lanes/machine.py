@@ -7,24 +7,25 @@ Invariant: the figures of a ratio were measured in turns, so that a machine whos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from plait.build import LoadedModel, load_executor
 from plait.cli.step_bench import StepBench
 from plait.config.engine_options import EngineOptions
 from plait.core.clock import RealClock
+from plait.core.errors import PlaitError
 from plait.core.step import StepShape
 from plait.cost.solo import Sample, decode_shape, prefill_shape
 from plait.exec.native.executor import NativeExecutor
 
 CONTEXT = 512
-PIECE = 512
+PIECE = 256
 """Tokens of a prompt that are measured at once."""
 STARTS = (0, 1024, 2048)
 """Before them: prompts of 1,000 to 4,000 tokens on average."""
 FUSED = (16, 32, 64, 128, 192, 256)
-REPEATS, BESIDE_S = 4, 2.0
+REPEATS, BESIDE_S = 4, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,8 @@ class Machine:
 
 
 def measure_machine(model: LoadedModel, options: EngineOptions, rows: int, rounds: int) -> Machine:
-    ready = load_executor(options, model, RealClock())
+    # The bench gives each lane half of the rows; a fused step has one more than decode.
+    ready = load_executor(replace(options, max_num_seqs=4 * rows), model, RealClock())
     try:
         assert isinstance(ready.executor, NativeExecutor)
         return _measured(StepBench(ready.executor, ready.layout, model.program.vocab_size), rows, rounds)
@@ -120,6 +122,9 @@ def _measured(bench: StepBench, rows: int, rounds: int) -> Machine:
         for tokens in FUSED:
             mixed = StepShape((*prefill_shape(tokens, CONTEXT).chunks, *decode.chunks))
             note(f"fused {tokens}", bench.alone(mixed, units, 2))
+
+    if "decode beside" not in found or "piece beside" not in found:
+        raise PlaitError(f"no step beside another ended within {BESIDE_S:.0f} s; is the machine busy?")
 
     def seconds(name: str) -> float:
         return median(found[name])

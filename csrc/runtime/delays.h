@@ -16,7 +16,7 @@ namespace plait {
 
 // Upper bounds of all buckets but the last, which has none.
 inline constexpr std::array<int64_t, 15> kDelayBoundsNs = {
-    5'000,     10'000,    20'000,    50'000,     100'000,    200'000,    300'000,     400'000,
+    5'000,   10'000,    20'000,    50'000,    100'000,    200'000,    300'000,     400'000,
     500'000, 1'000'000, 2'000'000, 5'000'000, 10'000'000, 50'000'000, 250'000'000,
 };
 inline constexpr size_t kDelayBuckets = kDelayBoundsNs.size() + 1;

@@ -189,8 +189,8 @@ class Runtime {
   // Steps from now on are cut so. std::invalid_argument, and nothing has changed: a number is out of its limits, or a
   // step is under way.
   void Retune(const Blocking& blocking);
-  // shares[lane]: workers of that lane, disjoint. A worker in no share rests. `idle_may_help`: workers whose lane has no
-  // step, or who have none, meanwhile take units of other lanes' steps that began, suspended ones excepted.
+  // shares[lane]: workers of that lane, disjoint. A worker in no share rests. `idle_may_help`: workers whose lane has
+  // no step, or who have none, meanwhile take units of other lanes' steps that began, suspended ones excepted.
   void Assign(const std::vector<std::vector<uint32_t>>& shares, bool idle_may_help = false);
   void Suspend(uint32_t lane);
   void Resume(uint32_t lane);

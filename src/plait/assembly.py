@@ -49,6 +49,8 @@ class Policy:
     """Units that shares are made of."""
     num_spans: int = 1
     """Of the program: where a prefill can be interrupted."""
+    stop_s: float | None = None
+    """How soon one can be interrupted, where that is sooner than at the end of a span."""
     has_lanes: bool = True
     """Whether steps may run side by side, where the executor can do it."""
     max_step_tokens: int | None = None
@@ -141,6 +143,7 @@ def _multiplex(policy: Policy, lives: LivesConfig, info: ExecutorInfo, kv: KVCac
         info.share_units,
         policy.granule,
         policy.num_spans,
+        policy.stop_s,
         policy.max_step_tokens or info.max_step_tokens,
         info.max_step_tokens,
         policy.observe,

@@ -32,7 +32,7 @@ from plait.config.resolve import (
     resolve_sizes,
     resolve_workers,
 )
-from plait.config.schedulers import DEFAULT_SCHEDULER
+from plait.config.schedulers import DEFAULT_SCHEDULER, INTERLEAVED
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
@@ -80,6 +80,8 @@ AHEAD_BYTES = 32 * MIB
 """As kBytesAhead in csrc/bindings/runtime_bindings.cc."""
 LANES = 3
 """Of the native executor: decode, prompts, and prompts that overtake others (docs/adr/0016)."""
+UNIT_S = 0.25e-3
+"""The longest units of work of the native runtime, behind which workers change lanes (docs/concepts/runtime.md)."""
 Delays = Callable[[], Histogram]
 NO_SLOS: Mapping[ServiceClass, Slo] = {}
 NO_NATIVE = (
@@ -232,6 +234,8 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
     `warn` is told where prices come from steps of another model or format.
     """
     choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
+    if choice.name == INTERLEAVED:
+        raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
     if preset == CHUNKED:
         return Policy()
@@ -251,12 +255,14 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
         differs = calibration.counted.differs(formats, model.program.num_parameters, calibration.model)
         if differs is not None:
             warn(f"warning: --scheduler {choice}: {differs}")
+    is_native = _executor_of(options, model).is_native
     return Policy(
         preset,
         cost_model(model.program, formats, hardware),
         hardware.granule,
         num_spans=len(model.program.spans),
-        has_lanes=_executor_of(options, model).is_native,
+        stop_s=UNIT_S if is_native else None,
+        has_lanes=is_native,
         priced_units=hardware.share_units,
     )
 

@@ -53,7 +53,8 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     "inspect": ("core", "config", "model", "kv", "weights"),
     # Published figures: it asks the rooms whose formulas and simulations answer them, and nothing serves with it.
     # It runs engines step by step, too, where a figure is what memory holds between steps.
-    "reproduce": ("core", "model", "cost", "kv", "engine", "inspect", "sim"),
+    # `sched`: how long jobs of hundreds of thousands of requests take is told by `sched/blend`, without an engine.
+    "reproduce": ("core", "model", "cost", "kv", "sched", "engine", "inspect", "sim"),
     "cli": (*BELOW_BUILD, "inspect", "loading", "model_formats", "build", "batch", "server", "sim", "reproduce"),
 }
 

@@ -148,8 +148,12 @@ def _can_wait(now: Situation, decode_s: float, setting: Setting) -> bool:
 def _ends_s(
     now: Situation, prefill: Prefill, prefill_s: float, units: int, setting: Setting
 ) -> Iterator[tuple[Prompt, float]]:
-    """When each prompt would have its token: those of the prefill together, and those that wait one after another."""
+    """When each prompt would have its token: those of the prefill together, and those that wait one after another. What
+    is left of a prompt that is too long for one step comes right behind it.
+    """
     end_s = now.now_s + prefill.left * prefill_s
+    for rest in prefill.rest():
+        end_s += setting.prices.prompt_s(rest, setting.prices.units - units)
     for prompt in prefill.prompts:
         yield prompt, end_s
     if not now.is_prefilling:
@@ -189,16 +193,16 @@ def _worse_lateness(now: Situation, prefill: Prefill, units: int, setting: Setti
 
 
 def _slice(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
-    """Prompts on all units until decode must go on, then decode on all of them; always a span at least."""
+    """Prompts on all units until decode must go on, then decode on all of them; always until they can be stopped."""
     prices, units = setting.prices, setting.prices.units
     if now.is_stepping:
         return Choice(Form.DECODE, units, Reason.SLICE)
     slack_s = due_s(now.decoding, setting.preset.credit) - now.now_s
     slack_s -= _counted(prices.decode(now.decode, units), setting)
-    span_s = prices.span_s(prices.prefill_s(prefill.shape, units))
-    if now.form is Form.PREFILL and slack_s < span_s:
+    stop_s = prices.stop_s(prices.prefill_s(prefill.shape, units))
+    if now.form is Form.PREFILL and slack_s < stop_s:
         return Choice(Form.DECODE, units, Reason.SLICE)
-    return Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + max(slack_s, span_s))
+    return Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + max(slack_s, stop_s))
 
 
 def _fused(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
@@ -333,13 +337,13 @@ def _turn_option(now: Situation, prefill: Prefill, due: float, setting: Setting)
     prices = setting.prices
     decode_s = _counted(prices.decode(now.decode, prices.units), setting)
     seconds = prices.prefill_s(prefill.shape, prices.units)
-    slack_s, span_s = due - now.now_s - decode_s, prices.span_s(seconds)
+    slack_s, stop_s = due - now.now_s - decode_s, prices.stop_s(seconds)
     turn_s = due - max(one.last_s for one in now.decoding)
     part = max(0.0, 1.0 - decode_s / turn_s) if turn_s > 0 else 0.0
     rate = part * prefill.shape.num_tokens / seconds
-    if now.form is Form.PREFILL and 0 <= slack_s < span_s:
+    if now.form is Form.PREFILL and 0 <= slack_s < stop_s:
         yield _Option(Choice(Form.DECODE, prices.units, Reason.SLICE), rate)
-    elif slack_s >= span_s:
+    elif slack_s >= stop_s:
         yield _Option(Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + slack_s), rate)
 
 
