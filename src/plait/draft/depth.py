@@ -31,7 +31,7 @@ _MOST_CREDIT_STEPS = 16.0
 _LEAST_CHANCE = 0.05
 """What is less likely is worth no row anywhere."""
 
-_DEAD_BAND = 1.03
+_DEAD_BAND = 1.05
 """A plan with drafts must promise so many times the tokens per second of one without."""
 
 _NEWEST_SHARE = 0.15
