@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 
 from plait.cli.sim import evidence_words
 from plait.cli.sim_page import goodput_page
-from plait.cli.sim_setup import STDOUT, Setup, set_up, target_words, write_file
+from plait.cli.sim_setup import ARRIVAL, STDOUT, Setup, set_up, target_words, write_file
 from plait.cli.streams import say, show
 from plait.config.option import OptionSources
 from plait.config.sim_options import GoodputOptions, SimOptions
@@ -41,6 +41,8 @@ def run_goodput(sources: OptionSources) -> int:
         raise UsageError(
             "--speed is not for plait sim goodput, which plays the trace at rates of its own; leave it out"
         )
+    if options.order != ARRIVAL:
+        raise UsageError("--order is not for plait sim goodput, whose requests arrive at rates; leave it out")
     start = options.rate or START
     setup = set_up(replace(options, rate=start), default_requests=REQUESTS)
     if not has_target(setup.slo):
@@ -89,7 +91,8 @@ class _Tries:
     def _run(self, rate: float, count: int, seed: int) -> Trial:
         setup, workload = self._setup, self._setup.workload
         pace = replace(workload.pace, rate=rate, requests=count, seed=seed)
-        return run_trial(setup.cluster, replace(workload, pace=pace, source=setup.source_of(seed, count)), setup.slo)
+        cluster = replace(setup.cluster, replica=replace(setup.cluster.replica, seed=seed))
+        return run_trial(cluster, replace(workload, pace=pace, source=setup.source_of(seed, count)), setup.slo)
 
 
 def _report(options: SimOptions, setup: Setup, found: Search, trial: Trial, repeats: int) -> None:
