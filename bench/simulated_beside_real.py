@@ -344,8 +344,8 @@ def show_drift(measured: Sequence[Measured], cost: Prices) -> None:
 def beside(
     model: LoadedModel, options: EngineOptions, cost: Prices, runs: Sequence[tuple[Workload, RealRun]]
 ) -> dict[str, Pair]:
-    """Each real run, and simulations of it: several, because how fast the machine is when is drawn. Workloads of a round
-    are simulated on the same machine in the same moments, as a comparison wants it.
+    """Each real run, and simulations of it: several, because it is drawn when the machine is slow. Workloads of a round
+    are simulated on a machine that is slow in the same moments, as a comparison wants it.
     """
     found: dict[str, Pair] = {}
     for workload, run in runs:

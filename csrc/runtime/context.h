@@ -156,6 +156,8 @@ class Context {
   const GemmSplit& CutGemm(const SplitPolicy& policy);
   void CutExperts(const SplitPolicy& policy);
   ChunkResult ResultOf(const ChunkRun& chunk) const;
+  // Whether the token that a row sampled is another than the draft behind it.
+  bool IsRejected(const ChunkRun& chunk, const OutputRow& row) const;
   static void AddPooled(const ChunkRun& chunk, ChunkResult* result);
 
   const Machine& machine_;

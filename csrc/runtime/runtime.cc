@@ -132,6 +132,12 @@ struct Runtime::Impl {
     return lane == kNoLane || lanes[lane].suspended.load(std::memory_order_seq_cst) ? nullptr : &lanes[lane];
   }
 
+  // A look, as between two units.
+  bool IsStillOf(Worker& worker, const Lane& lane) {
+    worker.NoteLook();
+    return LaneOf(worker) == &lane;
+  }
+
   uint32_t IndexOf(const Lane& lane) const { return static_cast<uint32_t>(&lane - lanes.data()); }
 
   static WorkRecord* RecordOf(Worker* worker) { return worker == nullptr ? nullptr : worker->record.get(); }
@@ -246,7 +252,7 @@ struct Runtime::Impl {
       const int64_t step = context.step();
       const uint32_t op = context.op_index();
       const uint32_t num_units = context.split().num_units;
-      const bool takes = taker != nullptr && LaneOf(*taker) == &lane;
+      const bool takes = taker != nullptr && IsStillOf(*taker, lane);
       if (takes && num_units == 1) {
         interval.End(WorkKind::kAdvance, IndexOf(lane), step, op);
         CarryOutUnit(*taker, lane, context, 0);

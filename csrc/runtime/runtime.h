@@ -106,8 +106,9 @@ struct ChunkSpec {
   int64_t seq = 0;
   int64_t start = 0;
   uint32_t num_tokens = 0;
-  bool from_device = false;        // the single token is the one that the seat sampled last
-  std::vector<int32_t> tokens;     // empty if from_device
+  bool from_device = false;        // the first token is the one that the seat sampled last
+  std::vector<int32_t> tokens;     // behind that one, if from_device
+  uint32_t num_drafts = 0;         // of the tokens, the last ones, are guesses: a chain, with a row that samples each
   std::vector<int32_t> positions;  // empty: start, start + 1, ...
   std::vector<OutputSpec> outputs;
   std::vector<MaskSpec> masks;
@@ -133,8 +134,8 @@ struct TokenLogprobSpec {
 struct ChunkResult {
   int64_t seq = 0;
   ChunkStatus status = ChunkStatus::kOk;
-  int64_t failed_row = 0;  // slot of the row that failed
-  std::vector<int32_t> tokens;
+  int64_t failed_row = 0;       // slot of the row that failed
+  std::vector<int32_t> tokens;  // with drafts: those that were accepted, and the one behind them
   std::vector<TokenLogprobSpec> logprobs;
   std::vector<TokenLogprobSpec> scored;
   std::vector<float> pooled;  // the mean of all rows pooled since the join; empty: none was in this chunk

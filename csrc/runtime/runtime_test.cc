@@ -1,5 +1,6 @@
 #include "runtime/runtime.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
@@ -505,6 +506,33 @@ TEST(RowsThatSampleInsideAChunkSeeTheTokensBeforeThemOnly) {
     const int64_t step = scene.Start(scene.Join(sampling, 2), 2, part);
     CHECK(scene.Wait(step).chunks[0].tokens == Tokens{given[length - 1]});
   }
+}
+
+TEST(DraftsAreAcceptedUpToTheFirstWrongOneAndTheNextTokenIsTheOneBehindThem) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model, {.output_tile_rows = 2});
+  const SeatRef seat = scene.Join();
+  Tokens text = Prompt(6, 2);
+  int64_t step = scene.Start(seat, 1, text);
+  for (uint32_t right = 0; right <= 3; ++right) {
+    text.push_back(scene.Wait(step).chunks[0].tokens.back());
+    Tokens said;
+    for (Tokens known = text; said.size() < 4; known.push_back(said.back())) said.push_back(Right(model, known)[0]);
+    ChunkSpec chunk = Scene::Next(seat, 1, static_cast<int64_t>(text.size()) - 1);
+    chunk.tokens.assign(said.begin(), said.begin() + 3);
+    if (right < 3) chunk.tokens[right] = (said[right] + 1) % testing::kTinyVocab;
+    chunk.num_drafts = 3;
+    chunk.num_tokens = 4;
+    chunk.outputs[0].num_rows = 4;
+    chunk.masks.push_back({3, std::vector<uint8_t>(7, 0)});  // nothing may come behind the last draft
+    step = scene.Submit({chunk});
+    said.resize(std::min<size_t>(right + 1, 3));
+    CHECK(scene.Wait(step).chunks[0].tokens == said);
+    text.insert(text.end(), said.begin(), said.end() - 1);
+  }
+  text.push_back(scene.Wait(step).chunks[0].tokens.back());
+  step = scene.Submit({Scene::Next(seat, 1, static_cast<int64_t>(text.size()) - 1)});
+  CHECK(scene.Wait(step).chunks[0].tokens == Right(model, text));
 }
 
 TEST(LogProbabilitiesComeWithTheTokensThatAskForThem) {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
-from plait.assembly import Policy, assemble
+from plait.assembly import Drafting, Policy, assemble
 from plait.config.ablations import memory_ablations, scheduler_ablations
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import (
@@ -32,6 +32,7 @@ from plait.config.resolve import (
     resolve_sizes,
     resolve_workers,
 )
+from plait.config.schedulers import DEFAULT_SCHEDULER, INTERLEAVED
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
@@ -42,6 +43,8 @@ from plait.core.request import ServiceClass, Slo
 from plait.core.step import STEP_PROGRAM
 from plait.cost.calibrated import cost_model
 from plait.cost.hardware import read_hardware
+from plait.draft.depth import PricedDepth
+from plait.draft.ngram import NgramDrafts
 from plait.engine.client import AsyncClient
 from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Inbox
@@ -173,6 +176,7 @@ def start_engine(
     if options.profile is not None:
         check_trace(options.profile)
     clock, policy = RealClock(), policy_of(options, model, report_fault)
+    drafting, drafting_notes = drafting_of(options, model)
     ready = load_executor(options, model, clock)
     executor, sizes, info = ready.executor, ready.sizes, ready.executor.info
     profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
@@ -189,6 +193,7 @@ def start_engine(
         enable_prefix=options.enable_prefix_caching,
         rules=ready.rules,
         policy=policy,
+        drafting=drafting,
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
@@ -200,7 +205,7 @@ def start_engine(
         executor=info,
         sizes=sizes,
         clock=clock,
-        notes=ready.notes,
+        notes=(*ready.notes, *drafting_notes),
         report=report_fault,
         profile=profile,
         cache_fraction=lambda: parts.kv.usage().fraction,
@@ -229,6 +234,8 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
     `warn` is told where prices come from steps of another model or format.
     """
     choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
+    if choice.name == INTERLEAVED:
+        raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
     if preset == CHUNKED:
         return Policy()
@@ -264,6 +271,20 @@ def _executor_of(options: EngineOptions, model: LoadedModel) -> ExecutorChoice:
     # A runtime that cannot be used is no trouble for whoever does not want it.
     missing = None if options.executor == "reference" else presence.missing()
     return choose_executor(options, model.program, missing)
+
+
+def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | None, tuple[str, ...]]:
+    """Who guesses tokens, if anybody does, and a note where the model does not let him."""
+    if options.speculative == "off":
+        return None, ()
+    if str(options.scheduler) != str(DEFAULT_SCHEDULER):
+        raise UsageError(
+            f"--speculative {options.speculative} is not there for --scheduler {options.scheduler} yet; take "
+            f"--scheduler {DEFAULT_SCHEDULER}, or --speculative off"
+        )
+    if any(group.is_state for group in model.program.cache_groups):
+        return None, ("no drafts: what this model keeps of its tokens cannot be taken back behind rejected ones",)
+    return Drafting(NgramDrafts(), PricedDepth()), ()
 
 
 def counted_formats(options: EngineOptions, model: LoadedModel) -> Formats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -51,6 +51,25 @@ class Maze:
     def accept(self, token: int) -> None:
         assert self.mask()[token // 8] >> token % 8 & 1, f"{token} is no way on from {self.taken}"
         self.taken += (token,)
+
+    def likely(self) -> tuple[int, ...]:
+        """Now and then the first ways that it has."""
+        if len(self.taken) % 3:
+            return ()
+        ahead = replace(self)
+        for _ in range(3):
+            allowed = int.from_bytes(ahead.mask(), "little")
+            ahead.accept((allowed & -allowed).bit_length() - 1)
+        return ahead.taken[len(self.taken) :]
+
+    def masks_behind(self, tokens: Sequence[int]) -> tuple[bytes, ...]:
+        ahead, masks = replace(self), []
+        for token in tokens:
+            if not ahead.mask()[token // 8] >> token % 8 & 1 or len(ahead.taken) + 1 >= self.length:
+                break
+            ahead.accept(token)
+            masks.append(ahead.mask())
+        return tuple(masks)
 
     @property
     def is_over(self) -> bool:

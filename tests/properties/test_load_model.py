@@ -56,7 +56,7 @@ def write_requests() -> list[Request]:
         prose[100:149],
     ]
     return [
-        Request(RequestId(f"request-{at}"), prompt, replace(SAMPLINGS[at % 4], max_tokens=3 + at % 3))
+        Request(RequestId(f"request-{at}"), prompt, replace(SAMPLINGS[at % 4], max_tokens=5 + at % 3))
         for at, prompt in enumerate(prompts)
     ]
 
@@ -64,10 +64,14 @@ def write_requests() -> list[Request]:
 REQUESTS = write_requests()
 GROWING = [
     replace(
-        one, id=RequestId(f"growing-{one.id}"), prompt=one.prompt[:8], sampling=replace(one.sampling, max_tokens=12)
+        one,
+        id=RequestId(f"growing-{one.id}"),
+        prompt=one.prompt[:8],
+        sampling=replace(one.sampling, max_tokens=26, ignore_eos=True),
     )
     for one in REQUESTS[:4]
 ]
+"""Three blocks each in the end, of five that there are."""
 
 
 @pytest.fixture(scope="module")

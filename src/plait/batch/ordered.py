@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Protocol
 
-from plait.batch.feeds import Feed
 from plait.batch.lines import BatchLine, LineFault, parse_line, read_lines
 from plait.batch.source import Source
 from plait.batch.survey import Survey
+from plait.sched.blend.feeds import Feed
 
 
 class Wait(Enum):

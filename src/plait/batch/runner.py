@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from plait.api.model_text import ModelText
 from plait.batch.config import BatchConfig
-from plait.batch.feeds import Ordering
 from plait.batch.interrupts import stopping_on_signals
 from plait.batch.ledger import Job, JobTerms, Ledger
 from plait.batch.lines import BatchLine, LineFault, read_lines
@@ -29,6 +28,7 @@ from plait.batch.summary import Summary
 from plait.core.client import EngineClient
 from plait.core.clock import Clock
 from plait.core.errors import RequestError, UsageError
+from plait.sched.blend.choosing import AnyOrdering
 
 JOB_NAME = "output"
 """A ledger beside an output holds one job. It has no name of its own, so that the pair may be renamed."""
@@ -45,7 +45,7 @@ class BatchPorts:
     clock: Clock
     unix_offset_s: float
     progress: ProgressSink
-    ordering: Ordering | None = None
+    ordering: AnyOrdering | None = None
     """In which order the lines run; None: that of the input."""
 
 

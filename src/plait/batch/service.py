@@ -37,6 +37,7 @@ from plait.batch.validating import faults_of
 from plait.core.client import EngineClient
 from plait.core.errors import EngineStopped, PlaitError, RequestError
 from plait.metrics.limit import WorkDone, limit_between
+from plait.sched.blend.choosing import AnyOrdering
 
 MAX_AT_ONCE = 4
 """Batches that run at the same time: a short one does not wait for a long one, and memory stays bounded."""
@@ -61,6 +62,8 @@ class ServiceConfig:
     max_in_flight: int = 128
     seed: int = 0
     rest_s: float = 30.0
+    ordering: AnyOrdering | None = None
+    """Of the lines of a batch; None: as they stand."""
 
 
 @dataclass(slots=True, eq=False)
@@ -356,6 +359,7 @@ class BatchService:
                 tally=tally,
                 max_in_flight=self._config.max_in_flight,
                 unix_now=self._unix_now,
+                ordering=self._config.ordering,
             )
         )
         left_s = running.record.expires_at - self._unix_now()

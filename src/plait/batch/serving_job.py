@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from plait.api.model_text import ModelText
 from plait.batch.beside import beside
-from plait.batch.feeds import LineOrder, Ordering, feed_of
 from plait.batch.ledger import Job, Ledger
 from plait.batch.lines import read_lines
 from plait.batch.ordered import Lines, LinesAsGiven, LinesInOrder
@@ -26,6 +25,7 @@ from plait.batch.serving import LineServer, output_limit
 from plait.batch.source import Source
 from plait.batch.survey import survey
 from plait.core.client import EngineClient
+from plait.sched.blend.choosing import AnyOrdering, feed_for, is_as_given
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class JobParts:
     tally: Tally
     max_in_flight: int
     unix_now: Callable[[], int]
-    ordering: Ordering | None = None
+    ordering: AnyOrdering | None = None
     """None: in the order of the input."""
 
 
@@ -83,12 +83,12 @@ class JobServing:
 
     def _lines(self, finished: frozenset[int]) -> Lines:
         parts, ordering = self._parts, self._parts.ordering
-        if ordering is None or ordering.order is LineOrder.INPUT:
+        if ordering is None or is_as_given(ordering, parts.source.num_lines):
             return LinesAsGiven(read_lines(parts.source), finished)
         found = survey(
             parts.source, parts.preparer, finished, lambda request: output_limit(request, parts.client.model)
         )
-        return LinesInOrder(parts.source, found, feed_of(found, ordering), finished)
+        return LinesInOrder(parts.source, found, feed_for(found.job, ordering), finished)
 
     def stop(self) -> None:
         """Finish no further line."""

@@ -1,7 +1,7 @@
 """Survey: all lines of a job at once, as far as their order needs them.
 
-Owns one reading of the input before it is served: where each line lies, its prompt in packed form, and how much it may
-say. Keeps no body and no text, so that hundreds of thousands of lines fit into memory.
+Owns one reading of the input before it is served: where each line lies, and what the job looks like to those who order
+it. Keeps no body and no text, so that hundreds of thousands of lines fit into memory.
 Invariant: places count the lines that can be served and are not finished, in the order of the input.
 """
 
@@ -17,6 +17,7 @@ from plait.batch.preparing import Preparer
 from plait.batch.source import Source
 from plait.core.errors import RequestError
 from plait.core.request import Request
+from plait.sched.blend.job import OfflineJob
 from plait.sched.blend.tree import packed
 
 OutputLimit = Callable[[Request], int]
@@ -25,29 +26,24 @@ OutputLimit = Callable[[Request], int]
 
 @dataclass(slots=True)
 class Survey:
-    """By place. `most`: output tokens at most; `known`: of those that cannot say less."""
+    """By place."""
 
     numbers: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
-    prompts: list[bytes] = field(default_factory=list)
-    prompt_tokens: array[int] = field(default_factory=lambda: array("q"))
-    most: array[int] = field(default_factory=lambda: array("q"))
-    known: dict[int, int] = field(default_factory=dict)
+    job: OfflineJob = field(default_factory=OfflineJob)
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def add(self, line: BatchLine, call: Call, limit: OutputLimit) -> None:
         """A line of several prompts is ordered by the first of them, and counts all."""
-        place = len(self.numbers)
         most = sum(map(limit, call.requests))
         self.numbers.append(line.number)
         self.offsets.append(line.offset)
-        self.prompts.append(packed(call.requests[0].prompt))
-        self.prompt_tokens.append(sum(len(request.prompt) for request in call.requests))
-        self.most.append(most)
+        num_prompt = sum(len(request.prompt) for request in call.requests)
+        place = self.job.add(packed(call.requests[0].prompt), num_prompt, most)
         if all(_says_all(request) for request in call.requests):
-            self.known[place] = most
+            self.job.known[place] = most
 
 
 def survey(source: Source, preparer: Preparer, finished: frozenset[int], limit: OutputLimit) -> Survey:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from tqdm import tqdm
 
 from plait.batch.config import BatchConfig
-from plait.batch.feeds import Ordering
 from plait.batch.output import check_output
 from plait.batch.progress import BatchProgress
 from plait.batch.runner import BatchPorts, run_batch
 from plait.batch.source import check_input
 from plait.build import LocalEngine, load_model, start_engine
+from plait.cli.batch_plan import batch_plan
 from plait.cli.offline import ordering_of
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import download_progress, start_report, with_profile
@@ -26,6 +27,7 @@ from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.core.errors import UsageError
 from plait.metrics.totals import Totals
+from plait.sched.blend.choosing import AnyOrdering
 
 
 class _Bar:
@@ -60,7 +62,8 @@ def run_batch_command(sources: OptionSources) -> int:
     config = _config(options, engine_options)
     # Before a model is fetched and loaded: what cannot work should fail at once.
     check_input(config.input)
-    check_output(config)
+    if not options.plan_only:
+        check_output(config)
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
         model = load_model(engine_options, progress, datetime.now)
     totals = Totals()
@@ -69,6 +72,14 @@ def run_batch_command(sources: OptionSources) -> int:
         if not options.quiet:
             for line in start_report(engine):
                 say(line)
+        if options.plan_only:
+            plan = batch_plan(config, engine_options, engine)
+            if options.json:
+                show_json(plan.json_object())
+            else:
+                for line in plan.text():
+                    show(line)
+            return 0
         ordering = ordering_of(options.order, engine_options, engine)
         return _run(config, options, engine, totals, ordering)
     finally:
@@ -76,7 +87,7 @@ def run_batch_command(sources: OptionSources) -> int:
 
 
 def _run(
-    config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals: Totals, ordering: Ordering | None
+    config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals: Totals, ordering: AnyOrdering | None
 ) -> int:
     bar = _Bar(quiet=options.quiet)
     unix_offset_s = time.time() - engine.clock.now()
@@ -97,11 +108,12 @@ def _run(
 def _config(options: BatchOptions, engine_options: EngineOptions) -> BatchConfig:
     if options.input is None:
         raise UsageError("no input was given; name a JSONL file with -i FILE, or - for standard input")
-    if options.output is None:
+    output = Path("answers.jsonl") if options.plan_only and options.output is None else options.output
+    if output is None:
         raise UsageError("no output was given; name the file for the answers with -o FILE")
     return BatchConfig(
         input=str(options.input),
-        output=options.output,
+        output=output,
         restart=options.restart,
         strict=options.strict,
         max_in_flight=options.max_in_flight,

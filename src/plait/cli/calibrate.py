@@ -143,7 +143,7 @@ def measure(
 def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, tell: Callable[[str], None]) -> Outcome:
     """Tables fitted to what was measured, on the roofs of this machine as they are now."""
     from plait import _native
-    from plait.cli.engine_gaps import fit_overhead, lateness
+    from plait.cli.engine_gaps import fit_overhead, jitter, lateness
     from plait.model_formats import formats_of
 
     tell("measuring what this machine can do at best")
@@ -161,7 +161,14 @@ def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, 
         step_overhead_s=engine.step_s,
         seq_overhead_s=engine.seq_s,
         prompt_overhead_s=engine.prompt_s,
-        scatter=fit_scatter(measured.fitted, bare, measured.units, lateness(measured.engine_steps), engine.rested_s),
+        scatter=fit_scatter(
+            measured.fitted,
+            bare,
+            measured.units,
+            jitter(measured.engine_steps),
+            lateness(measured.engine_steps),
+            engine.rested_s,
+        ),
         held_out=held_out(measured.fitted, measured.held_out, bare, fitted.solo),
     )
     return Outcome(replace(spec, calibration=fitted), errors_by_kind(measured.held_out, bare))

@@ -13,6 +13,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 
 from plait.build import LoadedModel, start_engine
@@ -32,6 +33,8 @@ from plait.engine.client import AsyncClient
 _PROMPT = 32
 _OUTPUTS = 64
 _STREAMS = (1, 2, 4, 8, 16, 32)
+_SHORT = 2.0
+"""Times the shortest: steps whose jitter is looked at."""
 _SINGLE_PROMPTS = (32, 128, 256)
 _SINGLES = 4
 """Of each length, one after the other, in a round."""
@@ -162,6 +165,21 @@ def fit_overhead(steps: Sequence[EngineStep], model: CalibratedModel, units: int
     prompt_s = max(0.0, median(beyond) - step_s - seq_s) if beyond else 0.0
     rests = [_typical_s(rested[length]) - _typical_s(soon[length]) for length in soon if length in rested]
     return Overhead(step_s, seq_s, prompt_s, max(0.0, median(rests)) if rests else 0.0)
+
+
+def jitter(steps: Sequence[EngineStep]) -> list[float]:
+    """What periods of decode steps have more than is usual among those of the same answers. Of short steps only: a long
+    one is in the way of something more often, and its spell has that.
+    """
+    by_rows = groupby(steps, key=lambda step: 0 if step.from_idle else _decodes(step.shape))
+    streams = [[step.period_s for step in some] for rows, some in by_rows if rows]
+    shortest_s = min((median(periods_s) for periods_s in streams), default=0.0)
+    return [
+        period_s - median(periods_s)
+        for periods_s in streams
+        if median(periods_s) <= _SHORT * shortest_s
+        for period_s in periods_s
+    ]
 
 
 def lateness(steps: Sequence[EngineStep]) -> list[float]:

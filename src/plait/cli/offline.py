@@ -6,14 +6,20 @@ Plait. Only their ratio decides an order, so a machine that is alike will do.
 
 from __future__ import annotations
 
-from plait.batch.feeds import LineOrder, Ordering
+from dataclasses import replace
+
 from plait.build import LocalEngine, counted_formats
 from plait.config.engine_options import EngineOptions
 from plait.config.places import calibration_file
 from plait.cost.hardware import HardwareSpec, find_hardware
 from plait.cost.lifetime import LifetimeCost
+from plait.sched.blend.choosing import AnyOrdering, Choosing
+from plait.sched.blend.feeds import JobOrder, Ordering
+from plait.sched.blend.forecast import Machine
 
 LIKE_THIS = "zen3-2core"
+AUTO = "auto"
+"""Blended where that is said to be shorter than the order of the input."""
 
 
 def hardware_here(options: EngineOptions) -> HardwareSpec:
@@ -21,10 +27,15 @@ def hardware_here(options: EngineOptions) -> HardwareSpec:
     return find_hardware(str(path) if path.is_file() else LIKE_THIS)
 
 
-def ordering_of(order: str, options: EngineOptions, engine: LocalEngine) -> Ordering | None:
+def ordering_of(order: str, options: EngineOptions, engine: LocalEngine) -> AnyOrdering | None:
     """None for the order of the input, which nothing has to be known for."""
-    if LineOrder(order) is LineOrder.INPUT:
-        return None
+    if order == AUTO:
+        return Choosing(blending_here(options, engine), machine_here(options, engine))
+    chosen = JobOrder(order)
+    return None if chosen is JobOrder.INPUT else replace(blending_here(options, engine), order=chosen)
+
+
+def blending_here(options: EngineOptions, engine: LocalEngine) -> Ordering:
     spec, model = hardware_here(options), engine.model
     units = spec.share_units
     lives = LifetimeCost(
@@ -33,4 +44,20 @@ def ordering_of(order: str, options: EngineOptions, engine: LocalEngine) -> Orde
         lambda numbers: spec.compute_rate(units, numbers),
         spec.memory_rate(units),
     )
-    return Ordering(LineOrder(order), lives, engine.sizes.memory_bytes, options.seed)
+    return Ordering(JobOrder.BLEND, lives, engine.sizes.memory_bytes, options.seed)
+
+
+def machine_here(options: EngineOptions, engine: LocalEngine) -> Machine:
+    """Steps are fused on this machine: what is read waits for what is computed."""
+    spec, program = hardware_here(options), engine.model.program
+    weight_bytes = program.num_parameters * counted_formats(options, engine.model).default_weight_bytes
+    return Machine(
+        engine.sizes.memory_bytes,
+        options.max_num_batched_tokens,
+        interference=1.0,
+        rows=options.max_num_seqs,
+        tells=False,
+        weights_s=weight_bytes / spec.memory_rate(spec.share_units),
+        step_overhead_s=spec.step_overhead_s,
+        row_overhead_s=spec.seq_overhead_s,
+    )

@@ -17,6 +17,7 @@ from plait.api.bodies import JsonObject, JsonValue
 from plait.batch.service import BatchService, ServiceConfig
 from plait.batch.store import Store
 from plait.build import LocalEngine, load_model, start_engine
+from plait.cli.offline import AUTO, ordering_of
 from plait.cli.serve_memory import debug_memory, group_blocks, status_memory
 from plait.cli.terminal import download_progress, start_report
 from plait.config.class_times import ClassTimes
@@ -93,7 +94,7 @@ def _opened(
     )
     delay = LoopDelay()
     batches = BatchService(
-        ServiceConfig(door.names, seed=engine_options.seed),
+        ServiceConfig(door.names, seed=engine_options.seed, ordering=ordering_of(AUTO, engine_options, engine)),
         store,
         engine.client,
         engine.text,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from plait.cli.sim_page import trial_page
-from plait.cli.sim_setup import STDOUT, Setup, progress, set_up, target_words, write_file
+from plait.cli.sim_setup import STDOUT, Setup, load_of, progress, set_up, target_words, write_file
 from plait.cli.streams import show
 from plait.config.option import OptionSources
 from plait.config.sim_options import SimOptions
@@ -24,7 +24,7 @@ def run_sim(sources: OptionSources) -> int:
     options = sources.read(SimOptions)
     setup = set_up(options)
     with progress(setup.workload.num_requests, quiet=options.quiet) as ended:
-        trial = run_trial(setup.cluster, setup.workload, setup.slo, ended)
+        trial = run_trial(setup.cluster, setup.workload, setup.slo, ended, load_of(setup, options))
     calibrated_on = setup.calibrated_on
     if options.html is not None:
         write_file(options.html, trial_page(setup, trial), "--html")

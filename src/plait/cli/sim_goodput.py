@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 
 from plait.cli.sim import evidence_words
 from plait.cli.sim_page import goodput_page
-from plait.cli.sim_setup import STDOUT, Setup, set_up, target_words, write_file
+from plait.cli.sim_setup import ARRIVAL, STDOUT, Setup, set_up, target_words, write_file
 from plait.cli.streams import say, show
 from plait.config.option import OptionSources
 from plait.config.sim_options import GoodputOptions, SimOptions
@@ -41,6 +41,8 @@ def run_goodput(sources: OptionSources) -> int:
         raise UsageError(
             "--speed is not for plait sim goodput, which plays the trace at rates of its own; leave it out"
         )
+    if options.order != ARRIVAL:
+        raise UsageError("--order is not for plait sim goodput, whose requests arrive at rates; leave it out")
     start = options.rate or START
     setup = set_up(replace(options, rate=start), default_requests=REQUESTS)
     if not has_target(setup.slo):

@@ -14,20 +14,25 @@ from tqdm import tqdm
 
 from plait.cli.streams import say
 from plait.config.ablations import scheduler_ablations
+from plait.config.schedulers import CHUNKED, INTERLEAVED
 from plait.config.sim_options import SimOptions
 from plait.core.errors import UsageError
 from plait.core.own_file import check_replaceable, check_writable
 from plait.core.request import Slo
 from plait.cost.hardware import HardwareSpec, find_hardware
+from plait.cost.interleaved import INTERFERENCE
 from plait.inspect.programs import BareModel, find_model
 from plait.model.cache_layout import token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.cost import Formats
 from plait.model.shard import shard
+from plait.sched.blend.feeds import JobOrder
 from plait.sched.multiplex.presets import preset_of, shares_of
 from plait.sim.cards.card import Card, find_card
 from plait.sim.cluster import ClusterSpec
 from plait.sim.form import Form, Routing, parse_form
+from plait.sim.load import Load
+from plait.sim.offline import offline_load
 from plait.sim.page.page import BEGINNING
 from plait.sim.replica import ReplicaSpec
 from plait.sim.results import SCHEMA, slo_object
@@ -41,6 +46,7 @@ LIMITS = {True: (256, 2048), False: (64, 512)}
 """Sequences and tokens of a step at most, on a GPU and on a processor."""
 JSON_BEGINNING = f'{{"schema": "{SCHEMA}"'.encode()
 STDOUT = Path("-")
+ARRIVAL = "arrival"
 STEP_BYTES = 2.0
 """Of a number between operations on a GPU; processors compute in four bytes."""
 
@@ -79,14 +85,10 @@ def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup
     replica, more = _replica(options, model, hardware)
     cluster = ClusterSpec(replica, form, Routing(options.routing))
     requests = options.requests or (min(extent.num_requests, default_requests) if default_requests else None)
-    pace = Pace(options.rate, options.speed or 1.0, requests, options.length_divisor, options.seed)
-    if options.speed is not None and options.rate is not None:
-        raise UsageError("--speed and --rate both say how fast a trace is played; give one of them")
-    if options.speed is not None and extent.rate is None:
-        raise UsageError("--speed is for traces with arrival times, of which this has none; give --rate instead")
+    pace = _pace(options, extent, requests)
     workload = Workload(source, extent, pace)
     slo = slo_of(options)
-    lines = (*_model_words(model, hardware, form, replica), *more, *words, _pace_words(workload))
+    lines = (*_model_words(model, hardware, form, replica), *more, *words, _pace_words(workload, options.order))
     calibration = hardware.calibration
     measured = None if calibration is None else f"{calibration.calibrated_on} with {calibration.model}"
     if calibration is not None and calibration.counted is not None:
@@ -94,6 +96,29 @@ def set_up(options: SimOptions, *, default_requests: int | None = None) -> Setup
         if differs is not None:
             say(f"warning: {differs}")
     return Setup(cluster, workload, slo, _inputs(options, model, cluster, workload, named), lines, measured)
+
+
+def _pace(options: SimOptions, extent: Extent, requests: int | None) -> Pace:
+    if options.speed is not None and options.rate is not None:
+        raise UsageError("--speed and --rate both say how fast a trace is played; give one of them")
+    if options.speed is not None and extent.rate is None:
+        raise UsageError("--speed is for traces with arrival times, of which this has none; give --rate instead")
+    rate = options.rate
+    if options.order != ARRIVAL:
+        if options.rate is not None or options.speed is not None:
+            raise UsageError(
+                f"--order {options.order} has all requests there from the start; leave out --rate and --speed"
+            )
+        # Nobody looks at the moments; that there are some is all that is asked for.
+        rate = None if extent.has_times else 1.0
+    return Pace(rate, options.speed or 1.0, requests, options.length_divisor, options.seed)
+
+
+def load_of(setup: Setup, options: SimOptions) -> Load | None:
+    """Of an offline job; None: requests come as the workload says."""
+    if options.order == ARRIVAL:
+        return None
+    return offline_load(setup.workload, setup.cluster, setup.slo, JobOrder(options.order), options.seed)
 
 
 def slo_of(options: SimOptions) -> Slo:
@@ -132,7 +157,9 @@ def _replica(options: SimOptions, model: BareModel, hardware: HardwareSpec) -> t
         )
     is_gpu = hardware.unit != "core"
     choice = options.scheduler
-    preset = preset_of(choice.name, scheduler_ablations(options.ablate), chunk_s=choice.chunk_s, units=choice.units)
+    is_interleaved = choice.name == INTERLEAVED
+    name = CHUNKED if is_interleaved else choice.name
+    preset = preset_of(name, scheduler_ablations(options.ablate), chunk_s=choice.chunk_s, units=choice.units)
     rows, step = LIMITS[is_gpu]
     element_bytes = cache_type.number_bytes if cache_type is not CacheType.INT8 else cache_type.vector_bytes(128) / 128
     replica = ReplicaSpec(
@@ -152,6 +179,7 @@ def _replica(options: SimOptions, model: BareModel, hardware: HardwareSpec) -> t
         enable_prefix=options.enable_prefix_caching,
         tensor_parallel=ranks,
         preset=preset,
+        interference=INTERFERENCE if is_interleaved else None,
         slo=slo_of(options),
         # Plans come from the scheduler that serves; looking at each again takes a third of the time.
         check_plans=False,
@@ -195,7 +223,7 @@ def _card_words(card: Card) -> str:
     return f"card      {card.title}; a surrogate drawn from published moments ({card.source.split(':')[0]})"
 
 
-def _pace_words(workload: Workload) -> str:
+def _pace_words(workload: Workload, order: str) -> str:
     pace, extent = workload.pace, workload.extent
     count = f"{workload.num_requests:,} requests"
     repeated = (
@@ -203,6 +231,8 @@ def _pace_words(workload: Workload) -> str:
         if pace.requests and (pace.requests > extent.num_requests)
         else ""
     )
+    if order != ARRIVAL:
+        return f"load      {count}{repeated}, an offline job in order {order}"
     if pace.rate is not None:
         what = "sessions" if extent.num_openings < extent.num_requests else "requests"
         return f"load      {count}{repeated}, {pace.rate:g} {what} a second"
@@ -231,11 +261,12 @@ def _inputs(
         "max_num_seqs": replica.max_rows,
         "max_num_batched_tokens": replica.max_step_tokens,
         "enable_prefix_caching": replica.enable_prefix,
+        "order": options.order,
         "scheduler": str(options.scheduler),
         "ablate": options.ablate,
         **named,
         "requests": workload.num_requests,
-        "rate": pace.rate,
+        "rate": pace.rate if options.order == ARRIVAL else None,
         "speed": pace.speed,
         "length_divisor": pace.length_divisor,
     }

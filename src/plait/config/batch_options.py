@@ -19,8 +19,12 @@ class BatchOptions:
     order: str = option(
         "input",
         parse_text,
-        "in which order lines run; blend: by shared beginnings and by what compute and memory they need",
-        choices=("input", "blend", "dfs", "bfs", "density", "random"),
+        "in which order lines run; blend: by shared beginnings and by what compute and memory they need; auto: blend "
+        "where that takes less time",
+        choices=("input", "auto", "blend", "dfs", "bfs", "density", "random"),
+    )
+    plan_only: bool = option(
+        False, parse_flag, "run nothing: print densities, what is shared, and the time of each order"
     )
     restart: bool = option(False, parse_flag, "forget an earlier run with the same output and begin anew")
     strict: bool = option(False, parse_flag, "refuse a faulty file before any work, and exit with 1 if a line fails")

@@ -17,6 +17,8 @@ from plait.config.values import parse_seconds
 CHUNKED: Final = "chunked"
 STATIC: Final = "static"
 UNPARTITIONED: Final = "unpartitioned"
+INTERLEAVED: Final = "interleaved"
+"""Chunks, on a device that runs the attention of decode beside products: simulated only."""
 SCHEDULERS: Final = (CHUNKED, "bullet", "muxwise", "xyserve", "temporal", "plait")
 _UNITS: Final = re.compile(r"[1-9][0-9]{0,6}")
 
@@ -39,15 +41,18 @@ DEFAULT_SCHEDULER: Final = SchedulerChoice()
 
 
 def parse_scheduler(text: str) -> SchedulerChoice:
-    """One of `SCHEDULERS`; chunked:TIME cuts chunks by time, static:UNITS gives decode so many units; unpartitioned."""
+    """One of `SCHEDULERS`; chunked:TIME cuts chunks by time, static:UNITS gives decode so many units; unpartitioned;
+    interleaved.
+    """
     name, colon, argument = (part.strip() for part in text.partition(":"))
     if name == STATIC and _UNITS.fullmatch(argument):
         return SchedulerChoice(name, units=int(argument))
     if name == CHUNKED and colon:
         return SchedulerChoice(name, chunk_s=parse_seconds(argument))
-    if name not in (*SCHEDULERS, UNPARTITIONED) or colon:
-        expected = f"one of {', '.join(SCHEDULERS)}, chunked:TIME, static:UNITS or {UNPARTITIONED} is expected"
-        raise ValueError(expected + _nearest(name, (*SCHEDULERS, STATIC, UNPARTITIONED)))
+    if name not in (*SCHEDULERS, UNPARTITIONED, INTERLEAVED) or colon:
+        more = f"chunked:TIME, static:UNITS, {UNPARTITIONED} or {INTERLEAVED}"
+        expected = f"one of {', '.join(SCHEDULERS)}, {more} is expected"
+        raise ValueError(expected + _nearest(name, (*SCHEDULERS, STATIC, UNPARTITIONED, INTERLEAVED)))
     return SchedulerChoice(name)
 
 

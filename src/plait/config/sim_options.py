@@ -111,10 +111,17 @@ class SimOptions:
         "tokens computed in one step at most; default: 2,048 on a GPU, 512 on a processor",
         metavar="TOKENS",
     )
+    order: str = option(
+        "arrival",
+        parse_text,
+        "other than arrival: an offline job, all requests there from the start; blend: as plait batch --order",
+        choices=("arrival", "input", "blend", "dfs", "bfs", "density", "random"),
+        rare=True,
+    )
     scheduler: SchedulerChoice = option(
         DEFAULT_SCHEDULER,
         parse_scheduler,
-        f"how prompts and decode share a device: {', '.join(SCHEDULERS)}, chunked:TIME, static:UNITS",
+        f"how prompts and decode share a device: {', '.join(SCHEDULERS)}, chunked:TIME, static:UNITS, interleaved",
         metavar="NAME",
         rare=True,
     )

@@ -55,6 +55,8 @@ class ExecutorInfo:
     """Whether keys and values can be brought in from another device."""
     runs: bool = False
     """Whether it takes plans of several steps. Only a device that knows what is to come can be given one."""
+    drafts: bool = False
+    """Whether it verifies drafts, chains of them at least."""
 
 
 class Foresight(Protocol):

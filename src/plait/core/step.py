@@ -115,6 +115,10 @@ class Chunk(NamedTuple):
         return self.start + self.num_tokens
 
     @property
+    def num_drafts(self) -> int:
+        return 0 if self.drafts is None else len(self.drafts.ids)
+
+    @property
     def num_outputs(self) -> int:
         outputs = self.outputs
         return outputs[0].num_rows if len(outputs) == 1 else sum(out.num_rows for out in outputs)

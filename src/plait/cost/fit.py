@@ -5,8 +5,8 @@ nor a device.
 Invariant: a crossing of a grid that was measured has what was measured there; equal samples give equal tables.
 
 Samples of a state that follow each other are a visit. A machine is slower in one moment than in another, hardly ever
-faster than it can be, and a moment lasts longer than a visit; so of several visits the quiet ones say what a state takes,
-and what the others took more is the scatter's.
+faster than it can be, and a moment lasts longer than a visit; so of several visits the quiet ones say how states
+compare, and what all took more is in one factor, and in the scatter.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import TypeVar
 
 from plait.core.errors import UsageError
 from plait.cost.alpha import AXES, AlphaTable, State, alpha_axes, is_decode, state_of
@@ -25,6 +26,8 @@ from plait.cost.guard import GuardTable, guard_from, pair_of, prefill_beside
 from plait.cost.roofline import RooflineModel
 from plait.cost.scatter import MOST_RATIO, Scatter, evenly
 from plait.cost.solo import Sample, fit_solo, phases
+
+Point = TypeVar("Point", bound=tuple[float, ...])
 
 _SWEEPS = 30
 _PULL = 0.5
@@ -73,7 +76,7 @@ def fit_mixed(samples: Sequence[Sample], model: CalibratedModel) -> Grid | None:
         Axis(name, tuple(sorted({at[place] for at in found})), is_log=place > 0)
         for place, name in enumerate(("share", "tokens", "rows"))
     )
-    return _fit_grid({at: _quiet(values) for at, values in found.items()}, axes)
+    return _fit_grid(_as_usual(found, {at: _quiet(visits) for at, visits in found.items()}), axes)
 
 
 def fit_guard(samples: Sequence[Sample], model: CalibratedModel, edges: GuardTable) -> GuardTable:
@@ -106,21 +109,29 @@ def fit_spread(samples: Sequence[Sample], model: CalibratedModel) -> float:
 
 
 def fit_scatter(
-    samples: Sequence[Sample], model: CalibratedModel, units: int, late_s: Sequence[float], rested_s: float
+    samples: Sequence[Sample],
+    model: CalibratedModel,
+    units: int,
+    jitter_s: Sequence[float],
+    late_s: Sequence[float],
+    rested_s: float,
 ) -> Scatter | None:
-    """From steps alone on the whole device, in the order in which they ran. None: there are none, or no `late_s`."""
-    alone = [sample for sample in samples if sample.share == units and not sample.beside]
-    if not alone or not late_s:
+    """Spells from visits of steps alone on the whole device, in their order: each until the next one, whatever else was
+    measured in between (side by side, both lanes tell of the same time). None: there are none, or nothing of an engine.
+    """
+    spell_s: list[float] = []
+    ratios: list[float] = []
+    for visit in _visits(samples):
+        lasted_s = sum(sample.seconds for sample in visit)
+        if visit[0].share == units and not visit[0].beside:
+            priced_s = model.price(visit[0].shape, units).expected_s - model.overhead_s(visit[0].shape)
+            spell_s.append(lasted_s)
+            ratios.append(min(median(sample.seconds for sample in visit) / priced_s, MOST_RATIO))
+        elif spell_s:
+            spell_s[-1] += lasted_s / 2 if visit[0].beside else lasted_s
+    if not spell_s or not jitter_s or not late_s:
         return None
-    spells, jitter = [], []
-    for visit in _visits(alone):
-        priced_s = model.price(visit[0].shape, units).expected_s - model.overhead_s(visit[0].shape)
-        ratio = median(sample.seconds for sample in visit) / priced_s
-        spells.append((sum(sample.seconds for sample in visit), min(ratio, MOST_RATIO)))
-        if len(visit) > 1:
-            jitter += [min(sample.seconds / (ratio * priced_s), MOST_RATIO) for sample in visit]
-    spell_s, ratios = zip(*spells, strict=True)
-    return Scatter(spell_s, ratios, evenly(jitter or [1.0]), evenly(late_s), rested_s)
+    return Scatter(tuple(spell_s), tuple(ratios), evenly(jitter_s), evenly(late_s), rested_s)
 
 
 def fit_calibration(
@@ -160,10 +171,8 @@ def _alphas(samples: Sequence[Sample], roofline: RooflineModel, *, decode: bool)
         roofs_s[state] = roofline.roof(shape, share, beside).seconds
         found.setdefault(state, []).append(median(one.seconds for one in visit))
     quiet = {state: _quiet(visits) for state, visits in found.items()}
-    agreed = {state: _agreed(state, visits, quiet) for state, visits in found.items()}
-    # One factor for all makes of quiet times usual ones again, of which half are longer.
-    usual = median(median(visits) / agreed[state] for state, visits in found.items()) if found else 1.0
-    return {state: usual * seconds / roofs_s[state] for state, seconds in agreed.items()}
+    agreed = _as_usual(found, {state: _agreed(state, visits, quiet) for state, visits in found.items()})
+    return {state: seconds / roofs_s[state] for state, seconds in agreed.items()}
 
 
 def _visits(samples: Sequence[Sample]) -> list[list[Sample]]:
@@ -181,6 +190,12 @@ def _quiet(visits: Sequence[float]) -> float:
     ordered, place = sorted(visits), 0.25 * (len(visits) - 1)
     low = int(place)
     return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
+
+
+def _as_usual(visits: Mapping[Point, Sequence[float]], quiet: Mapping[Point, float]) -> dict[Point, float]:
+    """With one factor for all, so that half of what the visits say is more: quiet times become usual ones again."""
+    usual = median(median(found) / quiet[point] for point, found in visits.items()) if visits else 1.0
+    return {point: usual * value for point, value in quiet.items()}
 
 
 def _agreed(state: State, visits: Sequence[float], quiet: Mapping[State, float]) -> float:

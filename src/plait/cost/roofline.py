@@ -86,6 +86,10 @@ class RooflineModel:
     def hardware(self) -> HardwareSpec:
         return self._hardware
 
+    @property
+    def alpha(self) -> float:
+        return self._alpha
+
     def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
         return self._price(shape, share, tuple(beside))
 
@@ -133,6 +137,30 @@ class RooflineModel:
         if not self._needs.is_sparse:
             return Roof(found, sum(found))
         return Roof(found, sum(self._step_seconds(key, attention, share, rate, worst=True)))
+
+    def parts(self, shape: StepShape, share: int) -> tuple[float, float]:
+        """Seconds of a step that is cut into two halves whose products do not run at once, alone on a share: of all but
+        the attention of decode, which reads weights once for each half, and of that attention.
+        """
+        self._check(share)
+        prefill, decode = phases(shape)
+        return self._halves(shape, prefill, share), self._attention_s(self._needs.attention(decode), share)
+
+    def run_parts(self, shape: StepShape, share: int) -> Iterator[tuple[float, float]]:
+        """`parts` along a run of decode steps, as in `run_prices`."""
+        products = self._halves(shape, StepShape(()), share)
+        return ((products, self._attention_s(needs, share)) for needs in self._needs.attention_of_run(shape))
+
+    def _halves(self, shape: StepShape, prefill: StepShape, share: int) -> float:
+        tokens, outputs, chunks, snapshots = self._needs.rest_key(shape)
+        tokens, chunks = -(-tokens // 2), -(-chunks // 2)
+        half = (tokens, min(-(-outputs // 2), tokens), chunks, snapshots)
+        bytes_per_s = self._hardware.memory_rate(share)
+        of_prompts = self._attention_s(self._needs.attention(prefill), share) if prefill.chunks else 0.0
+        return 2 * sum(self._rest_seconds(half, share, bytes_per_s, False)) + of_prompts
+
+    def _attention_s(self, needs: Sequence[OpNeeds], share: int) -> float:
+        return sum(self._seconds(needs, share, self._hardware.memory_rate(share), worst=False))
 
     def overhead_s(self, shape: StepShape) -> float:
         return self._overhead_s(len(shape.chunks))

@@ -18,6 +18,9 @@ from plait.cost.fields import Fields
 RESTED_S = 0.01
 """From when on a device that had nothing to do counts as rested."""
 MOST_RATIO = 100.0
+_LEAST_JITTER_S = -1.0
+_LEAST_PART = 0.5
+"""Of what its spell makes of a step, that jitter leaves of it: it may have been measured on longer ones."""
 _POINTS = 200
 _MASK = (1 << 64) - 1
 
@@ -28,8 +31,10 @@ class Scatter:
 
     spell_s: tuple[float, ...]
     spell_ratios: tuple[float, ...]
-    jitter: tuple[float, ...]
-    """Of single steps by their spell, ascending, each as probable as the others."""
+    jitter_s: tuple[float, ...]
+    """What single steps take more, or less, than their spell makes of them: ascending, each as probable as the others.
+    Seconds and no ratio: who takes a core for a moment does not ask how long the step is.
+    """
     late_s: tuple[float, ...]
     """From the end of a step to the moment when the engine sees it; likewise."""
     rested_s: float
@@ -45,14 +50,14 @@ def read_scatter(fields: Fields) -> Scatter:
     found = Scatter(
         spell_s,
         fields.numbers("spell_ratios", count=len(spell_s)),
-        fields.numbers("jitter"),
+        fields.numbers("jitter_s", least=_LEAST_JITTER_S),
         fields.numbers("late_s"),
         fields.number("rested_s"),
     )
-    for name, values in (("spell_s", spell_s), ("spell_ratios", found.spell_ratios), ("jitter", found.jitter)):
+    for name, values in (("spell_s", spell_s), ("spell_ratios", found.spell_ratios)):
         if not values or min(values) <= 0 or (name != "spell_s" and max(values) > MOST_RATIO):
             raise fields.fault(name, f"there must be some, above 0, and ratios at most {MOST_RATIO:g}")
-    for name, values in (("jitter", found.jitter), ("late_s", found.late_s)):
+    for name, values in (("jitter_s", found.jitter_s), ("late_s", found.late_s)):
         if not values or list(values) != sorted(values):
             raise fields.fault(name, "there must be some, and they must ascend")
     return found
@@ -77,20 +82,20 @@ class Replay:
         self._sums = list(accumulate(parts))
         self._from_s = _part(seed, 0, 0) * self._ends_s[-1]
 
-    def factor(self, number: int, at_s: float, price_s: float) -> float:
-        """What the step of a number takes by its price, if it begins at a moment."""
+    def departs(self, number: int, at_s: float, price_s: float, rest_s: float) -> tuple[float, float]:
+        """(Factor on its price, seconds on top) of the step of a number that begins at a moment. Nothing ran for
+        `rest_s` before.
+        """
         begin_s = self._from_s + at_s
         over = self._sum_to(begin_s + price_s) - self._sum_to(begin_s)
-        spell = over / price_s if price_s > 0 else 1.0
-        return spell * quantile(self._scatter.jitter, _part(self._seed, 1, number))
+        factor = over / price_s if price_s > 0 else 1.0
+        jitter_s = quantile(self._scatter.jitter_s, _part(self._seed, 1, number))
+        rested_s = self._scatter.rested_s if rest_s >= RESTED_S else 0.0
+        return factor, max(jitter_s, -_LEAST_PART * factor * price_s) + rested_s
 
     def late_s(self, number: int) -> float:
         """How late the engine sees the end for which it waits for the so many'th time."""
         return quantile(self._scatter.late_s, _part(self._seed, 2, number))
-
-    def begins_s(self, rest_s: float) -> float:
-        """What a step takes more if nothing ran for so long before."""
-        return self._scatter.rested_s if rest_s >= RESTED_S else 0.0
 
     def _sum_to(self, at_s: float) -> float:
         """Priced seconds times ratios, from the beginning of the record."""

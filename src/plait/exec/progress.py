@@ -26,10 +26,8 @@ PriceOf = Callable[[StepShape, int, Sequence[StepShape]], float]
 RunPricesOf = Callable[[StepShape, int], Iterator[float]]
 """Seconds of step after step of a run that begins with this shape, alone on this many share units."""
 
-BeginsOf = Callable[[StepId, float, float, float], tuple[float, float]]
-"""(Factor on its price, seconds on top of it) of a step that begins: its id, when, its price, and for how long nothing
-had run.
-"""
+DepartsOf = Callable[[int, float, float, float], tuple[float, float]]
+"""(Factor on its price, seconds on top) of a step: its number, when it begins, its price, how long nothing had run."""
 
 # A verb that comes this close behind a quantum's start counts as coming at its start: clocks add rounding errors.
 _QUANTUM_SLACK = 1e-9
@@ -152,15 +150,15 @@ class Progress:
         price: PriceOf,
         quanta_per_step: int,
         run_prices: RunPricesOf | None = None,
-        begins: BeginsOf | None = None,
+        departs: DepartsOf | None = None,
     ) -> None:
-        """`run_prices` must say what `price` does; without it runs go step by step. `begins`: how steps depart from
+        """`run_prices` must say what `price` does; without it runs go step by step. `departs`: how steps depart from
         their prices, None if they do not; then there are no runs.
         """
         self._lanes = lanes
         self._price = price
         self._run_prices = run_prices
-        self._begins = begins
+        self._departs = departs
         self._last_end_s = -math.inf
         self._quanta = quanta_per_step
         self.ended: list[LaneStep] = []
@@ -172,7 +170,7 @@ class Progress:
 
     def push(self, plan: StepPlan, now_s: float) -> None:
         lane = self._lanes[plan.lane]
-        if self._begins is not None and not lane.steps:
+        if self._departs is not None and not lane.steps:
             is_at_rest = not any(other.steps for other in self._lanes.values())
             lane.rest_s = now_s - self._last_end_s if is_at_rest else 0.0
         lane.steps = (*lane.steps, LaneStep(plan))
@@ -217,7 +215,7 @@ class Progress:
         if lane.change is None and (lane.ahead_s or lane.steps[0].num_left == 1):
             return at_s
         lanes = {one: replace(lane) for one, lane in self._lanes.items()}
-        ahead = Progress(lanes, self._price, self._quanta, begins=self._begins)
+        ahead = Progress(lanes, self._price, self._quanta, departs=self._departs)
         while not ahead.ended and ahead._due is not None:
             ahead._pass(*ahead._due)
         return ahead.ended[0].end_s if ahead.ended else None
@@ -314,12 +312,11 @@ class Progress:
             return lane.price_s
         lane.priced, lane.priced_alone = shape, 0 if beside else len(lane.units)
         price_s = self._price(shape, len(lane.units), beside)
-        if self._begins is None:
+        if self._departs is None:
             return price_s
         if lane.factor is None:
-            lane.factor, lane.more_s = self._begins(
-                lane.steps[0].plan.step, lane.steps[0].start_s, price_s, lane.rest_s
-            )
+            first = lane.steps[0]
+            lane.factor, lane.more_s = self._departs(first.plan.step, first.start_s, price_s, lane.rest_s)
         return lane.factor * price_s + lane.more_s
 
     def _look_ahead(self, lane: Lane) -> None:

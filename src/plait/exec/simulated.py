@@ -79,8 +79,8 @@ class SimulatedExecutor:
         self._num_waits = 0
         self._late_s = self._next_late_s()
         """How late the next end is seen."""
-        begins = None if replay is None else self._begins
-        self._progress = Progress(lanes, self._price_s, quanta_per_step, self._run_prices, begins)
+        departs = None if replay is None else replay.departs
+        self._progress = Progress(lanes, self._price_s, quanta_per_step, self._run_prices, departs)
         self._joins: dict[StepId, Sequence[Join]] = {}
         """Of the chunks of every step in flight."""
 
@@ -172,10 +172,6 @@ class SimulatedExecutor:
             return 0.0
         self._num_waits += 1
         return self._replay.late_s(self._num_waits)
-
-    def _begins(self, step: StepId, at_s: float, price_s: float, rest_s: float) -> tuple[float, float]:
-        assert self._replay is not None
-        return self._replay.factor(int(step), at_s, price_s), self._replay.begins_s(rest_s)
 
     def _price_s(self, shape: StepShape, share: int, beside: Sequence[StepShape]) -> float:
         return self._cost.price(shape, share, beside).expected_s

@@ -95,6 +95,12 @@ class ServingFigures:
     output_length: Histogram = field(default_factory=lambda: Histogram(TOKENS))
     step_tokens: Histogram = field(default_factory=lambda: Histogram(STEP_TOKENS))
     preemptions_each: Histogram = field(default_factory=lambda: Histogram((0, 1, 2, 5, 10, 20)))
+    num_drafts: int = 0
+    """Chunks that had draft tokens."""
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    """Draft tokens that were right: each saved its sequence a step."""
+    accepted_by_place: list[int] = field(default_factory=list)
     lanes: dict[LaneId, LaneFigures] = field(default_factory=dict)
     """Those that had a step or units."""
     share_units: int = 0
@@ -157,6 +163,10 @@ class ServingFigures:
         self.steps_short_of_memory += event.blocked is Blocked.BY_MEMORY
         self.steps_short_of_rows += event.blocked is Blocked.BY_ROWS
         self.step_tokens.add(sum([chunk.num_tokens for chunk in event.plan.chunks]))
+        for chunk in event.plan.chunks:
+            if chunk.drafts is not None:
+                self.num_drafts += 1
+                self.draft_tokens += len(chunk.drafts.ids)
 
     def _collected(self, event: Event) -> None:
         assert isinstance(event, Collected)
@@ -166,6 +176,16 @@ class ServingFigures:
         lane.steps += 1
         lane.busy_s += result.end_s - result.start_s
         lane.workers = result.workers
+        for one in result.seqs:
+            if one.num_accepted:
+                self._accepted(one.num_accepted)
+
+    def _accepted(self, num_tokens: int) -> None:
+        self.accepted_tokens += num_tokens
+        by_place = self.accepted_by_place
+        by_place += [0] * (num_tokens - len(by_place))
+        for place in range(num_tokens):
+            by_place[place] += 1
 
     def _started(self, event: Event) -> None:
         """Until somebody assigns, an executor's first lane has everything."""

@@ -135,6 +135,7 @@ class Figures(Collector):
         yield self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up.", figures.queried_tokens)
         yield self._counter("vllm:prefix_cache_hits", "Of these, found.", figures.cached_tokens)
         yield self._counter("vllm:num_preemptions", "Preemptions.", figures.preemptions)
+        yield from self._drafts()
         yield self._counter("plait:steps", "Steps submitted.", figures.steps)
         yield self._counter("plait:step_seconds", "Time in steps.", figures.busy_s)
         yield self._counter("plait:share_changes", "Changes of the lanes' shares.", figures.share_changes)
@@ -193,6 +194,26 @@ class Figures(Collector):
             allowed.add_metric(label, group.allowed_hit_tokens)
             lost.add_metric(label, group.lost_hit_tokens)
         yield from (steps, busy, units, unit_s, blocks, waste, evicted, allowed, lost)
+
+    def _drafts(self) -> Iterator[Metric]:
+        figures = self._from.figures
+        yield self._counter(
+            "vllm:spec_decode_num_drafts", "Guesses that were verified, of any length.", figures.num_drafts
+        )
+        yield self._counter("vllm:spec_decode_num_draft_tokens", "Their tokens.", figures.draft_tokens)
+        yield self._counter(
+            "vllm:spec_decode_num_accepted_tokens",
+            "Of these, those that were right: each saved its sequence a step.",
+            figures.accepted_tokens,
+        )
+        by_place = CounterMetricFamily(
+            "vllm:spec_decode_num_accepted_tokens_per_pos",
+            "Draft tokens that were right, by place in the guess.",
+            labels=[*_LABELS, "position"],
+        )
+        for place, count in enumerate(list(figures.accepted_by_place)):
+            by_place.add_metric([*self._labels, str(place)], count)
+        yield by_place
 
     def _slo_figures(self) -> Iterator[Metric]:
         labels = [*_LABELS, "class", "kind"]

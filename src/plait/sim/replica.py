@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 from plait.assembly import EngineParts, Policy, assemble
 from plait.core.clock import Clock
+from plait.core.errors import UsageError
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import GroupId, LaneId, SeqId
 from plait.core.request import NO_SLO, ServiceClass, Slo
-from plait.cost.calibrated import cost_model
+from plait.cost.calibrated import CalibratedModel, cost_model
 from plait.cost.hardware import HardwareSpec
+from plait.cost.interleaved import InterleavedModel
 from plait.cost.model import CostModel
 from plait.cost.roofline import RooflineModel
 from plait.cost.scatter import Replay
@@ -69,10 +71,16 @@ class ReplicaSpec:
     """Devices that a replica is cut over; the pool is that of one of them."""
     preset: Preset = CHUNKED
     """How prompts and decode share the device."""
+    interference: float | None = None
+    """Run the attention of decode beside products, which costs this part of the shorter one's time; None: one after the
+    other.
+    """
     slo: Slo = NO_SLO
     """Targets of requests that bring none: what a policy works for."""
     observe: Observer = unobserved
     """Told of every decision of a policy that prices."""
+    prices: CostModel | None = None
+    """What a policy takes steps to last; None: as `alpha` or the hardware's calibration says."""
     device: CostModel | None = None
     """How long steps take in truth, where that is not what they are priced at."""
     check_plans: bool = True
@@ -126,12 +134,7 @@ def replica_parts(
             cache_type=spec.cache_type,
         )
     )
-    parallel = Parallel(spec.tensor_parallel)
-    cost = (
-        cost_model(spec.program, spec.formats, spec.hardware, parallel)
-        if spec.alpha is None
-        else RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha)
-    )
+    cost = spec.prices or _cost(spec)
     info = _info(spec, runs=horizon is not None and spec.preset == CHUNKED)
     tokens = AnyTokens(spec.program.vocab_size)
     num_spans = len(spec.program.spans)
@@ -197,12 +200,25 @@ class AnyTokens:
         return tuple([number % size for number in range(begin, begin + count * 40503, 40503)])
 
 
+def _cost(spec: ReplicaSpec) -> RooflineModel | CalibratedModel | InterleavedModel:
+    parallel = Parallel(spec.tensor_parallel)
+    if spec.interference is None and spec.alpha is None:
+        return cost_model(spec.program, spec.formats, spec.hardware, parallel)
+    if spec.interference is not None and spec.hardware.calibration is not None:
+        raise UsageError(
+            f"hardware {spec.hardware.name} has prices that were measured with steps one after the other; interleaved "
+            "steps are priced on devices without them"
+        )
+    roofline = RooflineModel(spec.program, spec.formats, spec.hardware, parallel, spec.alpha or 1.0)
+    return roofline if spec.interference is None else InterleavedModel(roofline, spec.interference)
+
+
 def _info(spec: ReplicaSpec, *, runs: bool) -> ExecutorInfo:
     return ExecutorInfo(
         name="simulated",
         lanes=(LaneId(0), LaneId(1), LaneId(2)),
         share_units=spec.hardware.share_units,
-        forms=(StepForm.FUSED, StepForm.LANES),
+        forms=(StepForm.FUSED, StepForm.LANES, *(() if spec.interference is None else (StepForm.INTERLEAVED,))),
         queue_depth=2,
         max_step_tokens=spec.device_step_tokens,
         max_rows=spec.max_rows,

@@ -13,6 +13,7 @@ from plait.core.request import Slo
 from plait.sim.attainment import Attainment, has_target
 from plait.sim.cluster import ClusterReport, ClusterSpec, simulate_cluster
 from plait.sim.curves import Latencies
+from plait.sim.load import Load
 from plait.sim.optimum import Optimum
 from plait.sim.report import Outcome
 from plait.sim.workload import Workload
@@ -35,8 +36,14 @@ class Trial:
         return self.optimum_s / makespan_s if makespan_s > 0 else 0.0
 
 
-def run_trial(spec: ClusterSpec, workload: Workload, slo: Slo, ended: Callable[[], None] = lambda: None) -> Trial:
-    """`ended` is called once for each sequence that ends."""
+def run_trial(
+    spec: ClusterSpec,
+    workload: Workload,
+    slo: Slo,
+    ended: Callable[[], None] = lambda: None,
+    load: Load | None = None,
+) -> Trial:
+    """`ended` is called once for each sequence that ends. `load`: of the workload, other than as its requests come."""
     replica = spec.replica
     attainment, latencies = Attainment(slo), Latencies()
     optimum = Optimum(replica.program, replica.formats)
@@ -47,7 +54,7 @@ def run_trial(spec: ClusterSpec, workload: Workload, slo: Slo, ended: Callable[[
         latencies(outcome)
         ended()
 
-    load = workload.load(replica.program.vocab_size, slo, replica.max_model_tokens)
+    load = load or workload.load(replica.program.vocab_size, slo, replica.max_model_tokens)
     report = simulate_cluster(load, spec, outcomes=listen)
     is_judged = has_target(slo)
     return Trial(

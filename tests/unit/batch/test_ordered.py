@@ -11,18 +11,18 @@ import pytest
 from tests.unit.api.byte_text import MODEL, byte_text
 from tests.unit.batch.jobs import chat_line, completion_line, config_of, ports_of, write_input
 from tests.unit.batch.scripted_client import ScriptedClient, words_of
-from tests.unit.batch.test_feeds import EvenLives
+from tests.unit.sched.blend.test_feeds import EvenLives
 
 from plait.api.bodies import JsonObject
-from plait.batch.feeds import LineOrder, Ordering
 from plait.batch.preparing import Preparer
 from plait.batch.runner import run_batch
 from plait.batch.source import Source, open_source
 from plait.batch.survey import survey
 from plait.core.errors import EngineStopped
 from plait.core.request import Request
+from plait.sched.blend.feeds import JobOrder, Ordering
 
-ORDERINGS = [Ordering(order, EvenLives(), 2000.0, seed=1) for order in LineOrder]
+ORDERINGS = [Ordering(order, EvenLives(), 2000.0, seed=1) for order in JobOrder]
 
 
 def lines() -> list[JsonObject | str]:
@@ -60,7 +60,7 @@ def test_the_output_does_not_depend_on_the_order(tmp_path: Path, ordering: Order
 def test_lines_that_begin_alike_follow_each_other(tmp_path: Path) -> None:
     client = ScriptedClient()
     config = replace(config_of(tmp_path, lines()), max_in_flight=1)
-    run_batch(config, replace(ports_of(client), ordering=Ordering(LineOrder.DFS, EvenLives(), 1e9)))
+    run_batch(config, replace(ports_of(client), ordering=Ordering(JobOrder.DFS, EvenLives(), 1e9)))
     asked = [words_of(request) for request in client.submitted]
     places = [place for place, words in enumerate(asked) if "say 1" in words]
     assert places == list(range(places[0], places[0] + 10))
@@ -106,8 +106,8 @@ def test_a_survey_knows_lengths_that_are_certain(tmp_path: Path) -> None:
     with open_source(str(tmp_path / "in.jsonl")) as source:
         preparer = Preparer(byte_text(), MODEL, (), source.sha256, 0)
         found = survey(source, preparer, frozenset({5}), lambda one: one.n * (one.sampling.max_tokens or 99))
-    assert found.known == {1: 14, 3: 14}
-    assert list(found.most) == [14] * 4
+    assert found.job.known == {1: 14, 3: 14}
+    assert list(found.job.most) == [14] * 4
     assert list(found.numbers) == [1, 2, 3, 4]
 
 

@@ -5,6 +5,7 @@ judged.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ pytest.importorskip("plait._native", reason="needs the native runtime, and that 
 
 from plait.cli.calibrate_report import KINDS, kind_of
 from plait.cli.calibrate_states import Limits, guard_edges, shares_of, states
-from plait.cli.engine_gaps import EngineStep, Overhead, StepRecorder, fit_overhead, lateness
+from plait.cli.engine_gaps import EngineStep, Overhead, StepRecorder, fit_overhead, jitter, lateness
 from plait.cli.main import main
 from plait.core.events import Collected, Submitted
 from plait.core.ids import LaneId, SeqId, StepId
@@ -163,6 +164,20 @@ def test_periods_begin_with_the_step_before_or_when_an_idle_engine_plans() -> No
     both = recorder.take()
     assert [one.late_s for one in both] == [pytest.approx(1.5), None]
     assert lateness([*both, *found]) == pytest.approx([1.5, 0.05, 0.05, 0.5])
+
+
+def test_jitter_is_by_what_is_usual_among_the_same_answers() -> None:
+    def decode(rows: int, period_s: float, *, from_idle: bool = False) -> EngineStep:
+        return EngineStep(decode_shape(rows, 40), period_s, period_s, from_idle)
+
+    one = [decode(1, 2.0), decode(1, 2.5), decode(1, 1.75)]
+    after = EngineStep(prefill_shape(32), 9.0, 9.0, from_idle=True)
+    four = [decode(4, 5.0), decode(4, 6.0), decode(4, 7.0)]
+    # Steps of thrice the shortest are no short ones; those of twice are.
+    assert jitter([*one, decode(1, 9.0, from_idle=True), after, *four]) == [0.0, 0.5, -0.25]
+    four = [replace(step, period_s=step.period_s - 2.0) for step in four]
+    assert jitter([*one, *four]) == [0.0, 0.5, -0.25, -1.0, 0.0, 1.0]
+    assert jitter([]) == []
 
 
 def test_a_rest_costs_what_prompts_take_more_after_it_than_right_behind_others() -> None:

@@ -323,3 +323,16 @@ def test_cards_are_listed_with_what_is_assumed(capsys: pytest.CaptureFixture[str
     found = json.loads(capsys.readouterr().out)["cards"]
     assert [one["name"] for one in found] == card_names()
     assert all(one["label"] == "surrogate" and one["assumed"] for one in found)
+
+
+def test_offline_jobs_run_in_an_order_and_on_interleaved_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--card", "mmlu", "--requests", "30", "--scheduler", "interleaved", "--order"]
+    blend, dfs = (report(capsys, *options, order) for order in ("blend", "dfs"))
+    for found in (blend, dfs):
+        requests, inputs = found["requests"], found["inputs"]
+        assert isinstance(requests, dict)
+        assert isinstance(inputs, dict)
+        assert requests["finished"] == 30
+        assert inputs["rate"] is None
+    assert blend["plan_hash"] != dfs["plan_hash"]
+    assert "leave out --rate and --speed" in refused(capsys, *options, "dfs", "--rate", "3")

@@ -41,9 +41,9 @@ def test_schedulers_are_read_and_written(text: str, expected: SchedulerChoice) -
     ("text", "words"),
     [
         ("muxwize", "did you mean muxwise"),
-        ("bullet:3", "chunked:TIME, static:UNITS or unpartitioned"),
-        ("static", "static:UNITS or unpartitioned is expected$"),
-        ("static:0", "static:UNITS or unpartitioned is expected$"),
+        ("bullet:3", "chunked:TIME, static:UNITS, unpartitioned or interleaved"),
+        ("static", "static:UNITS, unpartitioned or interleaved is expected$"),
+        ("static:0", "static:UNITS, unpartitioned or interleaved is expected$"),
         ("chunked:", "a time such as"),
         ("", "one of chunked"),
     ],

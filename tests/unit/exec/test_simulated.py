@@ -477,7 +477,7 @@ def test_a_lane_that_does_not_exist_is_refused() -> None:
 
 def test_on_a_measured_machine_steps_depart_from_prices_and_ends_are_seen_late() -> None:
     """Twice the price, half a second late, and a second more after a rest."""
-    scatter = Scatter((1.0,), (2.0,), (1.0,), (0.5,), 1.0)
+    scatter = Scatter((1.0,), (2.0,), (0.0,), (0.5,), 1.0)
     rig = Rig(replay=Replay(scatter))
     rig.submit(D, s1=4)  # 1 s by its price; nothing ran before
     rig.submit(D, s2=4)
@@ -493,7 +493,7 @@ def test_on_a_measured_machine_steps_depart_from_prices_and_ends_are_seen_late()
 
 
 def test_an_engine_that_comes_later_than_the_next_end_finds_both() -> None:
-    rig = Rig(replay=Replay(Scatter((1.0,), (1.0,), (1.0,), (1.5,), 0.0)))
+    rig = Rig(replay=Replay(Scatter((1.0,), (1.0,), (0.0,), (1.5,), 0.0)))
     rig.submit(D, s1=4)
     rig.submit(D, s2=4)
     assert [one.end_s for one in rig.wait()] == pytest.approx([1.0, 2.0])

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.engine.kit import INFO, Stage, ask
+from tests.conformance.drafting import Guesser
+from tests.unit.engine.kit import INFO, Stage, ask, letter_at
 
+from plait.assembly import Drafting
 from plait.core.decision import Assign, Resume, Suspend
 from plait.core.events import Applied, Event, Started
-from plait.core.ids import LaneId
+from plait.core.ids import LaneId, SeqId
+from plait.draft.depth import FixedDepth
 from plait.metrics.serving_figures import ServingFigures
 
 
@@ -74,3 +77,15 @@ def test_shares_are_told_by_lane_with_how_long_lanes_had_them() -> None:
         third: (0, 2 * 1.0),
     }
     assert (figures.share_units, figures.share_changes) == (4, 3)
+
+
+def test_drafts_are_counted_when_they_go_out_and_when_they_were_right() -> None:
+    figures = ServingFigures()
+    guesses = Guesser(lambda tokens, most: [letter_at(SeqId(0), len(tokens)), ord("!")])
+    stage = Stage(listener=figures, drafting=Drafting(guesses, FixedDepth()))
+    stage.arrive(ask("a", "abc", max_tokens=8))
+    stage.run()
+    assert stage.answers.text("a") == "defghijk"
+    # Two tokens without drafts, then two by two.
+    assert (figures.num_drafts, figures.draft_tokens) == (3, 5)
+    assert (figures.accepted_tokens, figures.accepted_by_place) == (3, [3])

@@ -58,7 +58,7 @@ def test_shared_prefixes_are_found() -> None:
 
 
 def on_a_measured_machine(seed: int) -> ReplicaSpec:
-    scatter = Scatter((0.05, 0.02, 0.4), (1.0, 1.6, 1.1), (0.9, 1.0, 1.2), (1e-4, 1e-3), 1e-3)
+    scatter = Scatter((0.05, 0.02, 0.4), (1.0, 1.6, 1.1), (-1e-4, 0.0, 5e-4), (1e-4, 1e-3), 1e-3)
     measured = Calibration("tiny", "-", "simulated", 1, constant_alpha(1.5), 1e-4, 1e-5, scatter=scatter)
     return replace(SPEC, hardware=replace(SPEC.hardware, calibration=measured), seed=seed)
 

@@ -167,6 +167,7 @@ class NativeExecutor:
             fingerprint=self._fingerprint,
             bit_exact=True,
             pools=self._pools,
+            drafts=True,
         )
 
     @property

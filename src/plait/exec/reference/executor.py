@@ -149,6 +149,7 @@ class ReferenceExecutor:
             fingerprint=self._fingerprint,
             bit_exact=False,
             pools=self._loaded is not None and has_pool(self._loaded.program),
+            drafts=True,
         )
 
     @property

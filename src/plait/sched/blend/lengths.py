@@ -46,6 +46,23 @@ def guessed(tree: PrefixTree, known: Mapping[int, int], most: Sequence[int]) -> 
     return lengths
 
 
+def guessed_squares(tree: PrefixTree, known: Mapping[int, int], most: Sequence[int]) -> list[float]:
+    """Mean square of the output tokens of each request's nearest known ones, as `guessed` finds their mean."""
+    return guessed(tree, {request: length**2 for request, length in known.items()}, [limit**2 for limit in most])
+
+
+def two_lengths(mean: float, square: float) -> tuple[float, float]:
+    """(h, q): answers of h tokens for a part q of requests and of 1 for the others have this mean and mean square.
+
+    What grows with the square of an answer's length, as the reading of its cache does, is exact for them; at the mean
+    length it would be too little. Answers that all have one length: that one, and 1.
+    """
+    beyond = square - 2 * mean + 1  # the mean of (length - 1)^2
+    if mean <= 1 or square <= mean * mean * (1 + 1e-9):
+        return mean, 1.0
+    return 1 + beyond / (mean - 1), (mean - 1) ** 2 / beyond
+
+
 def _totals(tree: PrefixTree, known: Mapping[int, int]) -> tuple[array[int], array[int]]:
     """Of each node: known requests below it and the sum of their lengths."""
     num_nodes = len(tree.ends)

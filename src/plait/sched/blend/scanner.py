@@ -3,8 +3,8 @@
 Owns which request comes next on which side, and how much memory and how many prompt tokens a step each side may have
 (BlendServe, ASPLOS 2026, section 5.3 and algorithm 3), so that what runs at any time has the density of the whole job.
 Knows no memory manager: who asks says what both sides hold now.
-Invariants: requests of a unit come in depth-first order, whichever side takes them; both sides' memory adds up to what
-there is; the job's density never changes; what is taken is a permutation of the job.
+Invariants: requests of a unit come depth first, on the left side from its beginning and on the right from its end; both
+sides' memory adds up to what there is; the job's density never changes; what is taken is a permutation of the job.
 """
 
 from __future__ import annotations
@@ -65,13 +65,25 @@ class DualScanner:
         compute_s = sum(unit.compute_s for unit in units)
         memory_s = sum(unit.memory_s for unit in units)
         self.root_density = compute_s / memory_s if memory_s else float("inf")
+        self._sides = [_density([unit for unit in units if self._is_of(unit, end)]) for end in End]
         self._pointers = (self._next_pointer(End.LEFT), self._next_pointer(End.RIGHT))
+
+    def _is_of(self, unit: Unit, end: End) -> bool:
+        return (unit.density > self.root_density) is (end is End.LEFT)
+
+    def lasting_part(self, memory_bytes: float) -> float:
+        """M_R as if both sides were as dense as all that they will take. What the right side takes stays for long, so
+        that it leaves room for what the left side takes meanwhile and not for its next unit alone.
+        """
+        return partition(self._sides[End.LEFT], self._sides[End.RIGHT], self.root_density, memory_bytes)[1]
 
     def _next_pointer(self, end: End) -> _Pointer:
         if not self._units:
             return _Pointer(None, iter(()), deque(), Held(0.0, 0.0, 0.0))
         unit = self._units.popleft() if end is End.LEFT else self._units.pop()
-        return _Pointer(unit, self._dense.requests(unit.items), deque(), self._mean(unit))
+        # The right side comes from its end: what is most memory first, and still every beginning in one piece.
+        walk = self._dense.requests(unit.items, backwards=end is End.RIGHT)
+        return _Pointer(unit, walk, deque(), self._mean(unit))
 
     def _mean(self, unit: Unit) -> Held:
         total_bytes = prompt = output = 0.0
@@ -115,7 +127,10 @@ class DualScanner:
     def split(self, memory_bytes: float, job_density: float | None = None) -> tuple[float, float]:
         """(M_L, M_R). `job_density`: instead of the job's own, where other work beside it leaves another mix idle."""
         # Whoever has run out is moved on first.
-        left, right = (self.unit(end) if self.peek(end) is not None else None for end in End)
+        for pointer, end in zip(self._pointers, End, strict=True):
+            if not pointer.ahead:
+                self.peek(end)
+        left, right = self._pointers[End.LEFT].unit, self._pointers[End.RIGHT].unit
         if left is None or right is None:
             return (memory_bytes, 0.0) if right is None else (0.0, memory_bytes)
         root = self.root_density if job_density is None else job_density
@@ -128,17 +143,9 @@ class DualScanner:
         return left, right
 
 
-def end_to_feed(used: tuple[float, float], allowed: tuple[Allowance, Allowance]) -> End | None:
-    """The side that should get its next request, from the bytes that both hold; None: both have their part.
-
-    A side is fed while it is below its part, not while the next request fits into the rest of it: the part of the side
-    that turns over quickly is often smaller than one request, and the other side would starve it. The right goes first:
-    its requests are the longest, and what they leave the left fills.
-    """
-    for end in (End.RIGHT, End.LEFT):
-        if used[end] < allowed[end].memory_bytes:
-            return end
-    return None
+def _density(units: Sequence[Unit]) -> float:
+    memory_s = sum(unit.memory_s for unit in units)
+    return sum(unit.compute_s for unit in units) / memory_s if memory_s else float("inf")
 
 
 def _allowance(memory_bytes: float, mean: Held) -> Allowance:

@@ -22,6 +22,11 @@ LOST_SHARE = 0.01
 BAND = 1.25
 """Densities within a piece differ by this factor at most, where the cut costs nothing."""
 
+SMOOTH = 2.0
+"""Neighbours are not merged into a unit that is more uneven than this: both sides' parts of memory come from the mean
+density of a unit, and who walks an uneven one has another most of the time.
+"""
+
 Item = int
 """A node, or ~r for a request r that ends at the node in question."""
 
@@ -130,15 +135,15 @@ class DensityTree:
         whole = sum(tree.ends[node] * tree.num_own[node] for node in range(len(tree.ends)))
         return whole - tree.num_distinct()
 
-    def requests(self, items: Sequence[Item]) -> Iterator[int]:
-        """Depth first, in the order of the items."""
-        stack = list(reversed(items))
+    def requests(self, items: Sequence[Item], *, backwards: bool = False) -> Iterator[int]:
+        """Depth first, in the order of the items, or from their other end."""
+        stack = list(items if backwards else reversed(items))
         while stack:
             item = stack.pop()
             if item < 0:
                 yield ~item
             else:
-                stack.extend(reversed(self._items[item]))
+                stack.extend(self._items[item] if backwards else reversed(self._items[item]))
 
     def unit(self, node: int, items: Sequence[Item], prefix: int) -> Unit:
         free = self.tree.common_end()
@@ -215,7 +220,14 @@ def _merged(dense: DensityTree, units: Sequence[Unit]) -> list[Unit]:
     merged: list[Unit] = []
     for unit in units:
         last = merged[-1] if merged else None
-        if last is not None and last.node == unit.node and unit.prefix > dense.tree.common_end():
+        is_free = unit.prefix <= dense.tree.common_end()
+        if last is not None and last.node == unit.node and not is_free and _is_smooth(dense, last, unit):
             unit = dense.unit(unit.node, (*merged.pop().items, *unit.items), unit.prefix)
         merged.append(unit)
     return merged
+
+
+def _is_smooth(dense: DensityTree, one: Unit, other: Unit) -> bool:
+    """Whether both are of like density from end to end."""
+    densities = [dense.density(item) for unit in (one, other) for item in (unit.items[0], unit.items[-1])]
+    return max(densities) <= SMOOTH * min(densities)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.sched.blend.jobs import mixed_job, tree_of
 
-from plait.sched.blend.lengths import drawn, guessed
+from plait.sched.blend.lengths import drawn, guessed, guessed_squares, two_lengths
 
 MOST = [100] * 6
 TREE = tree_of([(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3,)])
@@ -40,3 +41,19 @@ def test_all_known_is_all_said() -> None:
     prompts, outputs = mixed_job(2)
     known = dict(enumerate(outputs))
     assert guessed(tree_of(prompts), known, [1] * len(prompts)) == outputs
+
+
+def test_two_lengths_have_the_mean_and_the_mean_square() -> None:
+    for lengths in ([1, 1, 1, 90], [5, 5], [1, 2], [3, 400, 7]):
+        mean = sum(lengths) / len(lengths)
+        square = sum(length**2 for length in lengths) / len(lengths)
+        longest, part = two_lengths(mean, square)
+        assert 0 < part <= 1
+        short = 1 if part < 1 else longest
+        assert part * longest + (1 - part) * short == pytest.approx(mean)
+        assert part * longest**2 + (1 - part) * short**2 == pytest.approx(square)
+
+
+def test_squares_are_of_the_same_requests_as_means() -> None:
+    known = {0: 10, 1: 20, 3: 4}
+    assert guessed_squares(TREE, known, MOST) == [100, 400, 250, 16, 16, 516 / 3]

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.sched.blend.jobs import TOKEN_S, dense_of, mixed_job
 
 from plait.sched.blend.orders import Order, fixed_order
-from plait.sched.blend.scanner import Allowance, DualScanner, End, Held, end_to_feed
+from plait.sched.blend.scanner import DualScanner, End, Held
 from plait.sched.blend.units import DensityTree, cut
 
 BYTES_PER_TOKEN = 100.0
@@ -54,7 +54,9 @@ def test_each_side_walks_its_units_depth_first() -> None:
     units = cut(dense)
     scanner = scanner_of(dense, prompts, outputs)
     right = [scanner.take(End.RIGHT) for _ in range(40)]
-    expected = [request for unit in reversed(units) for request in dense.requests(unit.items)]
+    everybody = [request for unit in units for request in dense.requests(unit.items)]
+    expected = [request for unit in reversed(units) for request in dense.requests(unit.items, backwards=True)]
+    assert expected == everybody[::-1]
     assert right == expected[:40]
     left = [scanner.take(End.LEFT) for _ in range(40)]
     assert left == [request for unit in units for request in dense.requests(unit.items)][:40]
@@ -87,15 +89,6 @@ def test_steady_steps_have_the_density_of_the_job() -> None:
     assert computed / read == pytest.approx(scanner.root_density, rel=0.03)
     assert parts[0].prefill_tokens == pytest.approx(parts[0].sequences * 202 / 4)
     assert TOKEN_S > 0
-
-
-def test_a_side_is_fed_while_it_is_below_its_part() -> None:
-    allowed = (Allowance(10.0, 0, 0), Allowance(50.0, 0, 0))
-    assert end_to_feed((0.0, 0.0), allowed) is End.RIGHT
-    # Even if the next request is larger than what is left of the part.
-    assert end_to_feed((0.0, 60.0), allowed) is End.LEFT
-    assert end_to_feed((9.0, 60.0), allowed) is End.LEFT
-    assert end_to_feed((10.0, 50.0), allowed) is None
 
 
 def test_the_idle_mix_moves_the_parts() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 
 import pytest
 from tests.unit.sched.blend.jobs import TOKEN_S, memory_s, mixed_job
 
-from plait.batch.feeds import BlendFeed, Feed, LineOrder, Ordering, feed_of
-from plait.batch.survey import Survey
+from plait.sched.blend.feeds import BlendFeed, Feed, FixedFeed, JobOrder, Ordering, feed_of
+from plait.sched.blend.job import OfflineJob
 from plait.sched.blend.scanner import End
 from plait.sched.blend.tree import packed
 
@@ -29,21 +30,17 @@ class EvenLives:
         return (prompt + output / 2) * BYTES_PER_TOKEN
 
 
-def surveyed(seed: int, *, knows: bool = True, num_lines: int = 300) -> tuple[Survey, list[int]]:
+def surveyed(seed: int, *, knows: bool = True, num_lines: int = 300) -> tuple[OfflineJob, list[int]]:
     prompts, outputs = mixed_job(seed, num_lines)
-    found = Survey()
-    for number, prompt in enumerate(prompts, 1):
-        found.numbers.append(number)
-        found.offsets.append(number * 100)
-        found.prompts.append(packed(prompt))
-        found.prompt_tokens.append(len(prompt))
-        found.most.append(6000)
+    found = OfflineJob()
+    for prompt in prompts:
+        found.add(packed(prompt), len(prompt), 6000)
     if knows:
         found.known = dict(enumerate(outputs))
     return found, outputs
 
 
-def ordering(order: LineOrder, memory_bytes: float = 1e6) -> Ordering:
+def ordering(order: JobOrder, memory_bytes: float = 1e6) -> Ordering:
     return Ordering(order, EvenLives(), memory_bytes, seed=3)
 
 
@@ -63,9 +60,9 @@ def run(feed: Feed, outputs: Mapping[int, int] | list[int], seed: int, slots: in
     return came
 
 
-@pytest.mark.parametrize("order", LineOrder)
+@pytest.mark.parametrize("order", JobOrder)
 @pytest.mark.parametrize("knows", [False, True])
-def test_every_place_comes_once(order: LineOrder, knows: bool) -> None:
+def test_every_place_comes_once(order: JobOrder, knows: bool) -> None:
     for seed in range(4):
         found, outputs = surveyed(seed, knows=knows)
         came = run(feed_of(found, ordering(order)), outputs, seed)
@@ -76,26 +73,38 @@ def test_every_place_comes_once(order: LineOrder, knows: bool) -> None:
 @pytest.mark.parametrize("memory_bytes", [1.0, 1e4, 1e12])
 def test_no_memory_is_too_small_or_too_large(memory_bytes: float) -> None:
     found, outputs = surveyed(2, knows=False)
-    assert sorted(run(feed_of(found, ordering(LineOrder.BLEND, memory_bytes)), outputs, 1)) == list(range(300))
+    assert sorted(run(feed_of(found, ordering(JobOrder.BLEND, memory_bytes)), outputs, 1)) == list(range(300))
 
 
 def test_a_sample_runs_first_and_decides_the_rest() -> None:
     found, outputs = surveyed(5, knows=False, num_lines=1000)
-    feed = feed_of(found, ordering(LineOrder.BLEND))
+    feed = feed_of(found, ordering(JobOrder.BLEND))
     assert isinstance(feed, BlendFeed)
     sample = [feed.next() for _ in range(10)]
-    before = feed.scanner
+    plans = [feed.scanner]
     for place in sample:
         assert place is not None
-        assert feed.scanner is before
         feed.ended(place, outputs[place])
-    assert feed.scanner is not before
+        plans.append(feed.scanner)
+    # Planned when all but one have ended, for its answer may take long, and once more when it has.
+    assert [plans[place] is plans[place + 1] for place in range(10)] == [True] * 8 + [False] * 2
     assert feed.num_left == 990
+
+
+def test_computing_follows_traffic() -> None:
+    found, _ = surveyed(1, num_lines=600)
+    feed = feed_of(found, ordering(JobOrder.BLEND, 3e6))
+    density = feed.scanner.root_density if isinstance(feed, BlendFeed) else 0.0
+    assert feed.compute_s(2.0) == pytest.approx(2 * density)
+    feed.spent(5.0, 3.0)
+    feed.spent(1.0, 1.0)
+    assert feed.compute_s(2.0) == pytest.approx(6 * density - 6.0)
+    assert FixedFeed([1]).compute_s(0.0) == math.inf
 
 
 def test_both_ends_run_at_once() -> None:
     found, outputs = surveyed(1, num_lines=600)
-    feed = feed_of(found, ordering(LineOrder.BLEND, 3e6))
+    feed = feed_of(found, ordering(JobOrder.BLEND, 3e6))
     assert isinstance(feed, BlendFeed)
     running = []
     while (place := feed.next()) is not None:
@@ -111,7 +120,7 @@ def test_both_ends_run_at_once() -> None:
 
 def test_the_memory_of_what_runs_is_bounded() -> None:
     found, outputs = surveyed(1, num_lines=600)
-    feed, memory = feed_of(found, ordering(LineOrder.BLEND, 3e6)), 3e6
+    feed, memory = feed_of(found, ordering(JobOrder.BLEND, 3e6)), 3e6
     running: dict[int, float] = {}
     dice, lives = random.Random(1), EvenLives()
     largest = max(lives.mean_held_bytes(100, output) for output in outputs)

@@ -1,0 +1,155 @@
+"""Batch plan: what `plait batch --plan-only` prints: what a job asks for, and how long it would take in each order.
+
+Owns the figures and their form. Reads and encodes every line; runs none and writes nothing.
+Invariant: answers are taken to be as long as they may be, unless their length is certain, so times are the longest.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from plait.batch.config import BatchConfig
+from plait.batch.preparing import Preparer
+from plait.batch.serving import output_limit
+from plait.batch.source import open_source
+from plait.batch.survey import survey
+from plait.build import LocalEngine
+from plait.cli.offline import blending_here, hardware_here, machine_here
+from plait.config.engine_options import EngineOptions
+from plait.core.errors import UsageError
+from plait.sched.blend.feeds import JobOrder, Ordering, feed_over, outlook
+from plait.sched.blend.forecast import Forecast, Machine, forecast
+from plait.sched.blend.job import OfflineJob
+from plait.sched.blend.tree import build_tree
+
+BINS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+"""Of densities: seconds of computing for each second of cache traffic."""
+BAR = 40
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """`histogram`: lines whose density is below each of `BINS`, and above the last. `orders`: a run in each."""
+
+    lines: int
+    faulty: int
+    prompt_tokens: int
+    shareable_tokens: int
+    output_tokens: int
+    known: int
+    """Lines whose answer's length is certain."""
+    density: float
+    histogram: tuple[int, ...]
+    orders: Mapping[str, Forecast]
+    weights_s: float
+    memory_bytes: float
+    hardware: str
+
+    def limits(self, run: Forecast) -> Mapping[str, float]:
+        """Parts of a run's time: computing, cache traffic, and what comes with every step."""
+        compute, memory = (one / run.seconds if run.seconds else 0.0 for one in (run.compute_s, run.memory_s))
+        return {"compute": compute, "cache traffic": memory, "weights and steps": max(0.0, 1 - compute - memory)}
+
+    def json_object(self) -> dict[str, object]:
+        return {
+            "lines": self.lines,
+            "faulty_lines": self.faulty,
+            "prompt_tokens": self.prompt_tokens,
+            "shareable_prompt_tokens": self.shareable_tokens,
+            "output_tokens_at_most": self.output_tokens,
+            "lines_of_known_length": self.known,
+            "density": self.density if math.isfinite(self.density) else None,
+            "density_bins": list(BINS),
+            "density_histogram": list(self.histogram),
+            "kv_cache_bytes": self.memory_bytes,
+            "hardware": self.hardware,
+            "orders": {
+                name: {
+                    "seconds": run.seconds,
+                    "steps": run.steps,
+                    "prefix_hit_fraction": run.found_tokens / max(1, self.prompt_tokens),
+                    "limits": dict(self.limits(run)),
+                }
+                for name, run in self.orders.items()
+            },
+        }
+
+    def text(self) -> Iterator[str]:
+        share = self.shareable_tokens / max(1, self.prompt_tokens)
+        faulty = f", {self.faulty} of them cannot be served" if self.faulty else ""
+        yield f"lines      {self.lines:,}{faulty}"
+        yield f"prompts    {self.prompt_tokens:,} tokens; {share:.0%} of them need not be computed twice"
+        yield (
+            f"answers    {self.output_tokens:,} tokens at most; the length of {self.known:,} is certain, the others "
+            "are taken to be as long as they may be"
+        )
+        yield f"density    {self.density:.3g} s of computing for a second of cache traffic; by line:"
+        yield from self._bars()
+        yield f"machine    {self.hardware}; {self.memory_bytes / 2**20:,.0f} MiB of KV cache"
+        yield ""
+        yield f"{'order':<10}{'time':>12}{'found again':>14}  limited by"
+        for name, run in sorted(self.orders.items(), key=lambda one: one[1].seconds):
+            found = run.found_tokens / max(1, self.prompt_tokens)
+            parts = sorted(self.limits(run).items(), key=lambda one: -one[1])
+            words = ", ".join(f"{what} {part:.0%}" for what, part in parts if part >= 0.01)
+            yield f"{name:<10}{run.seconds:>10,.1f} s{found:>14.0%}  {words}"
+
+    def _bars(self) -> Iterator[str]:
+        names = [f"< {BINS[0]:g}", *(f"{low:g} to {high:g}" for low, high in pairwise(BINS))]
+        names.append(f">= {BINS[-1]:g}")
+        for name, count in zip(names, self.histogram, strict=True):
+            yield f"  {name:<12}{count:>9,} {'#' * round(BAR * count / max(1, max(self.histogram)))}".rstrip()
+
+
+def batch_plan(config: BatchConfig, options: EngineOptions, engine: LocalEngine) -> BatchPlan:
+    """`UsageError` if no line can be served."""
+    model = engine.client.model
+    with open_source(config.input) as source:
+        preparer = Preparer(engine.text, model, config.served_names, source.sha256, config.seed)
+        found = survey(source, preparer, frozenset(), lambda request: output_limit(request, model))
+        num_lines = source.num_lines
+    if not len(found):
+        raise UsageError(f"{config.input} has no line that can be served; run it without --plan-only to see why")
+    base = blending_here(options, engine)
+    return _planned(found.job, num_lines, base, machine_here(options, engine), hardware_here(options).name)
+
+
+def _planned(job: OfflineJob, num_lines: int, base: Ordering, machine: Machine, hardware: str) -> BatchPlan:
+    tree = build_tree(job.prompts)
+    look = outlook(job, tree, base.lives, job.known)
+    outputs = [max(1, round(length)) for length in look.dense.loads.outputs]
+    lengths: array[int] = job.prompt_tokens
+    runs = {}
+    for order in JobOrder:
+        feed = feed_over(tree, job, Ordering(order, base.lives, base.memory_bytes, base.seed))
+        runs[order.value] = forecast(feed, tree, lengths, outputs, base.lives, machine)
+    root = tree.root
+    return BatchPlan(
+        lines=num_lines,
+        faulty=num_lines - len(job),
+        prompt_tokens=sum(lengths),
+        shareable_tokens=look.dense.num_shareable(),
+        output_tokens=sum(outputs),
+        known=len(job.known),
+        density=look.dense.density(root),
+        histogram=_histogram(base, lengths, outputs),
+        orders=runs,
+        weights_s=machine.weights_s,
+        memory_bytes=machine.memory_bytes,
+        hardware=hardware,
+    )
+
+
+def _histogram(base: Ordering, lengths: Sequence[int], outputs: Sequence[int]) -> tuple[int, ...]:
+    """Each line by itself, its whole prompt computed."""
+    lives, counts = base.lives, [0] * (len(BINS) + 1)
+    for prompt, output in zip(lengths, outputs, strict=True):
+        compute_s = prompt * lives.prompt_token_s + output * lives.output_token_s
+        memory_s = lives.memory_s(prompt, output)
+        density = compute_s / memory_s if memory_s else math.inf
+        counts[sum(density >= bound for bound in BINS)] += 1
+    return tuple(counts)

@@ -1,0 +1,270 @@
+"""Feeds: which request of an offline job goes to the engine next, and when.
+
+Owns the orders of a job and the state of the one that looks at what runs (`blend`, after BlendServe, ASPLOS 2026,
+section 5). Reads no input and talks to no engine: places in a job come out, places that ended go in.
+Invariant: every place comes out once, whatever ends when.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from plait.sched.blend.job import Lives, OfflineJob
+from plait.sched.blend.lengths import SAMPLED, drawn, guessed, guessed_squares, two_lengths
+from plait.sched.blend.orders import Order, fixed_order
+from plait.sched.blend.scanner import DualScanner, End, Held
+from plait.sched.blend.tree import PrefixTree, build_tree
+from plait.sched.blend.units import LOST_SHARE, DensityTree, Loads, cut
+
+FEW = 10
+"""When no more than one in so many of the sample goes on, the job is planned by the others: the longest answer of the
+sample may take as long as a good part of the job. It is planned again when that has ended, too.
+"""
+
+
+class JobOrder(StrEnum):
+    """In which the requests of a job are run."""
+
+    INPUT = "input"
+    RANDOM = "random"
+    DFS = "dfs"
+    BFS = "bfs"
+    DENSITY = "density"
+    BLEND = "blend"
+
+
+class Feed(Protocol):
+    def next(self) -> int | None:
+        """A place to be run now; None: something must go on first, or nothing is left."""
+
+    @property
+    def num_left(self) -> int:
+        """Places that did not come out yet."""
+
+    def ended(self, place: int, output_tokens: int) -> None:
+        """What came out has its answer."""
+
+    def spent(self, compute_s: float, memory_s: float) -> None:
+        """A step computed and read for so long. Nobody has to say so."""
+
+    def compute_s(self, memory_s: float) -> float:
+        """For how long a step should compute at most that reads for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """How a job is ordered, and what that is judged by: the device, and bytes of its KV memory.
+
+    `sampled`: the share that runs first to tell lengths. `lost_share`, `merges`: of the cut into units.
+    """
+
+    order: JobOrder
+    lives: Lives
+    memory_bytes: float
+    seed: int = 0
+    sampled: float = SAMPLED
+    lost_share: float = LOST_SHARE
+    merges: bool = True
+
+
+def feed_of(job: OfflineJob, ordering: Ordering) -> Feed:
+    """The feed of a job. Takes the prompts out of it, which are large."""
+    tree = build_tree(job.prompts)
+    job.prompts.clear()
+    return feed_over(tree, job, ordering)
+
+
+def feed_over(tree: PrefixTree, job: OfflineJob, ordering: Ordering) -> Feed:
+    """The same where the tree of its prompts is known."""
+    if ordering.order is JobOrder.BLEND:
+        return BlendFeed(job, tree, ordering)
+    if ordering.order is JobOrder.INPUT:
+        return FixedFeed(range(len(job)))
+    dense = outlook(job, tree, ordering.lives, job.known).dense
+    return FixedFeed(fixed_order(Order(ordering.order.value), dense, ordering.seed))
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A job as it is expected to run: the tree with what it asks for, and the mean square of each answer's length."""
+
+    dense: DensityTree
+    squares: Sequence[float]
+    lives: Lives
+    prompts: Sequence[int]
+
+    def held(self, place: int) -> Held:
+        """Of what decodes at some moment: long answers are there more often than short ones."""
+        prompt, output = self.prompts[place], self.dense.loads.outputs[place]
+        longest, part = two_lengths(output, self.squares[place])
+        held = self.lives.mean_held_bytes
+        if part == 1.0:
+            return Held(held(prompt, round(output)), prompt, output)
+        mean_bytes = (part * longest * held(prompt, round(longest)) + (1 - part) * held(prompt, 1)) / output
+        return Held(mean_bytes, prompt, output)
+
+
+def outlook(job: OfflineJob, tree: PrefixTree, lives: Lives, known: Mapping[int, int]) -> Outlook:
+    """`known`: output tokens of requests that said so, or that have run."""
+    outputs, squares = guessed(tree, known, job.most), guessed_squares(tree, known, job.most)
+    memory_s = [_memory_s(lives, *one) for one in zip(job.prompt_tokens, outputs, squares, strict=True)]
+    dense = DensityTree(tree, Loads(lives.prompt_token_s, lives.output_token_s, outputs, memory_s))
+    return Outlook(dense, squares, lives, job.prompt_tokens)
+
+
+def _memory_s(lives: Lives, prompt: int, output: float, square: float) -> float:
+    longest, part = two_lengths(output, square)
+    whole = part * lives.memory_s(prompt, round(longest))
+    return whole if part == 1.0 else whole + (1 - part) * lives.memory_s(prompt, 1)
+
+
+class FixedFeed:
+    """Whatever runs."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        self._places = iter(places)
+        self._num_left = len(places)
+
+    @property
+    def num_left(self) -> int:
+        return self._num_left
+
+    def next(self) -> int | None:
+        place = next(self._places, None)
+        self._num_left -= place is not None
+        return place
+
+    def ended(self, place: int, output_tokens: int) -> None:
+        """Nothing follows from it."""
+
+    def spent(self, compute_s: float, memory_s: float) -> None:
+        """Nothing follows from it."""
+
+    def compute_s(self, memory_s: float) -> float:
+        return math.inf
+
+
+class BlendFeed:
+    """From both ends of the units, so much of each that what runs has the density of the job.
+
+    A sample runs first. Until most of it has ended, the others are judged by what is known without it: what they may
+    say.
+    """
+
+    def __init__(self, job: OfflineJob, tree: PrefixTree, ordering: Ordering) -> None:
+        self._job, self._tree, self._lives, self._ordering = job, tree, ordering.lives, ordering
+        self._memory_bytes = ordering.memory_bytes
+        self._taken = bytearray(len(job))
+        self._num_left = len(job)
+        self._running: dict[int, tuple[End, float]] = {}
+        self._used = [0.0, 0.0]
+        self._spent: tuple[float, float] | None = None
+        self._lengths: dict[int, int] = dict(job.known)
+        drawn_first = drawn(len(job), ordering.seed, ordering.sampled)
+        sample = [place for place in drawn_first if place not in job.known]
+        self._sample = self._in_tree_order(sample)
+        self._unknown = set(sample)
+        """Of the sample: those that have not ended."""
+        self._plan_at = (len(sample) // FEW, 0)
+        self._scanner = self._planned()
+
+    def _in_tree_order(self, places: Sequence[int]) -> Iterator[int]:
+        chosen = set(places)
+        return iter([place for place in self._tree.order if place in chosen])
+
+    def _planned(self) -> DualScanner:
+        found = outlook(self._job, self._tree, self._lives, self._lengths)
+        self._held = found.held
+        units = cut(found.dense, lost_share=self._ordering.lost_share, merges=self._ordering.merges)
+        scanner = DualScanner(found.dense, units, found.held)
+        self._right_bytes = scanner.lasting_part(self._memory_bytes)
+        return scanner
+
+    @property
+    def num_left(self) -> int:
+        return self._num_left
+
+    @property
+    def _is_sampling(self) -> bool:
+        """Lengths are hardly known yet."""
+        return len(self._unknown) > self._plan_at[0]
+
+    @property
+    def scanner(self) -> DualScanner:
+        """Where both ends stand."""
+        return self._scanner
+
+    def next(self) -> int | None:
+        place = next(self._sample, None)
+        if place is not None:
+            # It runs beside both ends and is charged to the one that has more room: the right is the one of the long.
+            return self._began(place, End.RIGHT)
+        end = self._end_to_feed()
+        if end is None and not self._running:
+            end = End.LEFT if self._peek(End.LEFT) is not None else End.RIGHT
+        if end is None or (place := self._peek(end)) is None:
+            return None
+        self._scanner.take(end)
+        return self._began(place, end)
+
+    def _end_to_feed(self) -> End | None:
+        """The side that gets its next request now; None: both have their part.
+
+        The right goes first, and stays within its part: its requests are the longest, and what one of them has too much
+        is gone for as long as it lives. The left is fed while it is below its part: that of the side that turns over
+        quickly is often smaller than one request. Where steps keep to `compute_s`, that bounds it instead, and whatever
+        fits into memory may come.
+        """
+        parts = self._scanner.split(self._memory_bytes)
+        used = self._used
+        right, left = self._peek(End.RIGHT), self._peek(End.LEFT)
+        if right is not None:
+            most = min(parts[End.RIGHT], self._right_bytes)
+            if used[End.RIGHT] <= 0 or used[End.RIGHT] + self._held(right).mean_bytes <= most:
+                return End.RIGHT
+        if left is None:
+            return None
+        if self._spent is None or right is None or self._is_sampling:
+            return End.LEFT if used[End.LEFT] < parts[End.LEFT] else None
+        fits = sum(used) + self._held(left).mean_bytes <= self._memory_bytes or used[End.LEFT] <= 0
+        return End.LEFT if fits else None
+
+    def spent(self, compute_s: float, memory_s: float) -> None:
+        before = self._spent or (0.0, 0.0)
+        self._spent = (before[0] + compute_s, before[1] + memory_s)
+
+    def compute_s(self, memory_s: float) -> float:
+        """C_X of the paper as what is missing: computing comes no further than traffic has, in the job's proportion,
+        whatever lengths were guessed and however full memory is.
+        """
+        if self._is_sampling or self._scanner.unit(End.RIGHT) is None:
+            return math.inf
+        compute_s, read_s = self._spent or (0.0, 0.0)
+        return self._scanner.root_density * (read_s + memory_s) - compute_s
+
+    def _peek(self, end: End) -> int | None:
+        """The next place of a side that did not come out already, as one of the sample or before a new plan."""
+        while (place := self._scanner.peek(end)) is not None and self._taken[place]:
+            self._scanner.take(end)
+        return place
+
+    def _began(self, place: int, end: End) -> int:
+        mean_bytes = self._held(place).mean_bytes
+        self._taken[place] = 1
+        self._num_left -= 1
+        self._running[place] = (end, mean_bytes)
+        self._used[end] += mean_bytes
+        return place
+
+    def ended(self, place: int, output_tokens: int) -> None:
+        end, mean_bytes = self._running.pop(place)
+        self._used[end] -= mean_bytes
+        if place in self._unknown:
+            self._unknown.remove(place)
+            self._lengths[place] = output_tokens
+            if len(self._unknown) in self._plan_at:
+                self._scanner = self._planned()

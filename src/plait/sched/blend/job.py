@@ -1,0 +1,49 @@
+"""Job: all requests of an offline job at once, as far as their order needs them.
+
+Owns prompts in packed form, lengths, and what each request asks of a device over its life. Knows no request as the
+engine has it, and no line of a file.
+Invariant: places count the requests from 0, in the order in which they were given.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Lives(Protocol):
+    """What a request asks of the device over its life; `plait.cost.lifetime.LifetimeCost` is one."""
+
+    @property
+    def prompt_token_s(self) -> float:
+        """Computing of a prompt token."""
+
+    @property
+    def output_token_s(self) -> float: ...
+
+    def memory_s(self, prompt: int, output: int) -> float:
+        """Reading the cache in all its decode steps."""
+
+    def mean_held_bytes(self, prompt: int, output: int) -> float:
+        """Averaged over its decode steps."""
+
+
+@dataclass(slots=True)
+class OfflineJob:
+    """By place. `most`: output tokens at most; `known`: output tokens of those that cannot say less."""
+
+    prompts: list[bytes] = field(default_factory=list)
+    prompt_tokens: array[int] = field(default_factory=lambda: array("q"))
+    most: array[int] = field(default_factory=lambda: array("q"))
+    known: dict[int, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.prompt_tokens)
+
+    def add(self, prompt: bytes, prompt_tokens: int, most: int) -> int:
+        """`prompt` as `plait.sched.blend.tree.packed` gives it. Its place."""
+        self.prompts.append(prompt)
+        self.prompt_tokens.append(prompt_tokens)
+        self.most.append(most)
+        return len(self.prompt_tokens) - 1
