@@ -81,8 +81,8 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Seconds of processor time. `decisions`: of each choice of a policy; `turns`: (planning and committing, sequences)
-    of each step. `delays`: until workers took up what had been decided.
+    """Seconds of processor time. `decisions`: of each choice of a policy; `turns`: (planning and committing without
+    choosing, sequences) of each step. `delays`: until workers took up what had been decided.
     """
 
     decisions: tuple[float, ...]
@@ -212,6 +212,7 @@ def timed() -> Iterator[Timers]:
         begin = time.thread_time()
         choice = decide(now, setting)
         timers.decisions.append(time.thread_time() - begin)
+        spent[0] -= timers.decisions[-1]
         return choice
 
     def timed_plan(self: multiplex.MultiplexScheduler, now: float) -> list[Decision]:
