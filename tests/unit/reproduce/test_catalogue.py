@@ -43,6 +43,16 @@ PAGE = Path(__file__).parents[3] / "docs" / "reproduce.md"
 BLOCK = re.compile(r"```\n\$ plait (reproduce[^\n]*)\n(.*?)\n```", re.DOTALL)
 OUTSIDE = {
     "bullet-waves": {"utilisation, last chunk of 1,024", "last over first chunk", "all chunks over the whole"},
+    "bullet-workloads": {
+        "ShareGPT, mean TTFT, chunks of 1,024",
+        "ShareGPT, TTFT of chunks of 1,024 over ours",
+        "ShareGPT, TPOT of chunks of 1,024 over ours",
+        "ShareGPT without launches, requests within targets, over chunks of 1,024",
+        "ShareGPT without launches, E2E of chunks of 1,024 over ours",
+    },
+    "muxwise-latencies": {"Conversation, mean TBT of MuxWise", "Tool&Agent, mean TBT of MuxWise"},
+    "muxwise-shares": {"partitions of a burst"},
+    "bullet-muxwise-controls": {"requests within targets, Bullet over chunks of 2,048: a third of the SMs"},
     "bullet-chunk-size": {"tokens/s of a full queue, 2,048 over 1,024"},
     "muxwise-guard": {"decode beside prefill, H100, 70B, 8 ranks"},
     "estimator": {"another law, two shares, over contention-blind"},

@@ -112,7 +112,7 @@ CASE = Case(
             "x",
             note=(
                 "ShareGPT at a third of the rate on an A100 with 36 of its SMs and all of its memory; any share that "
-                f"leaves prompts something takes bandwidth from decode; {ROOFS}"
+                f"leaves prompts something takes bandwidth from decode, which at 150 ms a token can do without; {ROOFS}"
             ),
         ),
         _figure(
