@@ -74,9 +74,7 @@ def _figures_of(name: str) -> tuple[Figure, ...]:
         *(_figure(f"{name}, {p}P{d}D over colocated", "Fig. 8", "below 1", below, SERIAL) for p, d in SPLITS),
         _figure(f"{name}, 2P1D over 1P1D", "Fig. 8", "below 1", below, SERIAL),
         _figure(f"{name}, interleaved at best over lanes at best", "4", "ours: no worse", Between(low=0.97), LANES),
-        _figure(
-            f"{name}, interleaved at best over one after the other", "4", "up to 1.44", Between(1.0, 1.6), LANES
-        ),
+        _figure(f"{name}, interleaved at best over one after the other", "4", "up to 1.44", Between(1.0, 1.6), LANES),
     )
 
 
