@@ -21,7 +21,7 @@ run: $(DONE)/plait ## set up, then answer the prompts of examples/first_light.js
 
 test: $(DONE)/dev $(DONE)/plait ## set up, then run the C++ and the Python tests
 	@scripts/cpp-test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(DONE)/dev $(DONE)/plait ## set up, then check format, lint, types, architecture and budgets
 	@scripts/check

@@ -1,85 +1,349 @@
-"""Policies: what a decision about prompts beside decode costs, in processor time of this machine.
+"""Policies of prompts beside decode on this machine's cores: what each is worth, and what control costs.
 
-Owns the measurement: situations are recorded in a simulation, then each is decided again by a model that has priced
-nothing before, as in an engine, where contexts have grown with every step. Prints a line for each preset.
+Prints first what an ideal schedule of the steps measured here could give, then prompt tokens a second beside streams
+that decode, and the streams' gaps, for every policy under two bounds on gaps; then a prompt of 4,096 tokens beside
+them, control latency, the cost of a choice and of planning, and predicted against measured steps. Everything in one
+run, policies in turns, once for each seed. Needs what `plait calibrate` measured on this machine, and a quiet machine.
+The last line is one JSON object. --decisions: only what choosing costs on a simulated device of 108 units.
 
-    .venv/bin/python bench/policies.py [--rows 64]
+    .venv/bin/plait calibrate && .venv/bin/python bench/policies.py
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
 from statistics import median
 
-from plait.core.request import Slo
-from plait.cost.hardware import find_hardware
+from lanes.decisions import show_decisions
+from lanes.machine import Machine, measure_machine
+from lanes.trial import Load, Trial, run_trial, with_scheduler
+
+from plait.build import LoadedModel, choose_executor, load_model
+from plait.cli.tune import QUIET_SHARE, others_share
+from plait.config.engine_options import EngineOptions
+from plait.config.machine import processor_seconds
+from plait.config.places import calibration_file
+from plait.core.errors import PlaitError
+from plait.cost.calibrated import CalibratedModel, cost_model
+from plait.cost.hardware import HardwareSpec, read_hardware
 from plait.cost.roofline import RooflineModel
-from plait.reproduce.models import BF16_NEAR_CACHE, llama_8b
-from plait.sched.multiplex.decide import Setting, decide
-from plait.sched.multiplex.presets import BULLET, MUXWISE, PLAIT, TEMPORAL, Preset, shares_of, timed_chunks
-from plait.sched.multiplex.pricing import Prices
-from plait.sched.multiplex.situation import Choice, Situation
-from plait.sim.arrivals import Lengths, arrivals_of, poisson_trace
-from plait.sim.driver import simulate
-from plait.sim.replica import ReplicaSpec, replica
+from plait.metrics.histogram import Histogram
+from plait.model_formats import formats_of
 
-DEVICE = find_hardware("a100-80g")
-STEP_TOKENS = 1024
-TARGETS = Slo(ttft_s_per_token=3e-3, itl_s=0.05)
-REPEATS = 5
+FACTORS = (1.5, 2.0)
+"""Bounds on gaps, by a decode step of the streams alone on all cores."""
+TOKEN_CHUNKS = (16, 32, 64, 128, 256)
+TIME_CHUNKS = (0.8, 0.95)
+"""By the bound."""
+HELD = 0.99
+"""Of the gaps, that must keep to the bound; 5 % beyond it are forgiven, as they are timers'."""
+FORGIVEN = 1.05
+RIVALS = ("token chunk", "time chunk", "lanes", "temporal")
+WARM_S = 1.0
+Trials = dict[str, dict[float, list[Trial]]]
+"""By policy and bound, one for each seed."""
 
 
-def record(preset: Preset, rows: int) -> list[Situation]:
-    """Situations in which prompts and decode are both there, with about so many rows at most."""
-    found: list[Situation] = []
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A policy with its number, if it has one."""
 
-    def observe(situation: Situation, choice: Choice) -> None:
-        if situation.prefill is not None and situation.decoding:
-            found.append(situation)
+    policy: str
+    scheduler: str
+    step_tokens: int | None = None
 
-    spec = ReplicaSpec(
-        llama_8b(),
-        BF16_NEAR_CACHE,
-        DEVICE,
-        cache_bytes=45 * 10**9,
-        max_step_tokens=STEP_TOKENS,
-        max_rows=rows,
-        max_model_tokens=8192,
-        alpha=1.6,
-        preset=preset,
-        slo=TARGETS,
-        observe=observe,
-        check_plans=False,
-    )
-    load = poisson_trace(30.0, 4 * rows, Lengths(500, 1.0, 4000), Lengths(200, 0.6, 800), seed=1)
-    simulate(arrivals_of(load, spec.program.vocab_size), replica(spec))
+    @property
+    def name(self) -> str:
+        return f"{self.policy} {self.step_tokens or self.scheduler}"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Of one way under one bound, medians over seeds."""
+
+    way: Way
+    tokens_per_s: float
+    gap_s: float
+    """That `HELD` of the gaps keep to."""
+    holds: bool
+    spread: float
+    """Of tokens per second between seeds, by their median."""
+
+    @property
+    def goodput(self) -> float:
+        return self.tokens_per_s if self.holds else 0.0
+
+
+@dataclass(slots=True)
+class Bench:
+    model: LoadedModel
+    options: EngineOptions
+    machine: Machine
+    load: Load
+    seeds: tuple[int, ...]
+    trials: dict[tuple[str, float], list[Trial]] = field(default_factory=dict)
+
+    def limit_s(self, factor: float) -> float:
+        return factor * self.machine.decode_s
+
+    def run(self) -> None:
+        for place, seed in enumerate(self.seeds):
+            # The other way round every other time: what drifts meets the first and the last.
+            jobs = list(self._jobs())
+            for way, factor in jobs if place % 2 == 0 else reversed(jobs):
+                self.trials.setdefault((way.name, factor), []).append(self.trial(way, factor, seed))
+            print(f"seed {seed}: {len(jobs)} trials", file=sys.stderr)
+
+    def trial(self, way: Way, factor: float, seed: int, *, window_s: float | None = -1.0) -> Trial:
+        options = with_scheduler(self.options, way.scheduler, way.step_tokens)
+        window = self.load.window_s if window_s == -1.0 else window_s
+        limit_s = None if way.policy == "token chunk" else self.limit_s(factor)
+        return run_trial(self.model, options, limit_s, replace(self.load, seed=seed, window_s=window))
+
+    def _jobs(self) -> Iterable[tuple[Way, float]]:
+        """Chunks of tokens know no bound: one trial is for both."""
+        for way in token_chunks(self.load.streams):
+            yield way, 0.0
+        for factor in FACTORS:
+            for way in self.timed(factor):
+                yield way, factor
+
+    def timed(self, factor: float) -> list[Way]:
+        chunks = [f"chunked:{part * self.limit_s(factor) * 1e3:.1f}ms" for part in TIME_CHUNKS]
+        named = [("lanes", "muxwise"), ("temporal", "temporal"), ("plait", "plait")]
+        return [*(Way("time chunk", one) for one in chunks), *(Way(*one) for one in named)]
+
+    def scores(self, factor: float) -> list[Score]:
+        ways = [(way, 0.0) for way in token_chunks(self.load.streams)] + [(way, factor) for way in self.timed(factor)]
+        return [self._score(way, self.trials[way.name, at], self.limit_s(factor)) for way, at in ways]
+
+    def _score(self, way: Way, trials: Sequence[Trial], limit_s: float) -> Score:
+        rates = [one.prompt_tokens_per_s for one in trials]
+        gap_s = median(one.gap_s(HELD) for one in trials)
+        spread = (max(rates) - min(rates)) / median(rates) if median(rates) else 0.0
+        return Score(way, median(rates), gap_s, gap_s <= FORGIVEN * limit_s, spread)
+
+
+def token_chunks(streams: int) -> list[Way]:
+    return [Way("token chunk", "chunked", streams + tokens) for tokens in TOKEN_CHUNKS]
+
+
+def best(scores: Iterable[Score], policy: str) -> Score | None:
+    """Of its numbers the one with the highest goodput; None: none holds the bound."""
+    of_policy = [one for one in scores if one.way.policy == policy and one.holds]
+    return max(of_policy, key=lambda one: one.goodput, default=None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--decisions", action="store_true", help="what choosing costs on a simulated device, no more")
+    parser.add_argument("--rows", type=int, default=64, help="of --decisions: sequences that run at once at most")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--cache-dir", type=Path, default=None, help="where plait calibrate wrote")
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--window-s", type=float, default=4.0, help="of a trial")
+    parser.add_argument("--quick", action="store_true", help="one seed, short windows: does everything run?")
+    given = parser.parse_args()
+    if given.decisions:
+        show_decisions(given.rows)
+        return 0
+    try:
+        return _real(given)
+    except PlaitError as error:
+        print(f"policies: {error}", file=sys.stderr)
+        return 2
+
+
+def _real(given: argparse.Namespace) -> int:
+    cache = {} if given.cache_dir is None else {"cache_dir": given.cache_dir}
+    options = EngineOptions(model=given.model, max_num_seqs=given.streams + 8, enable_prefix_caching=False, **cache)
+    path = calibration_file(options.cache_dir)
+    if not path.is_file():
+        raise PlaitError(f"{path} is not there; run plait calibrate first")
+    began_s, before = time.monotonic(), processor_seconds()
+    model = load_model(options, lambda done, total: None, datetime.now)
+    hardware = read_hardware(path, str(path))
+    machine = measure_machine(model, options, given.streams, 1 if given.quick else 3)
+    load = Load(given.streams, 1.0 if given.quick else given.window_s)
+    bench = Bench(model, options, machine, load, tuple(range(1, 2 if given.quick else given.seeds + 1)))
+    show_machine(machine, bench)
+    bench.run()
+    report: dict[str, object] = {"bounds": {}, "scores": {}}
+    for factor in FACTORS:
+        report[f"{factor}x"] = show_scores(bench, factor)
+    report["long"] = show_long(bench)
+    report["control"] = show_control(bench)
+    report["prediction"] = show_prediction(bench, hardware)
+    others = others_share(before, processor_seconds(), time.monotonic() - began_s)
+    if others > QUIET_SHARE:
+        print(f"NOT QUIET: other programs used {others:.0%} of this machine, so this compares nothing")
+    print(f"{time.monotonic() - began_s:.0f} s")
+    fixed = {name: getattr(machine, name) for name in ("r_decode", "r_prefill", "ceiling", "overlap", "decode_s")}
+    print(json.dumps({"machine": fixed, **report, "others": others}))
+    return 0
+
+
+def show_machine(machine: Machine, bench: Bench) -> None:
+    streams = bench.load.streams
+    print(f"{machine.units} cores; a decode step of {streams} streams takes {machine.decode_s * 1e3:.1f} ms on all of "
+          f"them, {machine.r_decode:.2f} times as long on {machine.share}; a piece of a prompt {machine.r_prefill:.2f} "
+          f"times as long on {machine.units - machine.share}")  # fmt: skip
+    reach = 0.9 * machine.ceiling
+    print(f"side by side: {machine.overlap:.3f} of the work of all cores in turns; at best {machine.ceiling:.3f}, to "
+          f"reach {reach:.3f}: {verdict(machine.overlap >= reach)}")  # fmt: skip
+    if machine.ceiling < 1.05:
+        print(f"lanes cannot help here by more than {machine.ceiling - 1:.1%}: both sides make use of every core")
+    for factor in FACTORS:
+        limit_s = bench.limit_s(factor)
+        words = ", ".join(f"{name} {rate:.0f}" for name, rate in machine.bounds(limit_s).items())
+        print(f"ideal at {factor}x ({limit_s * 1e3:.1f} ms): prompt tokens/s beside {streams} streams: {words}")
+        if machine.decode_beside_s > limit_s:
+            print(f"  side by side cannot hold it: one core is too coarse a share, decode takes "
+                  f"{machine.decode_beside_s * 1e3:.1f} ms")  # fmt: skip
+
+
+def show_scores(bench: Bench, factor: float) -> dict[str, object]:
+    limit_s, scores = bench.limit_s(factor), bench.scores(factor)
+    print(f"\nbound on gaps {factor}x solo = {limit_s * 1e3:.1f} ms; median of {len(bench.seeds)} seeds")
+    print(f"{'policy':28} {'prompt tok/s':>12} {'spread':>7} {'P99 gap':>9}  holds")
+    for one in scores:
+        print(f"{one.way.name:28} {one.tokens_per_s:12.0f} {one.spread:7.1%} {one.gap_s * 1e3:7.1f}ms  "
+              f"{'yes' if one.holds else 'no'}")  # fmt: skip
+    plait, bests = best(scores, "plait"), {name: best(scores, name) for name in RIVALS}
+    rivals = [one.goodput for one in bests.values() if one is not None]
+    chunk = bests["token chunk"]
+    bound = max(bench.machine.bounds(limit_s).values())
+    found: dict[str, object] = {
+        "limit_s": limit_s,
+        "ideal": bench.machine.bounds(limit_s),
+        "scores": {one.way.name: [one.tokens_per_s, one.gap_s, one.holds, one.spread] for one in scores},
+    }
+    if plait is None:
+        print("plait does not hold the bound")
+        return found
+    if rivals:
+        over_best = plait.goodput / max(rivals)
+        print(f"plait over the best of {', '.join(RIVALS)}: {over_best:.3f} (reach 0.97): {verdict(over_best >= 0.97)}")
+        found["over_best"] = over_best
+    if chunk is None:
+        print("no token chunk holds the bound: what plait is over it has no number")
+    else:
+        over_chunk, gap = plait.goodput / chunk.goodput, bound - chunk.goodput
+        print(f"plait over the tuned token chunk: {over_chunk:.3f} (reach 1.10): {verdict(over_chunk >= 1.10)}")
+        found["over_chunk"] = over_chunk
+        if gap > 0.05 * chunk.goodput:
+            closed = (plait.goodput - chunk.goodput) / gap
+            print(f"of the way from there to the ideal: {closed:.0%} (reach 70 %): {verdict(closed >= 0.7)}")
+            found["closed"] = closed
+        else:
+            print(f"nothing to gain: the ideal is {bound / chunk.goodput - 1:.1%} above the tuned token chunk")
     return found
 
 
-def seconds_of(preset: Preset, situations: list[Situation]) -> float:
-    """Of a decision, on average, when no price is known."""
-    model = RooflineModel(llama_8b(), BF16_NEAR_CACHE, DEVICE, alpha=1.6)
-    shares = () if preset.is_fused else shares_of(preset, DEVICE.share_units, DEVICE.granule)
-    setting = Setting(preset, Prices(model, DEVICE.share_units, len(llama_8b().spans)), shares, STEP_TOKENS)
-    begin = time.process_time()
-    for situation in situations:
-        decide(situation, setting)
-    return (time.process_time() - begin) / len(situations)
+def show_long(bench: Bench) -> dict[str, object]:
+    """A prompt of 4,096 tokens beside the streams, under plait and the best other policy that holds 2x solo."""
+    factor = FACTORS[-1]
+    limit_s, scores = bench.limit_s(factor), bench.scores(factor)
+    others = [one for name in RIVALS if (one := best(scores, name)) is not None]
+    ways = [Way("plait", "plait")] + [one.way for one in sorted(others, key=lambda one: -one.goodput)[:1]]
+    print(f"\na prompt of {bench.load.only} tokens beside {bench.load.streams} streams, bound {limit_s * 1e3:.1f} ms")
+    found: dict[str, tuple[float, float]] = {}
+    for way in ways:
+        trials = [bench.trial(way, factor, seed, window_s=None) for seed in bench.seeds]
+        gap_s, ttft_s = median(one.gap_s(HELD) for one in trials), median(one.ttft_s or 0.0 for one in trials)
+        found[way.name] = (gap_s, ttft_s)
+        print(f"{way.name:28} TTFT {ttft_s:6.2f} s, P99 gap {gap_s * 1e3:.1f} ms "
+              f"(reach {FORGIVEN * limit_s * 1e3:.1f}): {verdict(gap_s <= FORGIVEN * limit_s)}")  # fmt: skip
+    if len(ways) > 1:
+        ratio = found[ways[0].name][1] / found[ways[1].name][1]
+        print(f"TTFT of plait by that of {ways[1].name}: {ratio:.3f} (reach 1.1): {verdict(ratio <= 1.1)}")
+    return {name: list(pair) for name, pair in found.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=64, help="sequences that run at once at most")
-    rows = parser.parse_args().rows
-    for preset in (timed_chunks(0.03), BULLET, MUXWISE, TEMPORAL, PLAIT):
-        situations = record(preset, rows)
-        microseconds = median(seconds_of(preset, situations) for _ in range(REPEATS)) * 1e6
-        mean_rows = sum(len(one.decoding) for one in situations) / len(situations)
-        print(
-            f"{preset.name:9} {microseconds:7.0f} us a decision, {len(situations)} with {mean_rows:.0f} rows on average"
+def show_control(bench: Bench) -> dict[str, object]:
+    """From a decision to a worker that acts on it; what choosing, planning and committing cost."""
+    trials = [one for (name, _), found in bench.trials.items() if not name.startswith("token") for one in found]
+    delays: Histogram | None = None
+    for one in (trial.control.delays for trial in trials):
+        if one is not None and delays is not None:
+            delays.counts = [a + b for a, b in zip(delays.counts, one.counts, strict=True)]
+            delays.total += one.total
+        elif one is not None:
+            delays = Histogram.of(one.bounds, one.counts, one.total)
+    found: dict[str, object] = {}
+    print()
+    if delays is not None and delays.count:
+        late = delays.at_most(0.99)
+        text = "beyond the last bucket" if late is None else f"at most {late * 1e3:g} ms"
+        mean_us = delays.total / delays.count * 1e6
+        print(f"control latency, {delays.count} changes of shares: mean {mean_us:.0f} us, P99 {text} (reach 0.5 ms): "
+              f"{verdict(late is not None and late <= 0.0005)}")  # fmt: skip
+        found["delay_p99_s"] = late
+    for policy in ("plait", "lanes", "temporal", "time chunk"):
+        costs = sorted(
+            second
+            for (name, _), of in bench.trials.items()
+            if name.startswith(policy)
+            for one in of
+            for second in one.control.decisions
         )
+        if costs:
+            middle, p99 = costs[len(costs) // 2], costs[int(0.99 * (len(costs) - 1))]
+            print(f"a choice of {policy}: median {middle * 1e6:.0f} us, P99 {p99 * 1e6:.0f} us of {len(costs)} "
+                  f"(reach 100 us): {verdict(middle < 1e-4)}")  # fmt: skip
+            found[f"choice {policy}"] = [middle, p99]
+    turns = [turn for one in trials for turn in one.control.turns if turn[1] == bench.load.streams]
+    if turns:
+        each = median(seconds / count for seconds, count in turns)
+        print(f"planning and committing a decode step, choice included: {each * 1e6:.1f} us per sequence (reach 12 us, "
+              f"without the choice): {verdict(each <= 12e-6)}")  # fmt: skip
+        found["turn_s"] = each
+    return found
+
+
+def show_prediction(bench: Bench, hardware: HardwareSpec) -> dict[str, object]:
+    """Steps of the trials of token chunks, alone on all cores, by their price: none of them was calibrated with."""
+    cost = prices(bench.model, bench.options, hardware)
+    errors = sorted(
+        abs(cost.price(step.shape, one.units).expected_s - cost.overhead_s(step.shape) - seconds) / seconds
+        for (name, _), found in bench.trials.items()
+        if name.startswith("token")
+        for one in found
+        for step in one.steps
+        if (seconds := step.result.end_s - step.result.start_s) > 0
+    )
+    found: dict[str, object] = {}
+    if errors:
+        middle = errors[len(errors) // 2]
+        print(f"predicted against measured, {len(errors)} steps: median error {middle:.1%} (reach 8 %): "
+              f"{verdict(middle < 0.08)}")  # fmt: skip
+        found["error"] = middle
+    kept = None if hardware.calibration is None else hardware.calibration.held_out
+    if kept is not None:
+        is_kept = 0.001 <= kept.violations <= 0.01 and kept.tightness <= 1.4
+        print(f"bound of decode beside a prompt, held out of plait calibrate: {kept.violations:.1%} of "
+              f"{kept.num_bounded} took longer (reach 0.1 to 1 %), bound {kept.tightness:.2f} of what was measured "
+              f"(reach 1.4): {verdict(is_kept)}")  # fmt: skip
+        found |= {"violations": kept.violations, "tightness": kept.tightness, "num_bounded": kept.num_bounded}
+    return found
+
+
+def prices(model: LoadedModel, options: EngineOptions, hardware: HardwareSpec) -> CalibratedModel | RooflineModel:
+    cache_type = choose_executor(options, model.program, None).cache_type
+    return cost_model(model.program, formats_of(model, options, cache_type), hardware)
+
+
+def verdict(holds: bool) -> str:
+    return "reached" if holds else "NOT reached"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -36,8 +36,8 @@ from plait.core.sampling import SamplingParams
 from plait.cost.calibrated import CalibratedModel, cost_model
 from plait.cost.estimators import device_s
 from plait.cost.hardware import HardwareSpec, find_hardware
-from plait.cost.model import CostModel
 from plait.cost.roofline import RooflineModel
+from plait.cost.scatter import Replay
 from plait.cost.solo import phases
 from plait.engine.client import AsyncClient
 from plait.engine.engine import Engine, EngineConfig, Ports
@@ -57,6 +57,8 @@ WARM_PROMPT = 512
 FIGURES = ("throughput", "ttft p50", "ttft p90", "itl p50", "itl p90", "itl p99")
 BAR, SPEED_UP_BAR = 0.10, 3.0
 """The errors that are to be kept to; of speed-ups in points."""
+SEEDS = 5
+"""Simulations of each real run."""
 LONG_IDLE_S = 0.5
 Figures = dict[str, float]
 
@@ -194,7 +196,12 @@ async def _send(client: AsyncClient, arrivals: Sequence[Arrival]) -> None:
 
 
 def run_simulated(
-    model: LoadedModel, options: EngineOptions, info: ExecutorInfo, cost: CostModel, arrivals: Sequence[Arrival]
+    model: LoadedModel,
+    options: EngineOptions,
+    info: ExecutorInfo,
+    cost: Prices,
+    arrivals: Sequence[Arrival],
+    seed: int,
 ) -> Report:
     layout = layout_of(model, options)
 
@@ -203,7 +210,9 @@ def run_simulated(
 
     def make_engine(clock: Clock, ports: Ports) -> Engine:
         simulated = replace(info, name="simulated", bit_exact=False)
-        executor = SimulatedExecutor(simulated, slots_of(layout), clock, cost, any_token)
+        scatter = cost.calibration.scatter if isinstance(cost, CalibratedModel) else None
+        replay = None if scatter is None else Replay(scatter, seed)
+        executor = SimulatedExecutor(simulated, slots_of(layout), clock, cost, any_token, replay=replay)
         limits = EngineConfig(model.program.vocab_size, model.config.max_positions, step_limit_s=STEP_LIMIT_S)
         enabled = options.enable_prefix_caching
         return assemble(limits, layout, executor, clock, ports, enable_prefix=enabled).engine
@@ -238,7 +247,7 @@ def figures(report: Report) -> Figures:
 
 @dataclass(slots=True)
 class Pair:
-    """Of one workload: figures of its real runs, and of the simulation of each."""
+    """Of one workload: figures of its real runs, and of the simulations of each."""
 
     real: list[Figures]
     simulated: list[Figures]
@@ -335,16 +344,19 @@ def show_drift(measured: Sequence[Measured], cost: Prices) -> None:
 def beside(
     model: LoadedModel, options: EngineOptions, cost: Prices, runs: Sequence[tuple[Workload, RealRun]]
 ) -> dict[str, Pair]:
-    """Each real run, and the simulation of it."""
+    """Each real run, and simulations of it: several, because it is drawn when the machine is slow. Workloads of a round
+    are simulated on a machine that is slow in the same moments, as a comparison wants it.
+    """
     found: dict[str, Pair] = {}
     for workload, run in runs:
         planned = requests_of(workload.asks, "ask")
         arrivals = zip(run.arrived_s, planned, strict=True)
         came = sorted((Arrival(at_s, one.request) for at_s, one in arrivals), key=lambda one: one.at_s)
-        simulated = run_simulated(model, with_limits(options, workload), run.info, cost, came)
         pair = found.setdefault(workload.name, Pair([], []))
+        limits, first = with_limits(options, workload), SEEDS * len(pair.real)
         pair.real.append(figures(run.report))
-        pair.simulated.append(figures(simulated))
+        for seed in range(first, first + SEEDS):
+            pair.simulated.append(figures(run_simulated(model, limits, run.info, cost, came, seed)))
     return found
 
 

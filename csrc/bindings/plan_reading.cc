@@ -116,7 +116,13 @@ ChunkSpec PlanReader::ReadChunk(nb::handle chunk) const {
   // Tokens are a tuple, or the mark that stands for the one that was sampled last.
   spec.from_device = !PyTuple_Check(tokens.ptr());
   if (!spec.from_device) spec.tokens = ReadIndices(tokens, "tokens");
-  CheckSize("tokens", spec.from_device ? 1 : spec.tokens.size(), spec.num_tokens);
+  const nb::object drafts = drafts_.of(chunk);
+  if (!drafts.is_none()) {
+    const size_t num_known = spec.tokens.size();
+    AppendIndices(ids_.of(drafts), "drafts", spec.tokens);
+    spec.num_drafts = static_cast<uint32_t>(spec.tokens.size() - num_known);
+  }
+  CheckSize("tokens", spec.tokens.size() + (spec.from_device ? 1 : 0), spec.num_tokens);
   const nb::object positions = positions_.of(chunk);
   if (!positions.is_none()) {
     spec.positions = ReadIndices(positions, "positions");

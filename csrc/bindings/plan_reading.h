@@ -53,7 +53,7 @@ class PlanReader {
   const uint64_t runtime_;
   const Name step_{"step"}, lane_{"lane"}, blocks_{"blocks"}, moves_{"moves"}, chunks_{"chunks"}, sampling_{"sampling"};
   const Name seq_{"seq"}, start_{"start"}, num_tokens_{"num_tokens"}, tokens_{"tokens"}, positions_{"positions"},
-      outputs_{"outputs"}, snapshots_{"snapshots"};
+      outputs_{"outputs"}, snapshots_{"snapshots"}, drafts_{"drafts"}, ids_{"ids"};
   const Name first_{"first"}, num_rows_{"num_rows"}, kind_{"kind"}, targets_{"targets"}, top_{"top"}, group_{"group"};
   const Name row_{"row"}, allowed_{"allowed"};
 };

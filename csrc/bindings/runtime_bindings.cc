@@ -2,13 +2,15 @@
 //
 // Owns cache memory and panels for as long as the runtime lives, copies of logits for whoever wants to see them, and
 // the form in which reports go to Python. Short calls keep the interpreter: giving it up could cost a wait for it.
-// Invariant: workers have stopped before anything that they read is freed.
+// Invariants: workers have stopped before anything that they read is freed; in a process that was forked off, which has
+// none of the threads, nothing of the runtime is touched: it waits for them in vain, and its locks may be held forever.
 
 #include "bindings/runtime_bindings.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -148,7 +150,7 @@ class PyRuntime {
         number_(NextRuntimeNumber()),
         reader_(groups_.size(), number_),
         pool_(pool_bytes),
-        pages_(pool_.data(), pool_.size(), kBytesAhead),
+        pages_(std::make_unique<PageToucher>(pool_.data(), pool_.size(), kBytesAhead)),
         num_workers_(cores.size()),
         num_lanes_(num_lanes) {
     CheckSizes(cores, max_step_tokens, record_events);
@@ -177,20 +179,27 @@ class PyRuntime {
     }
     if (observes) runtime_->ObserveLogits(&LogitsStore::Observe, &logits_);
   }
-  ~PyRuntime() { Close(); }
+  ~PyRuntime() {
+    Close();
+    if (IsHere()) return;
+    // Both would join their threads. What they hold goes with the process.
+    static_cast<void>(runtime_.release());
+    static_cast<void>(pages_.release());
+  }
 
   SeatHandle Join(nb::handle join) { return {Alive().Join(reader_.ReadJoin(join)), number_}; }
 
   void Submit(nb::handle plan, nb::list seats, nb::list grant_seats) {
     StepSpec step = reader_.ReadPlan(plan, std::move(seats), std::move(grant_seats));
     CheckLane(step.lane);
+    Runtime& runtime = Alive();
     ExpectBlocks(step.grants);
-    Alive().Submit(std::move(step));
+    runtime.Submit(std::move(step));
   }
 
   void Retune(nb::handle sizes, nb::handle gemms) { Alive().Retune(ReadBlocking(sizes, gemms)); }
 
-  void Assign(const std::vector<std::vector<uint32_t>>& shares) {
+  void Assign(const std::vector<std::vector<uint32_t>>& shares, bool idle_may_help) {
     if (shares.size() != num_lanes_) {
       ThrowValueError(std::to_string(shares.size()) + " shares for " + std::to_string(num_lanes_) + " lanes");
     }
@@ -200,7 +209,7 @@ class PyRuntime {
         ThrowValueError("worker " + std::to_string(worker) + " of " + std::to_string(num_workers_));
       }
     }
-    Alive().Assign(shares);
+    Alive().Assign(shares, idle_may_help);
   }
   void Suspend(uint32_t lane) { CheckLane(lane), Alive().Suspend(lane); }
   void Resume(uint32_t lane) { CheckLane(lane), Alive().Resume(lane); }
@@ -208,17 +217,19 @@ class PyRuntime {
 
   nb::list Collect() {
     nb::list reports;
-    if (runtime_ == nullptr) return reports;
+    if (!IsAlive()) return reports;
     for (const StepReport& report : runtime_->Collect()) reports.append(TupleOf(report));
     return reports;
   }
-  bool HasFinished() const { return runtime_ != nullptr && runtime_->HasFinished(); }
-  void Notify(int fd) { Alive().NotifyFd(fd); }
+  bool HasFinished() const { return IsAlive() && runtime_->HasFinished(); }
+  void Notify(int fd) {
+    if (IsHere()) Alive().NotifyFd(fd);
+  }
 
   bool WaitFinished(double timeout_s) {
     if (std::isnan(timeout_s)) ThrowValueError("timeout_s is not a number");
     nb::gil_scoped_release without_gil;
-    return runtime_ != nullptr && runtime_->WaitFinished(timeout_s);
+    return IsAlive() && runtime_->WaitFinished(timeout_s);
   }
 
   nb::ndarray<nb::numpy, float, nb::ndim<2>> TakeLogits(int64_t step) {
@@ -232,6 +243,7 @@ class PyRuntime {
 
   nb::list TakeWork() {
     nb::list made;
+    if (!IsHere()) return made;
     for (WorkTaken& taken : Alive().TakeWork()) {
       auto kept = std::make_unique<std::vector<WorkEvent>>(std::move(taken.events));
       std::vector<WorkEvent>* const events = kept.get();
@@ -256,13 +268,23 @@ class PyRuntime {
     made["parks"] = counters.parks;
     return made;
   }
+
+  // Upper bounds of the buckets but the last, in seconds, counts by bucket, and the sum of all delays in seconds.
+  nb::tuple ChangeDelays() {
+    const DelayCounts delays = Alive().ChangeDelays();
+    nb::list bounds;
+    nb::list counts;
+    for (const int64_t bound : kDelayBoundsNs) bounds.append(static_cast<double>(bound) * 1e-9);
+    for (const uint64_t count : delays.counts) counts.append(count);
+    return nb::make_tuple(nb::tuple(bounds), nb::tuple(counts), static_cast<double>(delays.total_ns) * 1e-9);
+  }
   size_t arena_bytes() { return Alive().ArenaBytes(); }
   size_t lane_bytes() { return Alive().LaneBytes(); }
   const std::string& target() const { return target_; }
 
   void Close() {
     nb::gil_scoped_release without_gil;
-    if (runtime_ != nullptr) runtime_->Close();
+    if (IsAlive()) runtime_->Close();
   }
 
  private:
@@ -300,21 +322,29 @@ class PyRuntime {
         end = std::max(end, (static_cast<size_t>(std::max(block, 0)) + 1) * groups_[grant.group].block_bytes);
       }
     }
-    pages_.Expect(end);
+    pages_->Expect(end);
   }
   void CheckLane(size_t lane) const {
     if (lane >= num_lanes_) ThrowValueError("lane " + std::to_string(lane) + " of " + std::to_string(num_lanes_));
   }
+  // In the process that its workers are threads of.
+  bool IsHere() const { return getpid() == process_; }
+  bool IsAlive() const { return runtime_ != nullptr && IsHere(); }
   Runtime& Alive() {
     if (runtime_ == nullptr) ThrowValueError("the runtime was never started");
+    if (!IsHere()) {
+      ThrowValueError("the runtime works in process " + std::to_string(process_) + ", and process " +
+                      std::to_string(getpid()) + " was forked off it without workers; start an engine there");
+    }
     return *runtime_;
   }
 
   const std::vector<GroupSpec> groups_;
+  const pid_t process_ = getpid();
   const uint64_t number_;
   const PlanReader reader_;
   const AlignedBuffer pool_;
-  PageToucher pages_;  // of pool_
+  std::unique_ptr<PageToucher> pages_;  // of pool_
   const size_t num_workers_;
   const size_t num_lanes_;
   size_t vocab_size_ = 0;
@@ -339,7 +369,8 @@ void BindRuntime(nb::module_& module) {
            "Queue a core.step.StepPlan with the seats of its chunks and of its grants.")
       .def("retune", &PyRuntime::Retune, nb::arg("sizes"), nb::arg("gemms"),
            "Cut ops so from now on: UnitSizes, and (op, bucket, most rows, panels per block) of products.")
-      .def("assign", &PyRuntime::Assign, nb::arg("shares"), "Give each lane its workers.")
+      .def("assign", &PyRuntime::Assign, nb::arg("shares"), nb::arg("idle_may_help"),
+           "Give each lane its workers; those whose lane has no step may help others meanwhile.")
       .def("suspend", &PyRuntime::Suspend, nb::arg("lane"), "Stop a lane within one unit of work.")
       .def("resume", &PyRuntime::Resume, nb::arg("lane"), "Let a lane go on.")
       .def("cancel", &PyRuntime::Cancel, nb::arg("step"), nb::arg("seqs"), "Skip chunks of a step from now on.")
@@ -354,6 +385,8 @@ void BindRuntime(nb::module_& module) {
           "Return by worker what it recorded since the last look, as bytes of WorkEvents, and how many events found no "
           "room since the start; nothing without record_events.")
       .def("counters", &PyRuntime::Counters, "Return what the workers did since the start.")
+      .def("change_delays", &PyRuntime::ChangeDelays,
+           "Return how long workers took to look at what assign, suspend and resume changed: bounds, counts, sum.")
       .def("close", &PyRuntime::Close, "Stop the workers; steps in flight are abandoned.")
       .def_prop_ro("arena_bytes", &PyRuntime::arena_bytes, "Bytes for activations and scratch by now.")
       .def_prop_ro("lane_bytes", &PyRuntime::lane_bytes,

@@ -189,11 +189,8 @@ void Context::Begin() {
     if (!chunk.is_live()) continue;
     Seat& seat = *chunk.spec.seat;
     const auto rows = std::span(tokens_).subspan(chunk.first_row, chunk.spec.num_tokens);
-    if (chunk.spec.from_device) {
-      rows[0] = seat.last_sampled;
-    } else {
-      std::copy(chunk.spec.tokens.begin(), chunk.spec.tokens.end(), rows.begin());
-    }
+    if (chunk.spec.from_device) rows[0] = seat.last_sampled;
+    std::copy(chunk.spec.tokens.begin(), chunk.spec.tokens.end(), rows.begin() + (chunk.spec.from_device ? 1 : 0));
     seat.Remember(static_cast<size_t>(chunk.spec.start), rows);
     if (chunk.pools) chunk.pool = seat.pool;
     if (!machine_.config.poison) continue;
@@ -358,6 +355,7 @@ StepReport Context::Finish(double now_s) {
   report.start_s = has_started_ ? start_s_ : now_s;
   report.end_s = now_s;
   report.workers = std::max(1u, num_workers_.load(std::memory_order_relaxed));
+  report.chunks.reserve(num_chunks_);
   for (ChunkRun& chunk : chunks()) {
     ChunkResult result = ResultOf(chunk);
     Seat& seat = *chunk.spec.seat;
@@ -376,8 +374,11 @@ ChunkResult Context::ResultOf(const ChunkRun& chunk) const {
     result.status = ChunkStatus::kCancelled;
     return result;
   }
-  for (uint32_t i = 0; i < chunk.num_outputs; ++i) {
+  bool is_rejected = false;
+  for (uint32_t i = 0; i < chunk.num_outputs && !is_rejected; ++i) {
     const OutputRow& row = outputs_[chunk.first_output + i];
+    // A row behind a draft is asked only when everything before it has ended well: then it fails in a step of its own.
+    if (row.status != SampleStatus::kOk && chunk.spec.num_drafts > 0 && !result.tokens.empty()) break;
     if (row.status != SampleStatus::kOk) {
       ChunkResult failed;
       failed.seq = chunk.spec.seq;
@@ -392,9 +393,16 @@ ChunkResult Context::ResultOf(const ChunkRun& chunk) const {
     }
     result.tokens.push_back(row.result.token);
     if (row.top >= 0) result.logprobs.push_back(row.result);
+    is_rejected = IsRejected(chunk, row);
   }
   if (chunk.pools) AddPooled(chunk, &result);
   return result;
+}
+
+bool Context::IsRejected(const ChunkRun& chunk, const OutputRow& row) const {
+  const uint32_t next = row.row + 1;
+  const bool has_draft = next < chunk.spec.num_tokens && next + chunk.spec.num_drafts >= chunk.spec.num_tokens;
+  return has_draft && tokens_[chunk.first_row + next] != row.result.token;
 }
 
 void Context::AddPooled(const ChunkRun& chunk, ChunkResult* result) {

@@ -139,6 +139,7 @@ class Context {
   // Parts of a chunk that was cancelled need not be counted: it has no next layer.
   bool FinishPart(const AttendTasks& tasks, size_t whole);
 
+  uint32_t num_workers() const { return num_workers_.load(std::memory_order_relaxed); }
   void NoteWorkers(uint32_t count);
   void NoteStart(double now_s);
   bool has_started() const { return has_started_; }
@@ -155,6 +156,8 @@ class Context {
   const GemmSplit& CutGemm(const SplitPolicy& policy);
   void CutExperts(const SplitPolicy& policy);
   ChunkResult ResultOf(const ChunkRun& chunk) const;
+  // Whether the token that a row sampled is another than the draft behind it.
+  bool IsRejected(const ChunkRun& chunk, const OutputRow& row) const;
   static void AddPooled(const ChunkRun& chunk, ChunkResult* result);
 
   const Machine& machine_;

@@ -29,12 +29,14 @@ class Progress {
   };
 
   // Only when the op before is complete, by whoever was told so. Sequentially consistent: what is stored before and
-  // loaded behind it may be used to agree with a thread that stores first and then closes.
-  void Publish(uint32_t num_units) {
+  // loaded behind it may be used to agree with a thread that stores first and then closes. `claims_first`: the caller
+  // has the first unit, which is claimed with the publication, so that nobody is faster.
+  Claim Publish(uint32_t num_units, bool claims_first) {
     assert(num_units > 0 && num_units <= kMaxUnits);
     const uint64_t generation = (word_.load(std::memory_order_relaxed) >> 40) + 1;
     num_done_.store(0, std::memory_order_relaxed);
-    word_.store(generation << 40 | uint64_t{num_units} << 20, std::memory_order_seq_cst);
+    word_.store(generation << 40 | uint64_t{num_units} << 20 | uint64_t{claims_first}, std::memory_order_seq_cst);
+    return claims_first ? Claim{0, num_units} : Claim{};
   }
 
   bool HasUnits() const {

@@ -54,7 +54,7 @@ void SplitRecurrence(uint32_t num_parts, double row_us, std::span<const uint32_t
     rows_per_range = policy.draws->Between(1, total);
     wanted = policy.draws->Between(1, num_parts * static_cast<uint32_t>(rows.size()));
   } else {
-    wanted = WantedUnits(row_us * total, policy);
+    wanted = SharedUnits(row_us * total, kShareUs, policy);
     rows_per_range = std::max(*std::max_element(rows.begin(), rows.end()), DivideUp(total, wanted));
   }
   split->begins.push_back(0);

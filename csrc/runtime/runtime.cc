@@ -15,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -36,6 +37,8 @@ namespace {
 
 // Rounds of waiting between two looks at the clock.
 constexpr int kRelaxRounds = 16;
+// Rounds of waiting for the lock before sleeping: longer than a step takes to end and the next one to start.
+constexpr int kLockRounds = 2000;
 
 struct Lane {
   Progress progress;
@@ -96,12 +99,16 @@ struct Runtime::Impl {
   void Work(Worker& worker, int core) {
     PrepareWorkerThread(core, config.nice);
     while (!closing.load(std::memory_order_relaxed)) {
+      worker.NoteLook();
       Lane* lane = LaneOf(worker);
       if (lane != nullptr && DoUnit(worker, *lane)) continue;
       if (lane != nullptr && MayStart(*lane)) {
-        std::unique_lock lock(mutex);
-        StartNext(lock, *lane, &worker);
+        if (std::unique_lock lock = LockToStart(*lane)) StartNext(lock, *lane, &worker);
         continue;
+      }
+      if (Lane* const other = LaneToHelp(lane); other != nullptr) {
+        if (DoUnit(worker, *other)) continue;
+        lane = other;
       }
       if (lane != nullptr) {
         const WorkInterval spin(worker.record.get());
@@ -110,7 +117,12 @@ struct Runtime::Impl {
         if (has_come) continue;
       }
       const WorkInterval park(worker.record.get());
-      worker.Park([&] { return HasReason(worker); }, num_parked);
+      worker.Park(
+          [&] {
+            worker.NoteLook();
+            return HasReason(worker);
+          },
+          num_parked);
       park.EndWait(WorkKind::kPark, 0);
     }
   }
@@ -118,6 +130,12 @@ struct Runtime::Impl {
   Lane* LaneOf(const Worker& worker) {
     const uint32_t lane = worker.lane.load(std::memory_order_seq_cst);
     return lane == kNoLane || lanes[lane].suspended.load(std::memory_order_seq_cst) ? nullptr : &lanes[lane];
+  }
+
+  // A look, as between two units.
+  bool IsStillOf(Worker& worker, const Lane& lane) {
+    worker.NoteLook();
+    return LaneOf(worker) == &lane;
   }
 
   uint32_t IndexOf(const Lane& lane) const { return static_cast<uint32_t>(&lane - lanes.data()); }
@@ -129,31 +147,67 @@ struct Runtime::Impl {
            lane.num_waiting.load(std::memory_order_seq_cst) > 0;
   }
 
+  // The lock, or none if the lane's next step was started meanwhile. Whoever ended the step before is likely to start
+  // it, and has the lock for a few microseconds: to sleep until it is free would take longer.
+  std::unique_lock<std::mutex> LockToStart(const Lane& lane) {
+    for (int round = 0; round < kLockRounds; ++round) {
+      if (!MayStart(lane)) return {};
+      if (std::unique_lock lock(mutex, std::try_to_lock); lock) return lock;
+      Relax();
+    }
+    return std::unique_lock(mutex);
+  }
+
   bool HasReason(const Worker& worker) {
     const Lane* lane = LaneOf(worker);
-    return closing.load(std::memory_order_seq_cst) ||
-           (lane != nullptr && (lane->progress.HasUnits() || MayStart(*lane)));
+    if (closing.load(std::memory_order_seq_cst) || HasWork(lane)) return true;
+    const Lane* other = LaneToHelp(lane);
+    return other != nullptr && other->progress.HasUnits();
+  }
+
+  static bool HasWork(const Lane* lane) { return lane != nullptr && (lane->progress.HasUnits() || MayStart(*lane)); }
+
+  // A lane whose step goes on while `own`, the worker's (null: it has none that may run), has none; null: there is no
+  // such lane, or nobody may help. The first one with units to claim goes before one that has none at the moment.
+  Lane* LaneToHelp(const Lane* own) {
+    if (!may_help.load(std::memory_order_seq_cst)) return nullptr;
+    if (own != nullptr && own->running.load(std::memory_order_seq_cst) != nullptr) return nullptr;
+    Lane* found = nullptr;
+    for (Lane& lane : lanes) {
+      if (&lane == own || lane.suspended.load(std::memory_order_seq_cst)) continue;
+      if (lane.progress.HasUnits()) return &lane;
+      if (found == nullptr && lane.running.load(std::memory_order_seq_cst) != nullptr) found = &lane;
+    }
+    return found;
   }
 
   bool DoUnit(Worker& worker, Lane& lane) {
-    const Progress::Claim claim = lane.progress.TryClaim();
+    Progress::Claim claim = lane.progress.TryClaim();
     if (!claim) return false;
-    Context& context = *lane.running.load(std::memory_order_relaxed);
-    context.NoteWorkers(lane.progress.NumAtWork(claim));
-    const WorkInterval interval(worker.record.get());
-    const uint64_t start = Ticks();
-    CarryOut(machine, lane.arena, context, claim.unit, *worker.scratch);
-    worker.kernel_ticks.fetch_add(Ticks() - start, std::memory_order_relaxed);
-    // Before the unit counts as finished: behind that the step may be gone, and whoever collects it wants to see this.
-    if (interval.is_noted()) interval.End(WorkKind::kUnit, IndexOf(lane), context.step(), context.op_index());
-    worker.num_units.fetch_add(1, std::memory_order_relaxed);
-    if (lane.progress.Finish(claim)) Complete(lane, &worker);
+    while (claim) {
+      Context& context = *lane.running.load(std::memory_order_relaxed);
+      // More than all are not at work; the look at the others' count takes it out of their caches.
+      if (context.num_workers() < workers.size()) context.NoteWorkers(lane.progress.NumAtWork(claim));
+      CarryOutUnit(worker, lane, context, claim.unit);
+      claim = lane.progress.Finish(claim) ? Complete(lane, &worker) : Progress::Claim{};
+    }
     return true;
   }
 
-  // Spins while the lane's running op has no unit left; false when it took too long, or nothing runs.
+  void CarryOutUnit(Worker& worker, const Lane& lane, Context& context, uint32_t unit) {
+    const WorkInterval interval(worker.record.get());
+    const uint64_t start = Ticks();
+    CarryOut(machine, lane.arena, context, unit, *worker.scratch);
+    worker.NoteUnit(Ticks() - start);
+    // Before the unit counts as finished: behind that the step may be gone, and whoever collects it wants to see this.
+    if (interval.is_noted()) interval.End(WorkKind::kUnit, IndexOf(lane), context.step(), context.op_index());
+  }
+
+  // Spins while the running op of the lane, the worker's or one that it helps, has no unit left; false when it took too
+  // long, or nothing runs.
   bool AwaitUnits(const Worker& worker, const Lane& lane) {
     const uint32_t own_lane = worker.lane.load(std::memory_order_relaxed);
+    const bool helps = own_lane != IndexOf(lane);
     const double until = NowSeconds() + config.spin_us * 1e-6;
     while (lane.running.load(std::memory_order_relaxed) != nullptr) {
       for (int round = 0; round < kRelaxRounds; ++round) {
@@ -161,6 +215,7 @@ struct Runtime::Impl {
         Relax();
       }
       if (worker.lane.load(std::memory_order_relaxed) != own_lane) return true;
+      if (helps && HasWork(LaneOf(worker))) return true;
       if (lane.suspended.load(std::memory_order_relaxed) || NowSeconds() >= until) return false;
     }
     return MayStart(lane);
@@ -169,39 +224,51 @@ struct Runtime::Impl {
   // How a step goes on. `worker`: who calls, null for the thread of control, which must not be kept for long: it ends
   // dead steps, but leaves live ones to workers.
 
-  // The running op is complete.
-  void Complete(Lane& lane, Worker* worker) {
+  // The running op is complete. The caller goes on with the unit that it gets, if any.
+  Progress::Claim Complete(Lane& lane, Worker* worker) {
     Context& context = *lane.running.load(std::memory_order_relaxed);
-    if (observer != nullptr && context.op().kind == OpKind::kSample && !lane.dead.load(std::memory_order_relaxed)) {
-      Observe(lane, context);
-    }
-    if (Publish(lane, worker)) return;
+    ObserveLogits(lane, context);
+    if (const std::optional<Progress::Claim> next = Publish(lane, worker, worker)) return *next;
     const WorkInterval interval(RecordOf(worker));
     const int64_t step = context.step();
     std::unique_lock lock(mutex);
-    End(lane);
+    // Its memory, which other work has driven from the caches, is let go while others carry out the next step.
+    const std::unique_ptr<Context> ended = End(lane);
     interval.End(WorkKind::kEnd, IndexOf(lane), step);
     // Whoever is told of the end is likely to take this worker's core; the next step should run by then.
     StartNext(lock, lane, worker);
     Notify();
+    return {};
   }
 
-  // Publishes the next op; false if the step has ended. Behind a publication the step belongs to its workers, and may
-  // be gone.
-  bool Publish(Lane& lane, Worker* worker) {
+  // Publishes the next op; nothing if the step has ended. Behind a publication the step belongs to its workers, and may
+  // be gone. `taker`: the caller, if it wants the op's first unit and the lane is still its own; it carries out at once
+  // what nobody could share with it.
+  std::optional<Progress::Claim> Publish(Lane& lane, Worker* worker, Worker* taker) {
     Context& context = *lane.running.load(std::memory_order_relaxed);
-    const WorkInterval interval(RecordOf(worker));
-    if (lane.dead.load(std::memory_order_seq_cst) || !context.NextOp()) return false;
-    const int64_t step = context.step();
-    const uint32_t op = context.op_index();
-    // At the start of a step everybody comes, so that nobody has to be called in the middle of it.
-    const uint32_t num_wanted = context.is_first_op() ? UINT32_MAX : context.split().num_units;
-    lane.progress.Publish(context.split().num_units);
-    WakeWorkers(lane, worker, num_wanted);
-    interval.End(WorkKind::kAdvance, IndexOf(lane), step, op);
-    // Whoever cancels says so first and closes the op then; it may have found the op before this one, complete already.
-    if (lane.dead.load(std::memory_order_seq_cst)) EndDead(lane, worker);
-    return true;
+    for (;;) {
+      const WorkInterval interval(RecordOf(worker));
+      if (lane.dead.load(std::memory_order_seq_cst) || !context.NextOp()) return std::nullopt;
+      const int64_t step = context.step();
+      const uint32_t op = context.op_index();
+      const uint32_t num_units = context.split().num_units;
+      const bool takes = taker != nullptr && IsStillOf(*taker, lane);
+      if (takes && num_units == 1) {
+        interval.End(WorkKind::kAdvance, IndexOf(lane), step, op);
+        CarryOutUnit(*taker, lane, context, 0);
+        ObserveLogits(lane, context);
+        continue;
+      }
+      // At the start of a step everybody comes, so that nobody has to be called in the middle of it.
+      const uint32_t num_wanted = context.is_first_op() ? UINT32_MAX : num_units;
+      const Progress::Claim claim = lane.progress.Publish(num_units, takes);
+      WakeWorkers(lane, worker, num_wanted);
+      interval.End(WorkKind::kAdvance, IndexOf(lane), step, op);
+      // Whoever cancels says so first and closes the op then; it may have found the op before this one, complete
+      // already.
+      if (lane.dead.load(std::memory_order_seq_cst)) EndDead(lane, worker);
+      return claim;
+    }
   }
 
   void EndDead(Lane& lane, Worker* worker) {
@@ -209,7 +276,8 @@ struct Runtime::Impl {
       const std::lock_guard lock(mutex);
       if (!lane.dead.load(std::memory_order_relaxed) || !lane.progress.Close()) return;
     }
-    Complete(lane, worker);
+    [[maybe_unused]] const Progress::Claim next = Complete(lane, worker);
+    assert(!next);  // a dead step has no next op
   }
 
   // Takes up the lane's next step, if it may run; and as many dead ones as stand at the front of the queue. Lets go of
@@ -234,7 +302,7 @@ struct Runtime::Impl {
       const WorkInterval interval(RecordOf(worker));
       context.Begin();
       interval.End(WorkKind::kBegin, IndexOf(lane), context.step());
-      if (Publish(lane, worker)) break;
+      if (Publish(lane, worker, nullptr)) break;
       lock.lock();
       End(lane);
       has_ended = true;
@@ -244,17 +312,19 @@ struct Runtime::Impl {
   }
 
   // Ends the running step, which the caller owns, under the lock. Whoever waits for it is to be told afterwards.
-  void End(Lane& lane) {
+  std::unique_ptr<Context> End(Lane& lane) {
     Finished ended;
     ended.report = lane.current->Finish(NowSeconds());
+    ended.seats.reserve(lane.current->chunks().size());
     for (const ChunkRun& chunk : lane.current->chunks()) ended.seats.push_back(chunk.spec.seat);
-    const std::unique_ptr<Context> context = std::move(lane.current);
+    std::unique_ptr<Context> context = std::move(lane.current);
     lane.running.store(nullptr, std::memory_order_seq_cst);
     lane.dead.store(false, std::memory_order_seq_cst);
     for (const std::unique_ptr<Context>& behind : lane.waiting) CancelBroken(*behind);
     finished.push_back(std::move(ended));
     num_finished.store(finished.size(), std::memory_order_seq_cst);
     num_steps.fetch_add(1, std::memory_order_relaxed);
+    return context;
   }
 
   // What is queued behind a chunk that was cancelled or failed has nothing to start from.
@@ -264,8 +334,10 @@ struct Runtime::Impl {
     }
   }
 
-  void Observe(const Lane& lane, Context& context) {
+  // Behind an op that was carried out whole.
+  void ObserveLogits(const Lane& lane, Context& context) {
     const OpSpec& op = context.op();
+    if (observer == nullptr || op.kind != OpKind::kSample || lane.dead.load(std::memory_order_relaxed)) return;
     const BufferSpec& spec = tape.buffers[static_cast<size_t>(op.in[0].buffer)];
     const float* logits = reinterpret_cast<const float*>(lane.arena.buffer(spec)) + op.in[0].column;
     observer(observer_context, context.step(), context.first_output(), context.num_rows(), logits,
@@ -284,7 +356,8 @@ struct Runtime::Impl {
 #endif
   }
 
-  // Wakes workers of a lane, one for each of `num_units`; the caller, if it is one of them, counts as one.
+  // Wakes workers of a lane, then those who may help it, one for each of `num_units`; the caller, if it is one of them,
+  // counts as one.
   void WakeWorkers(const Lane& lane, const Worker* caller, uint32_t num_units) {
     if (num_parked.load(std::memory_order_seq_cst) == 0) return;
     const uint32_t index = IndexOf(lane);
@@ -292,6 +365,11 @@ struct Runtime::Impl {
     for (Worker& worker : workers) {
       if (num_units == 0) return;
       if (worker.lane.load(std::memory_order_seq_cst) == index && worker.Wake()) --num_units;
+    }
+    if (!may_help.load(std::memory_order_seq_cst)) return;
+    for (Worker& worker : workers) {
+      if (num_units == 0) return;
+      if (LaneToHelp(LaneOf(worker)) == &lane && worker.Wake()) --num_units;
     }
   }
 
@@ -345,7 +423,7 @@ struct Runtime::Impl {
     machine.blocking = BlockingTable(blocking, tape.ops.size());
   }
 
-  void Assign(const std::vector<std::vector<uint32_t>>& shares) {
+  void Assign(const std::vector<std::vector<uint32_t>>& shares, bool idle_may_help) {
     std::vector<uint32_t> lane_of(workers.size(), kNoLane);
     for (uint32_t lane = 0; lane < shares.size(); ++lane) {
       for (const uint32_t worker : shares[lane]) lane_of[worker] = lane;
@@ -354,20 +432,35 @@ struct Runtime::Impl {
     for (uint32_t lane = 0; lane < lanes.size(); ++lane) {
       lanes[lane].num_workers = static_cast<uint32_t>(std::count(lane_of.begin(), lane_of.end(), lane));
     }
-    for (size_t i = 0; i < workers.size(); ++i) workers[i].lane.store(lane_of[i], std::memory_order_seq_cst);
+    may_help.store(idle_may_help, std::memory_order_seq_cst);
+    for (size_t i = 0; i < workers.size(); ++i) {
+      if (workers[i].lane.load(std::memory_order_relaxed) != lane_of[i]) workers[i].NoteChange();
+      workers[i].lane.store(lane_of[i], std::memory_order_seq_cst);
+    }
     // Those that stay, too: a worker that was woken for a lane's work may have left it before it came.
     WakeAll();
   }
 
   void Suspend(uint32_t lane) {
     const std::lock_guard lock(mutex);
+    NoteChangeOf(lane);
     lanes[lane].suspended.store(true, std::memory_order_seq_cst);
+    for (Worker& worker : workers) {
+      if (worker.lane.load(std::memory_order_relaxed) == lane) worker.ForgetChangeIfParked();
+    }
   }
 
   void Resume(uint32_t lane) {
     const std::lock_guard lock(mutex);
+    NoteChangeOf(lane);
     lanes[lane].suspended.store(false, std::memory_order_seq_cst);
     WakeWorkers(lanes[lane], nullptr, static_cast<uint32_t>(workers.size()));
+  }
+
+  void NoteChangeOf(uint32_t lane) {
+    for (Worker& worker : workers) {
+      if (worker.lane.load(std::memory_order_relaxed) == lane) worker.NoteChange();
+    }
   }
 
   void Cancel(int64_t step, const std::vector<int64_t>& seqs) {
@@ -440,6 +533,12 @@ struct Runtime::Impl {
     }
   }
 
+  DelayCounts ChangeDelays() const {
+    DelayCounts all;
+    for (const Worker& worker : workers) worker.delays.AddTo(&all);
+    return all;
+  }
+
   RuntimeCounters Counters() const {
     RuntimeCounters counters;
     counters.steps = num_steps.load(std::memory_order_relaxed);
@@ -465,6 +564,7 @@ struct Runtime::Impl {
   Machine machine;
   const Stopwatch stopwatch;
   std::atomic<bool> closing = false;
+  std::atomic<bool> may_help = false;
   std::atomic<uint32_t> num_parked = 0;
   std::atomic<size_t> num_finished = 0;
   std::atomic<uint64_t> num_steps = 0;
@@ -491,7 +591,9 @@ SeatRef Runtime::Join(const JoinSpec& join) { return std::make_shared<Seat>(join
 
 void Runtime::Submit(StepSpec step) { impl_->Submit(std::move(step)); }
 void Runtime::Retune(const Blocking& blocking) { impl_->Retune(blocking); }
-void Runtime::Assign(const std::vector<std::vector<uint32_t>>& shares) { impl_->Assign(shares); }
+void Runtime::Assign(const std::vector<std::vector<uint32_t>>& shares, bool idle_may_help) {
+  impl_->Assign(shares, idle_may_help);
+}
 void Runtime::Suspend(uint32_t lane) { impl_->Suspend(lane); }
 void Runtime::Resume(uint32_t lane) { impl_->Resume(lane); }
 void Runtime::Cancel(int64_t step, const std::vector<int64_t>& seqs) { impl_->Cancel(step, seqs); }
@@ -508,6 +610,8 @@ void Runtime::ObserveLogits(LogitsObserver observer, void* context) {
 std::vector<WorkTaken> Runtime::TakeWork() { return impl_->TakeWork(); }
 
 RuntimeCounters Runtime::Counters() const { return impl_->Counters(); }
+
+DelayCounts Runtime::ChangeDelays() const { return impl_->ChangeDelays(); }
 
 size_t Runtime::ArenaBytes() const { return impl_->arena_bytes.load(std::memory_order_relaxed); }
 

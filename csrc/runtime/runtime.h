@@ -17,6 +17,7 @@
 
 #include "ops/kernels.h"
 #include "runtime/blocking.h"
+#include "runtime/delays.h"
 #include "runtime/tape.h"
 #include "runtime/work_record.h"
 
@@ -105,8 +106,9 @@ struct ChunkSpec {
   int64_t seq = 0;
   int64_t start = 0;
   uint32_t num_tokens = 0;
-  bool from_device = false;        // the single token is the one that the seat sampled last
-  std::vector<int32_t> tokens;     // empty if from_device
+  bool from_device = false;        // the first token is the one that the seat sampled last
+  std::vector<int32_t> tokens;     // behind that one, if from_device
+  uint32_t num_drafts = 0;         // of the tokens, the last ones, are guesses: a chain, with a row that samples each
   std::vector<int32_t> positions;  // empty: start, start + 1, ...
   std::vector<OutputSpec> outputs;
   std::vector<MaskSpec> masks;
@@ -132,8 +134,8 @@ struct TokenLogprobSpec {
 struct ChunkResult {
   int64_t seq = 0;
   ChunkStatus status = ChunkStatus::kOk;
-  int64_t failed_row = 0;  // slot of the row that failed
-  std::vector<int32_t> tokens;
+  int64_t failed_row = 0;       // slot of the row that failed
+  std::vector<int32_t> tokens;  // with drafts: those that were accepted, and the one behind them
   std::vector<TokenLogprobSpec> logprobs;
   std::vector<TokenLogprobSpec> scored;
   std::vector<float> pooled;  // the mean of all rows pooled since the join; empty: none was in this chunk
@@ -168,7 +170,7 @@ struct WorkTaken {
 };
 
 // Control verbs (Join, Submit, Retune, Assign, Suspend, Resume, Cancel, Collect, TakeWork, Close) come from one thread
-// at a time; HasFinished, WaitFinished and Counters from any.
+// at a time; HasFinished, WaitFinished, Counters and ChangeDelays from any.
 class Runtime {
  public:
   // Takes the tape over, which must be free of faults (TapeFault); `pool` is the cache memory that the groups describe
@@ -187,8 +189,9 @@ class Runtime {
   // Steps from now on are cut so. std::invalid_argument, and nothing has changed: a number is out of its limits, or a
   // step is under way.
   void Retune(const Blocking& blocking);
-  // shares[lane]: workers of that lane, disjoint. A worker in no share rests.
-  void Assign(const std::vector<std::vector<uint32_t>>& shares);
+  // shares[lane]: workers of that lane, disjoint. A worker in no share rests. `idle_may_help`: workers whose lane has
+  // no step, or who have none, meanwhile take units of other lanes' steps that began, suspended ones excepted.
+  void Assign(const std::vector<std::vector<uint32_t>>& shares, bool idle_may_help = false);
   void Suspend(uint32_t lane);
   void Resume(uint32_t lane);
   // Unknown ids are ignored. A step without live chunks ends as cancelled, on a resting lane too. Chunks queued behind
@@ -214,6 +217,8 @@ class Runtime {
   std::vector<WorkTaken> TakeWork();
 
   RuntimeCounters Counters() const;
+  // How long workers took, once Assign, Suspend or Resume had changed what they are to work for, to look at it.
+  DelayCounts ChangeDelays() const;
   size_t ArenaBytes() const;  // activation arenas of lanes and scratch of workers together
   size_t LaneBytes() const;   // the arena that a lane takes; all but lane 0 when they get their first step
 

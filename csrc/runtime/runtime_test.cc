@@ -1,5 +1,6 @@
 #include "runtime/runtime.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
@@ -191,6 +192,60 @@ TEST(ALaneWithoutWorkersRestsUntilItGetsSome) {
   CHECK(!scene.Has(starved));
   scene.runtime().Assign({{}, {0, 1}});
   CHECK(scene.Wait(starved).chunks[0].tokens == Right(model, Prompt(10, 1)));
+}
+
+TEST(WorkersWhoseLaneHasNoStepGoOnWithOneThatBeganOnALaneWithoutWorkers) {
+  const TinyModel model(TinyKind::kFloats);
+  for (const size_t num_tokens : {2, 10, 60}) {
+    Scene scene(model);
+    scene.runtime().Assign({{}, {0, 1}});
+    const std::vector<int32_t> prompt = Prompt(num_tokens, 1);
+    const int64_t step = scene.Start(scene.Join(), 1, prompt, 1);
+    while (scene.runtime().Counters().units == 0) std::this_thread::yield();
+    scene.runtime().Assign({{0, 1}, {}}, true);
+    // Their own lane's steps go first; on a lane that rests none is begun.
+    const int64_t behind = scene.Start(scene.Join(), 2, prompt, 1);
+    CHECK(scene.Wait(scene.Start(scene.Join(), 3, prompt, 0)).chunks[0].tokens == Right(model, prompt));
+    CHECK(scene.Wait(step).chunks[0].tokens == Right(model, prompt));
+    CHECK(!scene.Has(behind));
+  }
+}
+
+uint64_t NumNoticed(Scene& scene) {
+  uint64_t sum = 0;
+  for (const uint64_t one : scene.runtime().ChangeDelays().counts) sum += one;
+  return sum;
+}
+
+TEST(ASuspendedStepGoesOnWhereItWasAmongWorkersWhoMayHelp) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  scene.runtime().Assign({{}, {0, 1}});
+  const int64_t step = scene.Start(scene.Join(), 1, Prompt(60, 1), 1);
+  while (scene.runtime().Counters().units == 0) std::this_thread::yield();
+  scene.runtime().Suspend(1);
+  scene.runtime().Assign({{0}, {1}}, true);
+  const int64_t other = scene.Start(scene.Join(), 2, Prompt(60, 2), 0);
+  CHECK(scene.Wait(other).chunks[0].tokens == Right(model, Prompt(60, 2)));
+  scene.runtime().Resume(1);
+  CHECK(scene.Wait(step).chunks[0].tokens == Right(model, Prompt(60, 1)));
+}
+
+TEST(EveryWorkerThatWasMovedTellsOnceHowLongItTookToNotice) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model);
+  const struct {
+    std::vector<std::vector<uint32_t>> shares;
+    uint64_t num_moved;
+  } changes[] = {{{{0}, {1}}, 1}, {{{1}, {0}}, 2}, {{{1}, {0}}, 0}, {{{}, {}}, 2}, {{{0, 1}, {}}, 2}};
+  uint64_t expected = 0;
+  for (const auto& change : changes) {
+    expected += change.num_moved;
+    scene.runtime().Assign(change.shares);
+    while (NumNoticed(scene) < expected) std::this_thread::yield();
+    CHECK_EQ(NumNoticed(scene), expected);
+  }
+  CHECK(scene.runtime().ChangeDelays().total_ns > 0);
 }
 
 TEST(ASuspendedLaneRestsUntilItIsResumed) {
@@ -451,6 +506,33 @@ TEST(RowsThatSampleInsideAChunkSeeTheTokensBeforeThemOnly) {
     const int64_t step = scene.Start(scene.Join(sampling, 2), 2, part);
     CHECK(scene.Wait(step).chunks[0].tokens == Tokens{given[length - 1]});
   }
+}
+
+TEST(DraftsAreAcceptedUpToTheFirstWrongOneAndTheNextTokenIsTheOneBehindThem) {
+  const TinyModel model(TinyKind::kFloats);
+  Scene scene(model, {.output_tile_rows = 2});
+  const SeatRef seat = scene.Join();
+  Tokens text = Prompt(6, 2);
+  int64_t step = scene.Start(seat, 1, text);
+  for (uint32_t right = 0; right <= 3; ++right) {
+    text.push_back(scene.Wait(step).chunks[0].tokens.back());
+    Tokens said;
+    for (Tokens known = text; said.size() < 4; known.push_back(said.back())) said.push_back(Right(model, known)[0]);
+    ChunkSpec chunk = Scene::Next(seat, 1, static_cast<int64_t>(text.size()) - 1);
+    chunk.tokens.assign(said.begin(), said.begin() + 3);
+    if (right < 3) chunk.tokens[right] = (said[right] + 1) % testing::kTinyVocab;
+    chunk.num_drafts = 3;
+    chunk.num_tokens = 4;
+    chunk.outputs[0].num_rows = 4;
+    chunk.masks.push_back({3, std::vector<uint8_t>(7, 0)});  // nothing may come behind the last draft
+    step = scene.Submit({chunk});
+    said.resize(std::min<size_t>(right + 1, 3));
+    CHECK(scene.Wait(step).chunks[0].tokens == said);
+    text.insert(text.end(), said.begin(), said.end() - 1);
+  }
+  text.push_back(scene.Wait(step).chunks[0].tokens.back());
+  step = scene.Submit({Scene::Next(seat, 1, static_cast<int64_t>(text.size()) - 1)});
+  CHECK(scene.Wait(step).chunks[0].tokens == Right(model, text));
 }
 
 TEST(LogProbabilitiesComeWithTheTokensThatAskForThem) {

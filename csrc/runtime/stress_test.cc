@@ -155,7 +155,7 @@ class Storm {
       const uint32_t lane = draws_.Between(0, 4);
       if (lane < 4) shares[lane % 2].push_back(worker);
     }
-    scene_.runtime().Assign(shares);
+    scene_.runtime().Assign(shares, draws_.Between(0, 1) == 1);
   }
 
   void SuspendOrResume(uint32_t lane) {

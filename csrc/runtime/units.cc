@@ -42,6 +42,11 @@ constexpr uint32_t kMostStackedRows = 16;
 // Tiles that a stack must save to be worth its merging.
 constexpr uint32_t kLeastSavedTiles = 2;
 constexpr double kMergeUs = 0.5;
+// What taking part in attention costs each worker: its first keys, which a worker that had the KV head before would
+// have asked for in time.
+constexpr double kAttendShareUs = 2.4;
+// For sums that are not quite what they were cut to be.
+constexpr double kFullUnit = 0.99;
 
 uint32_t DivideUp(uint32_t count, uint32_t by) { return (count + by - 1) / by; }
 
@@ -167,7 +172,7 @@ class AttendPlanner {
     for (const Piece& piece : pieces_) costs_us.push_back(piece.cost_us);
     double total_us = std::accumulate(costs_us.begin(), costs_us.end(), 0.0) * shape_.kv_heads;
     for (const AttendStack& stack : result_.stacks) total_us += StackUs(stack, stack.rows.size()) * shape_.kv_heads;
-    unit_us_ = total_us / WantedUnits(total_us, policy_);
+    unit_us_ = total_us / SharedUnits(total_us, kAttendShareUs, policy_);
     result_.unit_begins.push_back(0);
     for (size_t stack = 0; stack < result_.stacks.size(); ++stack) {
       for (uint32_t head = 0; head < shape_.kv_heads; ++head) AddStack(static_cast<int32_t>(stack), head);
@@ -332,9 +337,11 @@ class AttendPlanner {
   void AddTask(const AttendTask& task, double cost_us) {
     result_.tasks.push_back(task);
     in_unit_us_ += cost_us;
-    // Three quarters, so that parts that were cut to be a unit each stay one.
-    const bool is_full = policy_.draws != nullptr ? policy_.draws->Between(0, 2) == 0
-                                                  : in_unit_us_ >= 0.75 * std::min(unit_us_, policy_.sizes.largest_us);
+    // Ends where it is nearest to the size: equal tasks make equal units, and parts that were cut to be a unit each,
+    // none of which is below two thirds of one, stay one.
+    const double size_us = kFullUnit * std::min(unit_us_, policy_.sizes.largest_us);
+    const bool is_full =
+        policy_.draws != nullptr ? policy_.draws->Between(0, 2) == 0 : in_unit_us_ + 0.5 * cost_us >= size_us;
     if (is_full && result_.unit_begins.size() < kMaxUnits) EndUnit();
   }
 
@@ -361,6 +368,13 @@ uint32_t WantedUnits(double cost_us, const SplitPolicy& policy) {
   return static_cast<uint32_t>(std::clamp(std::min(most, wanted), 1.0, 65536.0));
 }
 
+uint32_t SharedUnits(double cost_us, double share_us, const SplitPolicy& policy) {
+  // n workers take cost / n + n * share.
+  const auto sharing = static_cast<uint32_t>(std::min<double>(std::sqrt(cost_us / share_us), policy.num_workers));
+  const uint32_t units = std::max({WantedUnits(cost_us, policy), sharing, 1u});
+  return units <= policy.num_workers ? units : DivideUp(units, policy.num_workers) * policy.num_workers;
+}
+
 uint64_t Draws::Next() {
   state_ += 0x9E3779B97F4A7C15u;
   uint64_t mixed = state_;
@@ -382,7 +396,7 @@ RowSplit SplitRows(size_t num_rows, double row_us, const SplitPolicy& policy) {
   if (policy.draws != nullptr) {
     split.rows_per_block = policy.draws->Between(1, split.num_rows);
   } else {
-    const uint32_t units = WantedUnits(row_us * static_cast<double>(num_rows), policy);
+    const uint32_t units = SharedUnits(row_us * static_cast<double>(num_rows), kShareUs, policy);
     split.rows_per_block = DivideUp(split.num_rows, std::min(units, split.num_rows));
   }
   return split;

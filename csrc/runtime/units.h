@@ -48,8 +48,13 @@ struct RowSplit {
   uint32_t count(uint32_t unit) const;
 };
 
-// As many units as a cost is worth.
+// As many units of a product as a cost is worth.
 uint32_t WantedUnits(double cost_us, const SplitPolicy& policy);
+// The same for ops that do not wait for weights when they begin: a little work is shared, too, and workers have equally
+// many units. `share_us`: what taking part costs, for each worker.
+uint32_t SharedUnits(double cost_us, double share_us, const SplitPolicy& policy);
+// Of an op on rows or states: a claim, and rows that lie with another core.
+inline constexpr double kShareUs = 0.3;
 
 RowSplit SplitRows(size_t num_rows, double row_us, const SplitPolicy& policy);
 

@@ -235,6 +235,37 @@ TEST(RowUnitsCoverEveryRowOnce) {
   CHECK_EQ(SplitRows(0, 1.0, {2}).num_units(), 0u);
 }
 
+TEST(ALittleWorkOnRowsIsSharedEvenly) {
+  CHECK_EQ(SplitRows(2, 0.5, {2}).num_units(), 1u);
+  CHECK_EQ(SplitRows(16, 0.6, {2}).num_units(), 2u);
+  CHECK_EQ(SplitRows(32, 0.8, {2}).num_units(), 4u);
+  CHECK_EQ(SplitRows(16, 0.6, {1}).num_units(), 1u);
+  // Many workers: no more of them than their coming pays for.
+  CHECK_EQ(SplitRows(64, 0.1, {64}).num_units(), 4u);
+}
+
+TEST(RowsThatDecodeAreSharedEvenly) {
+  const AttendShape shape = Heads(3, 3, 64);
+  for (const uint32_t num_chunks : {2u, 4u, 8u, 16u, 32u, 64u}) {
+    std::vector<ChunkExtent> chunks;
+    for (uint32_t chunk = 0; chunk < num_chunks; ++chunk) chunks.push_back({chunk, 1, 75, {}});
+    const AttendTasks split = SplitAttend(shape, chunks, {2});
+    CHECK_EQ(split.num_units() % 2, 0u);
+    uint32_t most = 0;
+    uint32_t least = UINT32_MAX;
+    for (uint32_t unit = 0; unit < split.num_units(); ++unit) {
+      const uint32_t count = split.unit_begins[unit + 1] - split.unit_begins[unit];
+      most = std::max(most, count), least = std::min(least, count);
+    }
+    CHECK(most - least <= 1);
+  }
+  // One row with few keys: a worker asks for the next head's keys while it is at one.
+  const std::vector<ChunkExtent> alone = {{0, 1, 75, {}}};
+  CHECK_EQ(SplitAttend(shape, alone, {2}).num_units(), 1u);
+  const std::vector<ChunkExtent> longer = {{0, 1, 255, {}}};
+  CHECK_EQ(SplitAttend(shape, longer, {2}).num_units(), 3u);
+}
+
 TEST(AttentionUnitsCoverEveryRowHeadAndTileOnce) {
   const std::vector<std::vector<ChunkExtent>> steps = {
       {{0, 1, 8191, {}}},

@@ -14,6 +14,7 @@
 
 #include "base/aligned.h"
 #include "runtime/carry_out.h"
+#include "runtime/delays.h"
 #include "runtime/work_record.h"
 
 namespace plait {
@@ -60,6 +61,11 @@ struct alignas(kCacheLine) Worker {
     num_parked.fetch_sub(1, std::memory_order_relaxed);
     parked.store(0, std::memory_order_relaxed);
   }
+  // Only the worker itself: nobody else writes these.
+  void NoteUnit(uint64_t ticks) {
+    kernel_ticks.store(kernel_ticks.load(std::memory_order_relaxed) + ticks, std::memory_order_relaxed);
+    num_units.store(num_units.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   // True: it was asleep, or about to be.
   bool Wake() {
     if (parked.load(std::memory_order_seq_cst) == 0 || parked.exchange(0, std::memory_order_seq_cst) == 0) return false;
@@ -67,7 +73,24 @@ struct alignas(kCacheLine) Worker {
     return true;
   }
 
+  // What it is to work for changes now; called before the change is stored.
+  void NoteChange() {
+    int64_t none = 0;
+    changed_ns.compare_exchange_strong(none, NowNanoseconds(), std::memory_order_seq_cst);
+  }
+  // The change needs nobody who sleeps, and wakes nobody.
+  void ForgetChangeIfParked() {
+    if (parked.load(std::memory_order_seq_cst) != 0) changed_ns.store(0, std::memory_order_seq_cst);
+  }
+  // The worker looks at what it is to work for.
+  void NoteLook() {
+    if (changed_ns.load(std::memory_order_seq_cst) == 0) return;
+    const int64_t since = changed_ns.exchange(0, std::memory_order_seq_cst);
+    if (since != 0) delays.Add(NowNanoseconds() - since);
+  }
+
   std::atomic<uint32_t> lane = kNoLane;
+  std::atomic<int64_t> changed_ns = 0;  // 0: it has looked since the last change
   alignas(kCacheLine) std::atomic<uint32_t> parked = 0;
 
   // Written by the worker, read by whoever asks for counters.
@@ -76,6 +99,7 @@ struct alignas(kCacheLine) Worker {
   std::atomic<uint64_t> num_parks = 0;
   std::atomic<uint64_t> parked_ticks = 0;
   std::atomic<uint64_t> parked_since = 0;  // 0: awake
+  Delays delays;                           // from a change to the look at it
 
   std::unique_ptr<Scratch> scratch;
   std::unique_ptr<WorkRecord> record;  // null: nobody profiles

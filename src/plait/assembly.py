@@ -15,6 +15,8 @@ from plait.core.errors import InvariantError, UsageError
 from plait.core.executor import Executor, ExecutorInfo, Foresight, StepForm
 from plait.core.ids import GroupId
 from plait.cost.model import CostModel
+from plait.draft.depth import Depth
+from plait.draft.drafter import DrafterSource
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.kv.cache import KVCache
 from plait.kv.checkpoints import BY_USE, CheckpointPolicy
@@ -25,6 +27,7 @@ from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 from plait.sched.lives import LivesConfig
 from plait.sched.multiplex.presets import CHUNKED, Preset, restricted
 from plait.sched.multiplex.scheduler import MultiplexConfig, MultiplexScheduler, Observer, unobserved
+from plait.sched.speculation import Speculation
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Policy:
     """Units that shares are made of."""
     num_spans: int = 1
     """Of the program: where a prefill can be interrupted."""
+    stop_s: float | None = None
+    """How soon one can be interrupted, where that is sooner than at the end of a span."""
     has_lanes: bool = True
     """Whether steps may run side by side, where the executor can do it."""
     max_step_tokens: int | None = None
@@ -56,6 +61,14 @@ class Policy:
 
 
 CHUNKS = Policy()
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """Who guesses, and who says how many guesses are verified."""
+
+    source: DrafterSource
+    depth: Depth
 
 
 def assemble(
@@ -72,10 +85,12 @@ def assemble(
     policy: Policy = CHUNKS,
     checkpoints: CheckpointPolicy = BY_USE,
     keeps: Mapping[GroupId, Keeps] | None = None,
+    drafting: Drafting | None = None,
 ) -> EngineParts:
     """An engine on an executor that has its programs, weights and memory. Starts nothing. `foresight` is for devices
     whose `info.runs`, and for chunks; `rules` switches off habits of the memory; `checkpoints` says where states are
-    kept; `keeps` has the rules of groups whose kind says too little.
+    kept; `keeps` has the rules of groups whose kind says too little; `drafting` needs `info.drafts`, a model without
+    states, and chunks without foresight.
     """
     info = executor.info
     lives = LivesConfig(
@@ -93,10 +108,23 @@ def assemble(
     if policy.preset == CHUNKED:
         size = policy.max_step_tokens or info.max_step_tokens
         limits = ChunkedConfig(lives, size, queue_depth=info.queue_depth, foresight=foresight)
-        scheduler = ChunkedScheduler(limits, kv, ports.events)
+        scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, info, kv))
     else:
+        if drafting is not None:
+            raise UsageError(f"drafts are verified by --scheduler chunked alone so far, not {policy.preset.name}")
         scheduler = _multiplex(policy, lives, info, kv, ports)
     return EngineParts(Engine(config, clock, scheduler, executor, ports), scheduler, kv)
+
+
+def _speculation(
+    drafting: Drafting | None, config: EngineConfig, info: ExecutorInfo, kv: KVCache
+) -> Speculation | None:
+    """None: there are no drafts, or this model's states could not be taken back behind rejected ones."""
+    if drafting is None or kv.has_states:
+        return None
+    if not info.drafts:
+        raise InvariantError(f"executor {info.name} was given drafts to verify, which it does not")
+    return Speculation(drafting.source, drafting.depth, config.vocab_size)
 
 
 def _multiplex(policy: Policy, lives: LivesConfig, info: ExecutorInfo, kv: KVCache, ports: Ports) -> MultiplexScheduler:
@@ -115,6 +143,7 @@ def _multiplex(policy: Policy, lives: LivesConfig, info: ExecutorInfo, kv: KVCac
         info.share_units,
         policy.granule,
         policy.num_spans,
+        policy.stop_s,
         policy.max_step_tokens or info.max_step_tokens,
         info.max_step_tokens,
         policy.observe,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
-from plait.assembly import Policy, assemble
+from plait.assembly import Drafting, Policy, assemble
 from plait.config.ablations import memory_ablations, scheduler_ablations
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import (
@@ -32,7 +32,7 @@ from plait.config.resolve import (
     resolve_sizes,
     resolve_workers,
 )
-from plait.config.schedulers import INTERLEAVED
+from plait.config.schedulers import DEFAULT_SCHEDULER, INTERLEAVED
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
@@ -43,6 +43,8 @@ from plait.core.request import ServiceClass, Slo
 from plait.core.step import STEP_PROGRAM
 from plait.cost.calibrated import cost_model
 from plait.cost.hardware import read_hardware
+from plait.draft.depth import PricedDepth
+from plait.draft.ngram import NgramDrafts
 from plait.engine.client import AsyncClient
 from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Inbox
@@ -57,6 +59,7 @@ from plait.kv.rules import ALL_RULES, MemoryRules, rules_without
 from plait.loading import LoadedModel as LoadedModel  # callers take them from here
 from plait.loading import load_model as load_model
 from plait.metrics.chrome_trace import check_trace
+from plait.metrics.histogram import Histogram
 from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
 from plait.model.cache_layout import CacheLayout, GroupLayout, token_bytes
@@ -75,6 +78,11 @@ if TYPE_CHECKING:
 KIB, MIB = 1024, 1024 * 1024
 AHEAD_BYTES = 32 * MIB
 """As kBytesAhead in csrc/bindings/runtime_bindings.cc."""
+LANES = 3
+"""Of the native executor: decode, prompts, and prompts that overtake others (docs/adr/0016)."""
+UNIT_S = 0.25e-3
+"""The longest units of work of the native runtime, behind which workers change lanes (docs/concepts/runtime.md)."""
+Delays = Callable[[], Histogram]
 NO_SLOS: Mapping[ServiceClass, Slo] = {}
 NO_NATIVE = (
     "{reason}; reinstall Plait where a C++ compiler is (GCC 11 or Clang 14 and newer), or take --executor reference"
@@ -112,6 +120,8 @@ class LocalEngine:
     """What the KV memory holds, by group; off by the step that is running."""
     geometry: str | None = None
     """How the KV memory is cut, in words, where there was something to choose."""
+    change_delays: Delays | None = None
+    """How long workers took to notice that they were to work for another lane; None: nobody counts."""
 
     def close(self) -> None:
         """End everything; what was profiled is written and reported. Again: nothing more happens."""
@@ -133,6 +143,7 @@ class _Loaded:
     executor: LoadableExecutor
     notes: tuple[str, ...]
     work: WorkLog | None = None
+    delays: Delays | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +159,7 @@ class ReadyExecutor:
     geometry: str | None = None
     """How memory is cut, in words, where there was something to choose."""
     work: WorkLog | None = None
+    delays: Delays | None = None
 
 
 def start_engine(
@@ -164,24 +176,13 @@ def start_engine(
     if options.profile is not None:
         check_trace(options.profile)
     clock, policy = RealClock(), policy_of(options, model, report_fault)
+    drafting, drafting_notes = drafting_of(options, model)
     ready = load_executor(options, model, clock)
     executor, sizes, info = ready.executor, ready.sizes, ready.executor.info
     profile = None if options.profile is None else Profile(options.profile, clock.now, info, ready.work)
     vocab_size = model.program.vocab_size
     inbox = Inbox()
-    client = AsyncClient(
-        ModelInfo(
-            model.name,
-            vocab_size,
-            sizes.max_model_tokens,
-            info.fingerprint,
-            info.bit_exact,
-            model.weights.identity,
-            model.config.hidden if has_pool(with_pool(model.program)) else 0,
-        ),
-        inbox,
-        max_unread,
-    )
+    client = AsyncClient(_model_info(model, sizes, info), inbox, max_unread)
     parts = assemble(
         EngineConfig(vocab_size, sizes.max_model_tokens, options.seed, slos=slos),
         ready.layout,
@@ -192,6 +193,7 @@ def start_engine(
         enable_prefix=options.enable_prefix_caching,
         rules=ready.rules,
         policy=policy,
+        drafting=drafting,
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
@@ -203,17 +205,31 @@ def start_engine(
         executor=info,
         sizes=sizes,
         clock=clock,
-        notes=ready.notes,
+        notes=(*ready.notes, *drafting_notes),
         report=report_fault,
         profile=profile,
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
+        change_delays=ready.delays,
+    )
+
+
+def _model_info(model: LoadedModel, sizes: Sizes, info: ExecutorInfo) -> ModelInfo:
+    return ModelInfo(
+        model.name,
+        model.program.vocab_size,
+        sizes.max_model_tokens,
+        info.fingerprint,
+        info.bit_exact,
+        model.weights.identity,
+        model.config.hidden if has_pool(with_pool(model.program)) else 0,
     )
 
 
 def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], None]) -> Policy:
-    """How prompts and decode share this machine. Steps are not run side by side here yet: every one is fused.
+    """How prompts and decode share this machine. On the reference executor, which computes with one core, nothing is
+    gained by running steps side by side: there every one is fused.
 
     `warn` is told where prices come from steps of another model or format.
     """
@@ -239,14 +255,41 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
         differs = calibration.counted.differs(formats, model.program.num_parameters, calibration.model)
         if differs is not None:
             warn(f"warning: --scheduler {choice}: {differs}")
-    cost = cost_model(model.program, formats, hardware)
-    return Policy(preset, cost, num_spans=len(model.program.spans), has_lanes=False, priced_units=hardware.share_units)
+    is_native = _executor_of(options, model).is_native
+    return Policy(
+        preset,
+        cost_model(model.program, formats, hardware),
+        hardware.granule,
+        num_spans=len(model.program.spans),
+        stop_s=UNIT_S if is_native else None,
+        has_lanes=is_native,
+        priced_units=hardware.share_units,
+    )
+
+
+def _executor_of(options: EngineOptions, model: LoadedModel) -> ExecutorChoice:
+    # A runtime that cannot be used is no trouble for whoever does not want it.
+    missing = None if options.executor == "reference" else presence.missing()
+    return choose_executor(options, model.program, missing)
+
+
+def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | None, tuple[str, ...]]:
+    """Who guesses tokens, if anybody does, and a note where the model does not let him."""
+    if options.speculative == "off":
+        return None, ()
+    if str(options.scheduler) != str(DEFAULT_SCHEDULER):
+        raise UsageError(
+            f"--speculative {options.speculative} is not there for --scheduler {options.scheduler} yet; take "
+            f"--scheduler {DEFAULT_SCHEDULER}, or --speculative off"
+        )
+    if any(group.is_state for group in model.program.cache_groups):
+        return None, ("no drafts: what this model keeps of its tokens cannot be taken back behind rejected ones",)
+    return Drafting(NgramDrafts(), PricedDepth()), ()
 
 
 def counted_formats(options: EngineOptions, model: LoadedModel) -> Formats:
     """As `plait calibrate` counts them; on the reference executor as the file has them, beside a cache in float32."""
-    missing = None if options.executor == "reference" else presence.missing()
-    choice = choose_executor(options, model.program, missing)
+    choice = _executor_of(options, model)
     if choice.is_native:
         # Imports what may not be there; whoever comes here knows that it is.
         from plait.model_formats import formats_of
@@ -261,9 +304,7 @@ def load_executor(
     options: EngineOptions, model: LoadedModel, clock: Clock, observe_logits: LogitsObserver | None = None
 ) -> ReadyExecutor:
     """The executor that a model is served with, before anything is submitted to it. Whoever calls this closes it."""
-    # A runtime that cannot be used is no trouble for whoever does not want it.
-    missing = None if options.executor == "reference" else presence.missing()
-    choice = choose_executor(options, model.program, missing)
+    choice = _executor_of(options, model)
     cutting = cut(model.program, options.kv_layout, options.block_size, choice.cache_type)
     model = replace(model, program=cutting.program)
     sizes = resolve_sizes(options, model_facts(model, cutting), available_memory_bytes())
@@ -283,7 +324,14 @@ def load_executor(
     notes = (*choice.notes, *loaded.notes, *(() if words is None else (words,)))
     rules = cutting.rules(rules_without(memory_ablations(options.ablate)))
     return ReadyExecutor(
-        loaded.executor, layout, sizes, (*notes, *model_notes(model.config, model.program)), rules, words, loaded.work
+        loaded.executor,
+        layout,
+        sizes,
+        (*notes, *model_notes(model.config, model.program)),
+        rules,
+        words,
+        loaded.work,
+        loaded.delays,
     )
 
 
@@ -374,14 +422,21 @@ def _native_executor(
     executor = NativeExecutor(config)
     executor.load({STEP_PROGRAM: with_pool(model.program)}, model.weights, layout)
     units = use_table(executor, options.tune_table, options.cache_dir, processor_model())
-    held = executor.footprint
+    held, num_used = executor.footprint, _lanes_used(options, len(workers.cores))
     notes = (
         f"{executor.target} instructions, {_workers_text(workers)}",
         units,
         *executor.kept,
-        *memory_texts(resident_bytes(), held.weights, held.arena, layout),
+        *memory_texts(resident_bytes(), held.weights, held.arena + (num_used - 1) * held.lane, layout),
     )
-    return _Loaded(executor, notes, executor.work_log)
+    return _Loaded(executor, notes, executor.work_log, lambda: Histogram.of(*executor.change_delays()))
+
+
+def _lanes_used(options: EngineOptions, num_workers: int) -> int:
+    preset = preset_of(options.scheduler.name, (), chunk_s=options.scheduler.chunk_s, units=options.scheduler.units)
+    if preset.is_fused or num_workers < 2:
+        return 1
+    return LANES if preset.overtakes else LANES - 1
 
 
 def native_config(
@@ -399,6 +454,7 @@ def native_config(
         max_step_tokens=options.max_num_batched_tokens,
         max_rows=options.max_num_seqs,
         dtype=WeightDtype(options.dtype),
+        num_lanes=LANES,
         max_positions=max_positions,
         target=resolve_instruction_set(options.instruction_set, usable_targets()),
         observe_logits=observe_logits,

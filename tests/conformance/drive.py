@@ -30,8 +30,8 @@ def apply(executor: Executor, decision: Decision) -> None:
     match decision:
         case Submit(plan):
             executor.submit(plan)
-        case Assign(shares):
-            executor.assign(shares)
+        case Assign(shares, may_help):
+            executor.assign(shares, may_help=may_help)
         case Suspend(lane):
             executor.suspend(lane)
         case Resume(lane):

@@ -1,8 +1,10 @@
 """Native rooms: the native executor for `serving.py`, under every treatment that must not change a bit.
 
-Owns a clock under which an engine that has nothing left to do is still ticked, and which may meddle: whenever the
-engine waits, it gives the lane other cores, or suspends and resumes it.
-Invariant: a lane that was meddled with can always move again, so that nothing hangs.
+Owns clocks under which an engine that has nothing left to do is still ticked, and which may meddle: whenever the
+engine waits, they give the lane other cores, or suspend and resume it.
+Invariants: a lane that was meddled with can always move again, so that nothing hangs; unless workers are left to
+themselves, which tick sees which step end is drawn by a seed, so that counts of hits and preemptions are the same on
+every machine, however long its workers take.
 """
 
 from __future__ import annotations
@@ -10,13 +12,15 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.conformance.serving import Room, Setup
 
-from plait.core.clock import RealClock, WaitSource
+from plait.core.clock import Clock, RealClock, WaitSource
 from plait.core.ids import LaneId
+from plait.core.step import StepPlan, StepResult
 from plait.exec.native.executor import NativeConfig, NativeExecutor
 from plait.exec.native.packing import WeightDtype
 from plait.model.cache_type import CacheType
@@ -26,6 +30,7 @@ STEPS, SPARE = LaneId(0), LaneId(1)
 LONGEST_PAUSE_S = 0.0005
 LONGEST_WAIT_S = 0.02
 """Nobody arrives in the middle of a wait here: whoever serves looks by himself whether all is answered."""
+PATIENCE_S = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,14 @@ class Treatment:
     """How the executor is set up and disturbed."""
 
     threads: int = 2
+    lanes: int = 2
     target: str | None = None
     blocking_seed: int = 0
     meddling_seed: int | None = None
     cache_type: CacheType = CacheType.F16
     dtype: WeightDtype = WeightDtype.AUTO
+    paced: bool = True
+    """Whether steps come back when a seed says so. Else when workers are done, and then no count may be asserted."""
 
     def __call__(self, setup: Setup) -> Room:
         config = NativeConfig(
@@ -46,12 +54,16 @@ class Treatment:
             max_rows=setup.max_rows,
             dtype=self.dtype,
             target=self.target,
+            num_lanes=self.lanes,
             blocking_seed=self.blocking_seed,
             poison=True,
         )
-        executor = NativeExecutor(config)
+        executor = PacedExecutor(config) if self.paced else NativeExecutor(config)
         meddler = None if self.meddling_seed is None else Meddler(executor, self.threads, self.meddling_seed)
-        return Room(executor, TickingClock(meddler), self.cache_type)
+        clock: Clock = TickingClock(meddler)
+        if isinstance(executor, PacedExecutor):
+            clock = PacedClock(executor, self.blocking_seed, meddler)
+        return Room(executor, clock, self.cache_type)
 
 
 def cores(threads: int) -> tuple[int, ...]:
@@ -105,3 +117,53 @@ class TickingClock:
             self._meddle()
         soon = self.now() + LONGEST_WAIT_S
         self._clock.wait(*sources, until=soon if until is None else min(soon, until))
+
+
+class PacedExecutor(NativeExecutor):
+    """Computes as ever, and shows what has ended only when it is told to, the oldest step first. For one lane."""
+
+    def __init__(self, config: NativeConfig) -> None:
+        super().__init__(config)
+        self._num_hidden = 0
+        """Steps that were submitted and not shown."""
+        self._ended: deque[StepResult] = deque()
+        self._shown: list[StepResult] = []
+
+    def show(self, num_steps: int) -> None:
+        """Wait for so many steps, or for all there are."""
+        for _ in range(min(num_steps, self._num_hidden)):
+            while not self._ended:
+                assert self.wait_finished(PATIENCE_S), "a step never ends"
+                self._ended += super().collect()
+            self._shown.append(self._ended.popleft())
+            self._num_hidden -= 1
+
+    def submit(self, plan: StepPlan) -> None:
+        super().submit(plan)
+        self._num_hidden += 1
+
+    def collect(self) -> list[StepResult]:
+        shown, self._shown = self._shown, []
+        return shown
+
+    def ready(self) -> bool:
+        return bool(self._shown)
+
+
+class PacedClock:
+    """A millisecond passes whenever somebody waits, and meanwhile no step ends, or one, or two."""
+
+    def __init__(self, executor: PacedExecutor, seed: int, meddle: Callable[[], None] | None) -> None:
+        self._executor = executor
+        self._random = random.Random(seed)
+        self._meddle = meddle
+        self._now_s = 0.0
+
+    def now(self) -> float:
+        return self._now_s
+
+    def wait(self, *sources: WaitSource, until: float | None = None) -> None:
+        if self._meddle is not None:
+            self._meddle()
+        self._now_s += 0.001
+        self._executor.show(self._random.choice((0, 1, 1, 1, 2)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.conformance.drive import MOST_TURNS
 from tests.conformance.executors import EXECUTORS, NOTHING_KNOWN
 from tests.conformance.models import TinyModel, model_named
 from tests.conformance.oracle import expect
@@ -35,6 +34,8 @@ GREEDY = SamplingParams(temperature=0.0)
 BLOCK = 8
 BLOCKS_OF_A_SEQUENCE = 8
 PROMPT = tuple(range(10, 30))
+PATIENCE_TURNS = 1_000_000
+"""A minute and more of an executor with workers of its own: beside other work they may come late."""
 
 
 class Scene:
@@ -87,8 +88,16 @@ class Scene:
         turns = 0
         while step not in self.collect(turns=1):
             turns += 1
-            assert turns < MOST_TURNS, f"step {step} never ends"
+            assert turns < PATIENCE_TURNS, f"step {step} never ends"
         return self._results[step]
+
+    def wait_ready(self) -> None:
+        """Until there is something to collect."""
+        turns = 0
+        while not self.executor.ready():
+            self.bench.advance()
+            turns += 1
+            assert turns < PATIENCE_TURNS, "nothing ever ends"
 
     def right_token(self, seq: int, tokens: Sequence[int]) -> int:
         """What a greedy row behind `tokens` must give."""

@@ -1,7 +1,7 @@
 """Serving: the whole engine on an executor, turn by turn and without a thread of its own.
 
-Owns the executor under `plait.assembly`, and the clock that gives it time to work. On the reference executor a run is
-the same every time; on the native one (`native_rooms.py`) only the answers are.
+Owns the executor under `plait.assembly`, and the clock that gives it time to work. A run is the same every time: on the
+native executor too, unless its workers are left to themselves (`native_rooms.py`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from plait.assembly import CHUNKS, Policy, assemble
+from plait.assembly import CHUNKS, Drafting, Policy, assemble
 from plait.core.client import Delta
 from plait.core.clock import Clock, WaitSource
 from plait.core.errors import RequestError, UsageError
-from plait.core.events import Collected, Event, Preempted
+from plait.core.events import Collected, Event, Preempted, Submitted
 from plait.core.ids import RequestId
 from plait.core.request import FinishReason, Request
 from plait.core.step import STEP_PROGRAM, TokenLogprob
@@ -68,6 +68,7 @@ class Setup:
     make_room: Callable[[Setup], Room] | None = None
     """None: the reference executor."""
     policy: Policy = CHUNKS
+    drafting: Drafting | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +124,7 @@ class Serving:
         self.num_preemptions = 0
         self.most_chunks = 0
         """Sequences in one step at most."""
+        self.num_drafts = self.num_accepted = 0
         self._inbox = Inbox()
         room = (setup.make_room or reference_room)(setup)
         size = room.cache_type
@@ -143,6 +145,7 @@ class Serving:
             enable_prefix=setup.enable_prefix,
             rules=cutting.rules(setup.rules),
             policy=setup.policy,
+            drafting=setup.drafting,
         )
         self._engine, self.kv = parts.engine, parts.kv
 
@@ -160,7 +163,7 @@ class Serving:
         requests are given up.
         """
         self.answers = {(one.id, choice): Answer() for one in requests for choice in range(one.n)}
-        self.num_preemptions = self.most_chunks = 0
+        self.num_preemptions = self.most_chunks = self.num_drafts = self.num_accepted = 0
         arriving = list(requests)
         giving_up = dict(aborted or {})
         for tick in range(MOST_TICKS):
@@ -202,8 +205,11 @@ class Serving:
         match event:
             case Preempted():
                 self.num_preemptions += 1
+            case Submitted(plan=plan):
+                self.num_drafts += sum(chunk.num_drafts for chunk in plan.chunks)
             case Collected(_, result):
                 self.most_chunks = max(self.most_chunks, len(result.seqs))
+                self.num_accepted += sum(one.num_accepted for one in result.seqs)
 
 
 def unit_bytes(program: Program, cache_type: CacheType) -> int:

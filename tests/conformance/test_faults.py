@@ -97,9 +97,13 @@ COMPUTING_FAULTS: Mapping[str, StepPlan] = {
     ),
 }
 
+SAMPLED = Outputs(0, 3, OutputKind.SAMPLE)
+
 # What executors with numbers do not do yet: they must not pass over it.
 MISSING: Mapping[str, StepPlan] = {
-    "drafts": plan(Chunk(SeqId(1), AT, 2, (7,), Drafts((8,), (-1,)))),
+    "a tree of drafts": plan(Chunk(SeqId(1), AT, 3, (7,), Drafts((8, 9), (-1, -1)), (SAMPLED,))),
+    "drafts out of the vocabulary": plan(Chunk(SeqId(1), AT, 3, (7,), Drafts((8, VOCAB_SIZE), (-1, 0)), (SAMPLED,))),
+    "drafts that not every row verifies": plan(Chunk(SeqId(1), AT, 2, (7,), Drafts((8,), (-1,)), sampling(1))),
     "snapshots": plan(ONE_MORE._replace(snapshots=(Snapshot(0, GroupId(0), BlockId(60)),))),
     "pooled rows": plan(ONE_MORE._replace(outputs=(Outputs(0, 1, OutputKind.POOL),))),
     "taps": plan(ONE_MORE._replace(outputs=(Outputs(0, 1, OutputKind.TAPS),))),

@@ -377,8 +377,11 @@ SHORT = {name: golden for name, golden in GOLDENS_BY_NAME.items() if len(golden.
 @pytest.mark.parametrize(
     "form",
     [
-        *(formats.Q8_0, formats.Q4_0, formats.INT8, formats.IQ4_NL),
-        *(pytest.param(form, marks=pytest.mark.slow) for form in (formats.MXFP4, formats.Q2_K, formats.Q3_K)),
+        *(formats.INT8, formats.IQ4_NL),
+        *(
+            pytest.param(form, marks=pytest.mark.slow)
+            for form in (formats.Q8_0, formats.Q4_0, formats.MXFP4, formats.Q2_K, formats.Q3_K)
+        ),
     ],
     ids=lambda one: one.name,
 )

@@ -100,9 +100,7 @@ def test_what_is_submitted_behind_a_cancelled_chunk_before_that_was_collected_is
     first, second = pieces(1, 8, 16)
     front = scene.submit(first, joins=[joined(1)])
     scene.executor.cancel(front, [SeqId(1)])
-    for _ in range(300):
-        scene.bench.advance()
-    assert scene.executor.ready()
+    scene.wait_ready()
     behind = scene.submit(second)
     assert [scene.wait(step).status for step in (front, behind)] == [StepStatus.CANCELLED] * 2
     go_on(scene)

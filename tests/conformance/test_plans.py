@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from tests.conformance.drive import MOST_TURNS, Drive, apply
+from tests.conformance.drive import Drive, apply
 from tests.conformance.executors import EXECUTORS, NOTHING_KNOWN, Bench, Foretold
 from tests.conformance.models import VISIBILITIES, TinyModel, model_named
 from tests.conformance.oracle import Doubles, Question, expect
+from tests.conformance.scene import PATIENCE_TURNS
 from tests.conformance.stories import Answer, Story
 from tests.conformance.traffic import Traffic
 
@@ -136,7 +137,7 @@ def replay(log: Sequence[Decision | StepResult], bench: Bench) -> list[tuple[Ste
             bench.advance()
             ahead |= {result.step: result for result in bench.executor.collect()}
             turns += 1
-            assert turns < MOST_TURNS, f"step {entry.step} never ends"
+            assert turns < PATIENCE_TURNS, f"step {entry.step} never ends"
         pairs.append((entry, ahead.pop(entry.step)))
     bench.executor.close()
     return pairs

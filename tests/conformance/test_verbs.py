@@ -112,9 +112,7 @@ def test_a_queued_step_takes_its_token_from_the_step_before_it(scene: Scene) -> 
 def test_ready_says_whether_collect_has_something(scene: Scene) -> None:
     assert not scene.executor.ready()
     step = scene.start(1)
-    for _ in range(A_WHILE):
-        scene.bench.advance()
-    assert scene.executor.ready()
+    scene.wait_ready()
     assert step in scene.collect()
     assert not scene.executor.ready()
 

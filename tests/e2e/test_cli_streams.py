@@ -71,8 +71,14 @@ def test_a_name_that_is_no_utf_8_is_json_too(tmp_path: Path, tiny: Path) -> None
     assert is_answered(tmp_path, output)
 
 
-@pytest.mark.parametrize("moment_s", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9])
-@pytest.mark.parametrize("interrupts", [1, 2])
+SOON = [(0.0, 1), (0.2, 1), (0.4, 1), (0.7, 1), (0.0, 2), (0.3, 2)]
+ALL = [(moment_s, interrupts) for interrupts in (1, 2) for moment_s in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)]
+
+
+@pytest.mark.parametrize(
+    ("moment_s", "interrupts"),
+    [*SOON, *(pytest.param(*one, marks=pytest.mark.slow) for one in ALL if one not in SOON)],
+)
 def test_an_interrupt_at_any_moment_leaves_no_trace(
     moment_s: float, interrupts: int, tmp_path: Path, tiny: Path
 ) -> None:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.e2e.test_batch_cli import PLAIT, batch, completion_line, many_lines, running_batch, write_lines
+from tests.e2e.test_batch_cli import MANY, PLAIT, batch, completion_line, many_lines, running_batch, send, write_lines
 from tests.e2e.tiny_model import LAYERS, write_tiny_model
 
 from plait.api.bodies import JsonObject
@@ -81,9 +81,9 @@ def test_a_batch_is_profiled(tmp_path: Path, tiny: Path) -> None:
 
 
 def test_an_interrupted_run_leaves_a_whole_trace(tmp_path: Path, tiny: Path) -> None:
-    write_lines(tmp_path / "in.jsonl", many_lines(60))
+    write_lines(tmp_path / "in.jsonl", many_lines(MANY))
     with running_batch(tmp_path, tiny, "--profile", str(tmp_path / "trace.json")) as process:
-        process.send_signal(signal.SIGINT)
+        send(process, signal.SIGINT)
         printed, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors

@@ -136,7 +136,6 @@ def test_a_killed_server_goes_on_and_runs_nothing_twice(tiny: Path, tmp_path: Pa
         server.wait()
     with serving(tiny, "--batch-dir", str(tmp_path), "--max-num-seqs", "2") as server:
         sdk = sdk_of(server)
-        assert sdk.batches.retrieve(batch_id).status == "in_progress"
         batch = ended(sdk, batch_id)
         assert batch.request_counts.completed == 60
         answers = lines_of(sdk, batch.output_file_id)

@@ -66,7 +66,7 @@ def test_requests_of_a_minute(server: ServerProcess) -> None:
         for path, body in ((TEXT, BODY), ("/v1/embeddings", {"input": "a"})):
             assert mine.post(path, json=body).status_code == 200
         for path, body in ((TEXT, BODY), ("/v1/responses", {"input": "a"}), ("/v1/chat/completions", {"messages": 5})):
-            assert 20 <= refusal(mine.post(path, json=body), "requests/minute=2") <= 30
+            assert 1 <= refusal(mine.post(path, json=body), "requests/minute=2") <= 30
         assert mine.get("/v1/models").status_code == 200, "what costs nothing is not counted"
         assert theirs.post(TEXT, json=BODY).status_code == 200
 

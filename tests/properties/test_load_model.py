@@ -64,10 +64,14 @@ def write_requests() -> list[Request]:
 REQUESTS = write_requests()
 GROWING = [
     replace(
-        one, id=RequestId(f"growing-{one.id}"), prompt=one.prompt[:8], sampling=replace(one.sampling, max_tokens=26)
+        one,
+        id=RequestId(f"growing-{one.id}"),
+        prompt=one.prompt[:8],
+        sampling=replace(one.sampling, max_tokens=26, ignore_eos=True),
     )
     for one in REQUESTS[:4]
 ]
+"""Three blocks each in the end, of five that there are."""
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,12 @@ TWO = Treatment(threads=2)
 BUDGETS = (1, 7, 64, 512)
 KEY_TILE = 256
 NUM_BLOCKINGS = 50
-"""Random ways of cutting work into units."""
+"""Random ways of cutting work into units; the first few of them run by default."""
+BLOCKINGS = [
+    range(1, 6),
+    range(6, 11),
+    *(pytest.param(range(first, first + 10), marks=pytest.mark.slow) for first in range(11, NUM_BLOCKINGS, 10)),
+]
 
 TREATMENTS = {
     "one worker": QUIET,
@@ -85,9 +91,10 @@ def test_answers_are_the_same_in_any_company_chunks_and_shares(
     assert any(answer.num_cached for answer in serving.answers.values()) == enable_prefix
 
 
-def test_answers_are_the_same_however_work_is_cut(tiny_answers: Answers) -> None:
-    for seed in range(1, NUM_BLOCKINGS + 1):
-        treatment = Treatment(threads=1 + seed % 2, blocking_seed=seed)
+@pytest.mark.parametrize("seeds", BLOCKINGS, ids=str)
+def test_answers_are_the_same_however_work_is_cut(tiny_answers: Answers, seeds: range) -> None:
+    for seed in seeds:
+        treatment = Treatment(threads=1 + seed % 2, blocking_seed=seed, paced=False)
         serving = serve_tiny(Setup(max_step_tokens=(7, 64, 512)[seed % 3], make_room=treatment))
         check_bits(dict(tiny.of_requests(serving)), tiny_answers)
 
@@ -201,9 +208,24 @@ def real_answers(served: Served, request: pytest.FixtureRequest) -> Iterator[Ans
         )
 
 
+USUAL = {
+    (1, "shares and suspends"),
+    (7, "two workers"),
+    (64, "one worker"),
+    (64, "shares and suspends"),
+    (512, "two workers"),
+}
+"""Every budget and every treatment; all pairs of them are slow."""
+
+
 @pytest.mark.model
-@pytest.mark.parametrize("treatment", ["one worker", "two workers", "shares and suspends"])
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize(
+    ("budget", "treatment"),
+    [
+        pytest.param(*pair, marks=() if pair in USUAL else pytest.mark.slow)
+        for pair in product(BUDGETS, ("one worker", "two workers", "shares and suspends"))
+    ],
+)
 def test_the_real_models_answers_are_the_same(
     served: Served, real_answers: Answers, budget: int, treatment: str
 ) -> None:
@@ -216,7 +238,7 @@ def test_the_real_models_answers_are_the_same(
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("treatment", ["two workers", "shares and suspends"])
+@pytest.mark.parametrize("treatment", [pytest.param("two workers", marks=pytest.mark.slow), "shares and suspends"])
 def test_the_real_models_answers_are_the_same_from_a_cold_and_from_a_warm_index(
     served: Served, real_answers: Answers, treatment: str
 ) -> None:
@@ -238,9 +260,12 @@ def test_the_real_models_answers_are_the_same_after_preemptions(served: Served, 
 
 
 @pytest.mark.model
-def test_the_real_models_answers_are_the_same_however_work_is_cut(served: Served, real_answers: Answers) -> None:
-    for seed in range(1, NUM_BLOCKINGS + 1):
-        treatment = Treatment(threads=1 + seed % 2, blocking_seed=seed)
+@pytest.mark.parametrize("seeds", BLOCKINGS, ids=str)
+def test_the_real_models_answers_are_the_same_however_work_is_cut(
+    served: Served, real_answers: Answers, seeds: range
+) -> None:
+    for seed in seeds:
+        treatment = Treatment(threads=1 + seed % 2, blocking_seed=seed, paced=False)
         serving = Serving(served, Setup(max_step_tokens=(7, 64, 512)[seed % 3], make_room=treatment))
         check_bits(serving.serve(CROWD[seed % 4 : 24 : 4]), real_answers)
         serving.close()

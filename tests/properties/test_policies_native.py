@@ -1,8 +1,12 @@
 """Native answers do not depend on the policy, to the last bit: in fused steps, and in steps side by side whose shares
-a scheduler with prices drawn at random changes all the time.
+a scheduler with prices drawn at random changes all the time; and as a machine is served, with its own prices and time.
 """
 
 from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +14,16 @@ pytest.importorskip("plait._native", reason="needs the native runtime, and that 
 
 from tests.conformance.native_rooms import Treatment
 from tests.conformance.serving import Answer, AnswerKey, Serving, Setup, alone, compare
+from tests.e2e.tiny_model import write_tiny_model
 from tests.properties.test_load_tiny import NOISE, REQUESTS, SERVED, of_requests
 from tests.properties.test_policies_answers import SPANS, AnyPrice
+from tests.unit.cost.invented import ABOUT
 
 from plait.assembly import Policy
+from plait.build import LANES
+from plait.cli.main import main
+from plait.core.request import Slo
+from plait.cost.hardware import find_hardware, write_hardware
 from plait.sched.multiplex.presets import BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE, Preset
 from plait.sched.multiplex.situation import Choice, Form, Situation
 
@@ -35,9 +45,11 @@ def serve(preset: Preset, seed: int, *, has_lanes: bool) -> tuple[Answers, set[F
         forms.add(choice.form)
 
     policy = Policy(preset, AnyPrice(seed), num_spans=SPANS, has_lanes=has_lanes, observe=observe)
-    room = Treatment(threads=3, blocking_seed=seed)
+    room = Treatment(threads=3, lanes=LANES, blocking_seed=seed)
     serving = Serving(SERVED, Setup(max_step_tokens=48, enable_prefix=True, make_room=room, policy=policy))
-    serving.serve([*REQUESTS, NOISE], aborted={NOISE.id: 40}, ticks_between=2)
+    # With a bound on first tokens prompts may be overtaken, and with one on gaps decode is due.
+    requests = [replace(one, slo=Slo(ttft_s=30.0, itl_s=0.01)) for one in REQUESTS] if seed > 1 else REQUESTS
+    serving.serve([*requests, NOISE], aborted={NOISE.id: 40}, ticks_between=2)
     serving.close()
     return dict(of_requests(serving)), forms
 
@@ -51,3 +63,29 @@ def test_every_bit_is_that_of_solitude(answers: Answers, preset: Preset, has_lan
         assert compared.num_equal == compared.num_logprobs > 100, compared
         assert compared.largest == 0.0
         assert (Form.FUSED in forms) if preset is XYSERVE or not has_lanes else forms & {Form.LANES, Form.PREFILL}
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, prompts, and what a calibration of this machine might have measured."""
+    folder = tmp_path_factory.mktemp("machine")
+    write_tiny_model(folder / "tiny.gguf")
+    prompts = [{"prompt": "abcdefgh" * count} for count in (1, 20, 3, 25, 8, 14)]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(one) + "\n" for one in prompts))
+    (folder / "hardware").mkdir()
+    spec = replace(find_hardware("zen3-2core"), calibration=ABOUT)
+    write_hardware(spec, folder / "hardware" / "this-machine.json", "invented")
+    return folder
+
+
+@pytest.mark.parametrize("scheduler", ["bullet", "muxwise", "plait", "static:1", "temporal", "unpartitioned"])
+def test_what_is_served_with_lanes_has_the_bits_of_solitude(
+    machine: Path, scheduler: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two workers, pieces of prompts on a lane of their own; whose turn it is real time decides."""
+    asked = ["--prompts", str(machine / "prompts.jsonl"), "-n", "6", "--max-tokens", "10", "--mixes", "2", "--json"]
+    served = ["--scheduler", scheduler, "--threads", "2", "--cache-dir", str(machine), "--max-num-batched-tokens", "64"]
+    assert main(["verify", str(machine / "tiny.gguf"), *asked, *served]) == 0
+    said = capsys.readouterr()
+    verdict = json.loads(said.out.splitlines()[-1])
+    assert verdict["num_bit_equal"] == verdict["num_answers"] == 12

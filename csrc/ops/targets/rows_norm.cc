@@ -64,7 +64,7 @@ PLAIT_INLINE Moments MomentsOf(const float* x, size_t count, float eps) {
 
 // Columns on their way into 8 bits; they come in any pieces, and leave in groups.
 struct GroupBuffer {
-  float values[kWideGroupSize + kLanes];
+  alignas(64) float values[kWideGroupSize + kLanes];  // a vector that crosses two lines comes back late
   size_t filled = 0;
   size_t column = 0;  // of values[0]
 };
@@ -110,7 +110,28 @@ PLAIT_INLINE void NormPart(const NormCall& call, size_t row, const Part& part, G
   };
   const auto weighted = [=](F32 v, F32 weight) __attribute__((always_inline)) { return Mul(v, Add(offset, weight)); };
   const bool is_quantised = call.quantized.groups != nullptr;
+  const size_t group_size = call.quantized.group_size;
   size_t c = 0;
+  if (part.bias == nullptr && is_quantised && part.count % kGroupSize == 0 &&
+      (call.parts == 1 || part.count % group_size == 0)) {
+    // No group goes on in another part, so nothing is carried from one to the next but where they lie: groups are
+    // worked on side by side.
+    QuantizedGroup* groups = call.quantized.from_row(row).groups + buffer->column / kGroupSize;
+    while (c < part.count) {
+      const size_t count = Smaller(group_size, part.count - c);
+      alignas(64) float values[kWideGroupSize];
+      for (size_t i = 0; i < count; i += kLanes, c += kLanes) {
+        F32 v = scaled(Load(part.x + c));
+        if constexpr (kIsWeighted) v = weighted(v, Load(part.weight + c));
+        if (part.y != nullptr) Store(part.y + c, v);
+        Store(values + i, v);
+      }
+      QuantizeGroups(values, count, groups, group_size);
+      groups += count / kGroupSize;
+    }
+    buffer->column += part.count;
+    return;
+  }
   if (part.bias == nullptr && !is_quantised) {
     for (; c + kLanes <= part.count; c += kLanes) {
       F32 v = scaled(Load(part.x + c));

@@ -35,7 +35,7 @@ from plait.cost.alpha import constant_alpha
 from plait.cost.calibrated import CalibratedModel
 from plait.cost.calibration import Calibration, CountedAs
 from plait.cost.estimators import held_out
-from plait.cost.fit import fit_calibration
+from plait.cost.fit import fit_calibration, fit_scatter
 from plait.cost.hardware import ATTENTION, FILE_BEGINNING, Basis, Figure, HardwareSpec, write_hardware
 from plait.cost.roofline import RooflineModel
 from plait.cost.solo import Sample
@@ -52,6 +52,9 @@ STEPS_S, QUICK_STEPS_S = 100.0, 30.0
 MOST_ROUNDS = 9
 _REPEATS = 2
 """Steps of one state in a row that count."""
+_VISITS, _SHORT_S = 3, 0.1
+"""Of a state in a round, if one takes no longer and there is time: steps of a few milliseconds are disturbed most.
+"""
 _BESIDE_REPEATS, _BESIDE_S = 4, 0.8
 _BENCH_TOKENS = 40_000
 """That stand before others, at most: more than fits into caches many times over."""
@@ -140,7 +143,7 @@ def measure(
 def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, tell: Callable[[str], None]) -> Outcome:
     """Tables fitted to what was measured, on the roofs of this machine as they are now."""
     from plait import _native
-    from plait.cli.engine_gaps import fit_overhead
+    from plait.cli.engine_gaps import fit_overhead, jitter, lateness
     from plait.model_formats import formats_of
 
     tell("measuring what this machine can do at best")
@@ -158,6 +161,14 @@ def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, 
         step_overhead_s=engine.step_s,
         seq_overhead_s=engine.seq_s,
         prompt_overhead_s=engine.prompt_s,
+        scatter=fit_scatter(
+            measured.fitted,
+            bare,
+            measured.units,
+            jitter(measured.engine_steps),
+            lateness(measured.engine_steps),
+            engine.rested_s,
+        ),
         held_out=held_out(measured.fitted, measured.held_out, bare, fitted.solo),
     )
     return Outcome(replace(spec, calibration=fitted), errors_by_kind(measured.held_out, bare))
@@ -201,11 +212,19 @@ def _measure(bench: StepBench, wanted: Sequence[State], limit_s: float, tell: Ca
     until_s = time.monotonic() + limit_s
     for number in range(MOST_ROUNDS):
         tell(f"measuring {len(wanted)} kinds of steps, round {number + 1}")
-        for state in rng.sample(list(wanted), len(wanted)):
+        visits = dict.fromkeys(wanted, 0)
+        queue = rng.sample(list(wanted), len(wanted))
+        while queue:
+            state, began_s = queue.pop(), time.monotonic()
             # The first round is whole whatever it takes, or there would be states without a sample.
-            if number and time.monotonic() > until_s:
-                return Measured(bench.units, tuple(fitted), tuple(kept))
+            if began_s > until_s and (number or visits[state]):
+                continue
             (kept if state.is_held_out else fitted).extend(_samples(bench, state))
+            visits[state] += 1
+            if visits[state] < _VISITS and time.monotonic() - began_s <= _SHORT_S:
+                queue.insert(rng.randrange(len(queue) + 1), state)
+        if time.monotonic() > until_s:
+            break
     return Measured(bench.units, tuple(fitted), tuple(kept))
 
 

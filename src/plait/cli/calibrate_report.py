@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import mul
 from pathlib import Path
 from statistics import fmean
 
@@ -14,6 +15,7 @@ from plait.cost.calibrated import CalibratedModel
 from plait.cost.calibration import Calibration, HeldOut
 from plait.cost.estimators import device_s, errors
 from plait.cost.hardware import HardwareSpec
+from plait.cost.scatter import Scatter, quantile
 from plait.cost.solo import Sample, phases
 
 SCHEMA = "plait.calibrate/1"
@@ -91,6 +93,8 @@ def lines(outcome: Outcome) -> list[str]:
         f"engine: {found.step_overhead_s * 1e6:,.0f} us a step, {found.seq_overhead_s * 1e6:,.1f} us a sequence and "
         f"{found.prompt_overhead_s * 1e6:,.0f} us more a prompt",
     ]
+    if found.scatter is not None:
+        told.append(_scatter_line(found.scatter))
     if found.held_out is not None:
         told += _held_out_lines(found.held_out)
     told += [
@@ -98,6 +102,15 @@ def lines(outcome: Outcome) -> list[str]:
         for kind, one in outcome.by_kind.items()
     ]
     return told
+
+
+def _scatter_line(found: Scatter) -> str:
+    mean = sum(map(mul, found.spell_s, found.spell_ratios)) / sum(found.spell_s)
+    usual_s, rarely_s = (quantile(found.late_s, part) * 1e6 for part in (0.5, 0.99))
+    return (
+        f"scatter: steps take {mean:.3f} of their price on average; an end is seen {usual_s:,.0f} us later, one in a "
+        f"hundred {rarely_s:,.0f}; a rest costs {found.rested_s * 1e6:,.0f} us"
+    )
 
 
 def _held_out_lines(found: HeldOut) -> list[str]:

@@ -10,8 +10,10 @@ nothing is waited for but the engine.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 
 from plait.build import LoadedModel, start_engine
@@ -24,15 +26,20 @@ from plait.core.sampling import SamplingParams
 from plait.core.step import StepShape
 from plait.cost.calibrated import CalibratedModel
 from plait.cost.least_squares import non_negative_least_squares
+from plait.cost.scatter import RESTED_S
 from plait.cost.solo import phases
 from plait.engine.client import AsyncClient
 
 _PROMPT = 32
 _OUTPUTS = 64
 _STREAMS = (1, 2, 4, 8, 16, 32)
+_SHORT = 2.0
+"""Times the shortest: steps whose jitter is looked at."""
 _SINGLE_PROMPTS = (32, 128, 256)
 _SINGLES = 4
 """Of each length, one after the other, in a round."""
+_REST_S = 0.03
+"""Before as many more of each length, which find an engine at rest: caches and cores are at something else by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +56,20 @@ class EngineStep:
     """Nothing was under way when it was planned."""
     idle_s: float = 0.0
     """For how long there had been nothing, then."""
+    late_s: float | None = None
+    """From its end to when the engine saw it; None: the engine had come for an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Seconds that the engine adds to a step, to each sequence of it, and to each of them that is a prompt's."""
+    """Seconds that the engine adds to a step, to each sequence of it, and to each of them that is a prompt's; and what
+    a rest costs the step after it.
+    """
 
     step_s: float = 0.0
     seq_s: float = 0.0
     prompt_s: float = 0.0
+    rested_s: float = 0.0
 
 
 class StepRecorder:
@@ -66,6 +78,7 @@ class StepRecorder:
     def __init__(self) -> None:
         self._planned: dict[StepId, tuple[StepShape, float, bool]] = {}
         self._last_end_s: float | None = None
+        self._last_seen_s = -math.inf
         self._found: list[EngineStep] = []
 
     def __call__(self, event: Event) -> None:
@@ -75,13 +88,15 @@ class StepRecorder:
             case Collected(result=result):
                 shape, planned_s, from_idle = self._planned.pop(result.step)
                 before_s, self._last_end_s = self._last_end_s, result.end_s
+                late_s = max(0.0, event.at_s - result.end_s) if event.at_s > self._last_seen_s else None
+                self._last_seen_s = event.at_s
                 if not shape.chunks or (before_s is None and not from_idle):
                     return
                 device_s = result.end_s - result.start_s
                 idle_s = 0.0 if before_s is None else max(0.0, planned_s - before_s)
                 began_s = planned_s if from_idle or before_s is None else before_s
                 ended_s = event.at_s if from_idle else result.end_s
-                self._found.append(EngineStep(shape, device_s, ended_s - began_s, from_idle, idle_s))
+                self._found.append(EngineStep(shape, device_s, ended_s - began_s, from_idle, idle_s, late_s))
             case _:
                 pass
 
@@ -110,9 +125,10 @@ def measure_gaps(model: LoadedModel, options: EngineOptions, repeats: int) -> li
                         runner.run(_answers(engine.client, vocab_size, name, streams, _PROMPT, _OUTPUTS))
                         found += [one for one in recorder.take() if _decodes(one.shape) == streams]
                 for length in _SINGLE_PROMPTS:
-                    for single in range(_SINGLES if length <= most_prompt else 0):
+                    for single in range(2 * _SINGLES if length <= most_prompt else 0):
                         name = f"single-{number}-{length}-{single}"
-                        runner.run(_answers(engine.client, vocab_size, name, 1, length, 1))
+                        rest_s = _REST_S if single >= _SINGLES else 0.0
+                        runner.run(_answers(engine.client, vocab_size, name, 1, length, 1, rest_s))
                     found += [one for one in recorder.take() if one.from_idle and not _decodes(one.shape)]
     finally:
         engine.close()
@@ -126,14 +142,15 @@ def fit_overhead(steps: Sequence[EngineStep], model: CalibratedModel, units: int
     engine adds to one.
     """
     by_rows: dict[int, list[tuple[float, float]]] = {}
-    prompts = []
+    prompts: dict[bool, dict[int, list[tuple[float, float]]]] = {False: {}, True: {}}
     for step in steps:
         rows = _decodes(step.shape)
         if rows and not step.from_idle:
             device_s = model.price(step.shape, units).expected_s - model.overhead_s(step.shape)
             by_rows.setdefault(rows, []).append((step.period_s - device_s, step.period_s))
         elif step.from_idle and not rows:
-            prompts.append(step.period_s - step.device_s)
+            of_kind = prompts[step.idle_s >= RESTED_S].setdefault(step.shape.num_tokens, [])
+            of_kind.append((step.period_s, step.period_s - step.device_s - (step.late_s or 0.0)))
     step_s = seq_s = 0.0
     if by_rows:
         sizes = sorted(by_rows)
@@ -143,8 +160,35 @@ def fit_overhead(steps: Sequence[EngineStep], model: CalibratedModel, units: int
             [(weight, weight * rows) for weight, rows in zip(weights, sizes, strict=True)],
             [weight * one for weight, one in zip(weights, more_s, strict=True)],
         )
-    prompt_s = max(0.0, median(prompts) - step_s - seq_s) if prompts else 0.0
-    return Overhead(step_s, seq_s, prompt_s)
+    soon, rested = prompts[False], prompts[True]
+    beyond = [one for of_length in soon.values() for _, one in of_length]
+    prompt_s = max(0.0, median(beyond) - step_s - seq_s) if beyond else 0.0
+    rests = [_typical_s(rested[length]) - _typical_s(soon[length]) for length in soon if length in rested]
+    return Overhead(step_s, seq_s, prompt_s, max(0.0, median(rests)) if rests else 0.0)
+
+
+def jitter(steps: Sequence[EngineStep]) -> list[float]:
+    """What periods of decode steps have more than is usual among those of the same answers. Of short steps only: a long
+    one is in the way of something more often, and its spell has that.
+    """
+    by_rows = groupby(steps, key=lambda step: 0 if step.from_idle else _decodes(step.shape))
+    streams = [[step.period_s for step in some] for rows, some in by_rows if rows]
+    shortest_s = min((median(periods_s) for periods_s in streams), default=0.0)
+    return [
+        period_s - median(periods_s)
+        for periods_s in streams
+        if median(periods_s) <= _SHORT * shortest_s
+        for period_s in periods_s
+    ]
+
+
+def lateness(steps: Sequence[EngineStep]) -> list[float]:
+    """How late the engine sees that decode steps have ended for which it waits."""
+    return [step.late_s for step in steps if step.late_s is not None and _decodes(step.shape)]
+
+
+def _typical_s(periods: Sequence[tuple[float, float]]) -> float:
+    return median(period_s for period_s, _ in periods)
 
 
 def _decodes(shape: StepShape) -> int:
@@ -154,9 +198,10 @@ def _decodes(shape: StepShape) -> int:
 
 
 async def _answers(
-    client: AsyncClient, vocab_size: int, name: str, streams: int, prompt_tokens: int, outputs: int
+    client: AsyncClient, vocab_size: int, name: str, streams: int, prompt_tokens: int, outputs: int, rest_s: float = 0.0
 ) -> None:
-    """So many answers at once, of requests that ask for nothing special."""
+    """So many answers at once, of requests that ask for nothing special, after a rest."""
+    await asyncio.sleep(rest_s)
 
     async def one(index: int) -> None:
         prompt = tuple((index * 131 + place * 7) % vocab_size for place in range(prompt_tokens))

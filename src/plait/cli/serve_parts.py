@@ -113,6 +113,7 @@ def _opened(
         partial(_batches, store, batches),
         slos_of(options),
         engine.clock.now,
+        engine.change_delays,
     )
     memory = DebugMemory(partial(debug_memory, engine.cache_report, engine.geometry, engine_options))
     further += [("GET", "/status", StatusPage()), ("GET", "/status.json", status), ("GET", "/debug/memory", memory)]
@@ -148,6 +149,7 @@ def _metrics_page(
         slos_of(options),
         engine.clock.now,
         serving.watching.refused,
+        engine.change_delays,
     )
     return MetricsPage(Figures(serving.names[0], sources))
 

@@ -91,7 +91,8 @@ class _Tries:
     def _run(self, rate: float, count: int, seed: int) -> Trial:
         setup, workload = self._setup, self._setup.workload
         pace = replace(workload.pace, rate=rate, requests=count, seed=seed)
-        return run_trial(setup.cluster, replace(workload, pace=pace, source=setup.source_of(seed, count)), setup.slo)
+        cluster = replace(setup.cluster, replica=replace(setup.cluster.replica, seed=seed))
+        return run_trial(cluster, replace(workload, pace=pace, source=setup.source_of(seed, count)), setup.slo)
 
 
 def _report(options: SimOptions, setup: Setup, found: Search, trial: Trial, repeats: int) -> None:

@@ -183,13 +183,16 @@ def _replica(options: SimOptions, model: BareModel, hardware: HardwareSpec) -> t
         slo=slo_of(options),
         # Plans come from the scheduler that serves; looking at each again takes a third of the time.
         check_plans=False,
+        seed=options.seed,
     )
     if not preset.is_fused:
         # What cannot be is said here, not by the first decision.
         shares_of(preset, hardware.share_units, hardware.granule)
     cut = longest < model.max_tokens and options.max_model_len is None
-    notes = (f"          sequences of at most {longest:,} tokens: what the cache holds",) if cut else ()
-    return replica, notes
+    notes = [f"          sequences of at most {longest:,} tokens: what the cache holds"] if cut else []
+    if hardware.calibration is not None and hardware.calibration.scatter is not None:
+        notes.append("          steps depart from their prices as they did when it was calibrated")
+    return replica, tuple(notes)
 
 
 def _memory_left(model: BareModel, hardware: HardwareSpec, ranks: int) -> int:

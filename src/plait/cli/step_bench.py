@@ -30,9 +30,11 @@ from plait.core.step import (
     StepShape,
 )
 from plait.cost.solo import Sample
-from plait.exec.native.executor import LANES, NativeExecutor
+from plait.exec.native.executor import NativeExecutor
 from plait.model.cache_layout import CacheLayout, GroupLayout
 
+LANES = (LaneId(0), LaneId(1))
+"""Those of the executor that are used."""
 PATIENCE_S = 120.0
 _MOVES_AT_ONCE = 128
 _COMPUTED_BLOCKS = 4
@@ -150,7 +152,8 @@ class StepBench:
 
     def _assign(self, first: int, second: int) -> None:
         units = tuple(range(self.units))
-        self._executor.assign({LANES[0]: units[:first], LANES[1]: units[first : first + second]})
+        shares = dict.fromkeys(self._executor.info.lanes, units[:0])
+        self._executor.assign({**shares, LANES[0]: units[:first], LANES[1]: units[first : first + second]})
 
     def _wait(self) -> list[StepResult]:
         if not self._executor.wait_finished(PATIENCE_S):

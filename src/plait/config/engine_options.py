@@ -133,6 +133,13 @@ class EngineOptions:
         metavar="NAME",
         rare=True,
     )
+    speculative: str = option(
+        "off",
+        parse_text,
+        "guess tokens and verify several in a step where that pays; ngram: what stood behind the same words before. "
+        "Answers stay equal",
+        choices=("off", "ngram"),
+    )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)
     profile: Path | None = option(
         None,

@@ -8,6 +8,7 @@ Invariant: a token that the mask allows can be accepted, and equal tokens lead t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -19,6 +20,16 @@ class Constraint(Protocol):
 
     def accept(self, token: int) -> None:
         """This token came."""
+
+    def likely(self) -> tuple[int, ...]:
+        """Tokens that will come next if the usual spelling of the only text that the form leaves is taken; often none.
+        Others may be allowed: nothing follows from it but a guess.
+        """
+
+    def masks_behind(self, tokens: Sequence[int]) -> tuple[bytes, ...]:
+        """What `mask` would say behind each of `tokens` if they came, one after another: of as many of them as the form
+        allows, and does not end with. Nothing has come: `accept` says what did.
+        """
 
     @property
     def is_over(self) -> bool:

@@ -28,6 +28,10 @@ class Assign:
     """
 
     shares: Mapping[LaneId, tuple[int, ...]]
+    may_help: bool = False
+    """Whether units whose lane has no step may meanwhile work on steps that began on other lanes, on those that rest
+    for want of units too, but not on suspended ones.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ class ExecutorInfo:
     """Whether keys and values can be brought in from another device."""
     runs: bool = False
     """Whether it takes plans of several steps. Only a device that knows what is to come can be given one."""
+    drafts: bool = False
+    """Whether it verifies drafts, chains of them at least."""
 
 
 class Foresight(Protocol):
@@ -75,9 +77,10 @@ class Executor(WaitSource, Protocol):
     def submit(self, plan: StepPlan) -> None:
         """Queue a step on its lane; never blocks. A full queue or a faulty plan is our bug: `InvariantError`."""
 
-    def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
+    def assign(self, shares: Mapping[LaneId, tuple[int, ...]], *, may_help: bool = False) -> None:
         """Give every lane its share units, disjoint; effective at each lane's next op, nothing is drained. No units:
-        the lane rests.
+        the lane rests. `may_help` allows units whose lane has no step to work on a step that began on another lane
+        until it has one, so that nothing stands still while the next step is planned; nobody has to make use of it.
         """
 
     def suspend(self, lane: LaneId) -> None:

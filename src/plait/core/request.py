@@ -222,9 +222,10 @@ class Sequence:
 
     def next_mask(self) -> bytes | None:
         """Tokens that may come next, as in `RowMask.allowed`; None: every one."""
-        if self.constraint is None:
-            return self.mask
-        formed = self.constraint.mask()
+        return self.mask if self.constraint is None else self.masked(self.constraint.mask())
+
+    def masked(self, formed: bytes) -> bytes:
+        """Tokens that a form allows and the request, too."""
         if self.mask is None:
             return formed
         both = int.from_bytes(formed, "little") & int.from_bytes(self.mask, "little")

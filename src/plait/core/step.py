@@ -11,7 +11,7 @@ Order inside a step: roster and blocks -> moves -> encodes -> chunks -> snapshot
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import NamedTuple
 
@@ -113,6 +113,10 @@ class Chunk(NamedTuple):
     @property
     def end(self) -> int:
         return self.start + self.num_tokens
+
+    @property
+    def num_drafts(self) -> int:
+        return 0 if self.drafts is None else len(self.drafts.ids)
 
     @property
     def num_outputs(self) -> int:
@@ -223,6 +227,15 @@ class StepShape:
     chunks: tuple[ChunkShape, ...]
     encoded_rows: tuple[int, ...] = ()
     """Rows of each image that is encoded."""
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+    """Once asked for: prices are kept by shape, and one shape is looked for again and again. 0: not asked for yet."""
+
+    def __hash__(self) -> int:
+        known = self._hash
+        if not known:
+            known = hash((self.chunks, self.encoded_rows)) or 1
+            object.__setattr__(self, "_hash", known)
+        return known
 
     @property
     def num_tokens(self) -> int:

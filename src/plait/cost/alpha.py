@@ -26,7 +26,7 @@ State = tuple[float, float, float, float]
 
 def state_of(shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> State:
     tokens = shape.num_tokens
-    before = sum(chunk.start * chunk.num_tokens for chunk in shape.chunks)
+    before = sum([chunk.start * chunk.num_tokens for chunk in shape.chunks])
     return float(share), float(tokens), before / max(1, tokens), float(sum(other.num_tokens for other in beside))
 
 
@@ -63,9 +63,9 @@ class AlphaTable:
         grid = self.decode if is_decode else self.prefill
         at_share, at_tokens, at_context, at_beside = grid.axes
         inside = at_share.contains(share) and at_tokens.contains(tokens) and at_beside.contains(beside)
-        values = tuple(grid.at((share, tokens, knot, beside)) for knot in at_context.knots)
-        least, most = min(LEAST, *grid.values), max(MOST, *grid.values)
-        return AlphaLine(at_context, values, inside, least, most)
+        values = grid.along(AXES.index("context"), (share, tokens, at_context.knots[0], beside))
+        least, most = grid.range
+        return AlphaLine(at_context, values, inside, min(LEAST, least), max(MOST, most))
 
     def moved(self, shape: StepShape, share: int, beside: Sequence[StepShape], alpha: float, rate: float) -> AlphaTable:
         """With the cells around the step's state `rate` of the way nearer to what was measured."""

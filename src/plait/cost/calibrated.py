@@ -16,13 +16,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
+from typing import NamedTuple
 
 from plait.core.step import StepShape
-from plait.cost.alpha import AlphaLine, is_decode, state_of
+from plait.cost.alpha import AlphaLine, state_of
 from plait.cost.calibration import Calibration
-from plait.cost.guard import GuardTable, pair_of, prefill_beside
+from plait.cost.guard import Corners, GuardTable, Pair, pair_of, prefill_beside
 from plait.cost.hardware import HardwareSpec
-from plait.cost.model import StepPrice
+from plait.cost.model import StepPrice, both
 from plait.cost.needs import REMEMBERED, later_step
 from plait.cost.roofline import Roof, RooflineModel, price_of
 from plait.cost.solo import phases
@@ -35,6 +36,25 @@ _MOST_MOVE = 2.0
 """A step that took more or less than so many times its price says no more than one that took that."""
 
 
+class _Facts(NamedTuple):
+    """What alpha, the guard and overheads ask of a shape, counted once for all of them."""
+
+    prefill: StepShape
+    decode: StepShape
+    tokens: float
+    context: float
+    """Tokens before each of them, on average."""
+
+    @classmethod
+    def of(cls, shape: StepShape) -> _Facts:
+        _, tokens, context, _ = state_of(shape, 0)
+        return cls(*phases(shape), tokens, context)
+
+    @property
+    def is_decode(self) -> bool:
+        return bool(self.decode.chunks)
+
+
 class CalibratedModel:
     """Implements `plait.cost.model.CostModel`."""
 
@@ -42,7 +62,11 @@ class CalibratedModel:
         self._roofline = roofline
         self._calibration = calibration
         self._lines: dict[tuple[float, float, float, bool], AlphaLine] = {}
+        self._slowdowns: dict[Corners, float] = {}
+        self._facts = lru_cache(REMEMBERED)(_Facts.of)
+        self._mixed_at = lru_cache(REMEMBERED)(self._find_mixed)
         self._price = lru_cache(REMEMBERED)(self._compute)
+        self._price_both = lru_cache(REMEMBERED)(self._compute_both)
 
     @property
     def hardware(self) -> HardwareSpec:
@@ -70,42 +94,81 @@ class CalibratedModel:
 
     def overhead_s(self, shape: StepShape) -> float:
         """Of the engine, which no share of the device makes shorter."""
+        return self._overhead_s(len(shape.chunks), len(self._facts(shape).prefill.chunks))
+
+    def _overhead_s(self, num_chunks: int, num_prompts: int) -> float:
         found = self._calibration
-        of_prompts = found.prompt_overhead_s * len(phases(shape)[0].chunks)
-        return found.step_overhead_s + found.seq_overhead_s * len(shape.chunks) + of_prompts
+        return found.step_overhead_s + found.seq_overhead_s * num_chunks + found.prompt_overhead_s * num_prompts
 
     def alpha(self, shape: StepShape, share: int, beside: tuple[StepShape, ...] = ()) -> float:
         """Of a step of any phase."""
         if not shape.chunks:
             return 1.0
-        prefill, decode = phases(shape)
+        prefill, decode, _, _ = self._facts(shape)
         if not prefill.chunks or not decode.chunks:
             return self._alpha_of_phase(shape, share, beside)
+        return self._alpha_of_both(prefill, decode, share, beside)
+
+    def _alpha_of_both(
+        self, prefill: StepShape, decode: StepShape, share: int, beside: tuple[StepShape, ...] = ()
+    ) -> float:
         prefill_s, decode_s = (self._roofline.roof(part, share, beside).seconds for part in (prefill, decode))
         both_s = prefill_s * self._alpha_of_phase(prefill, share, beside)
         both_s += decode_s * self._alpha_of_phase(decode, share, beside)
         return both_s / (prefill_s + decode_s) * self._mixed(prefill, decode, share)
 
-    def bound_of(self, shape: StepShape, share: int, beside: tuple[StepShape, ...], expected: Roof) -> float:
+    def _bound_of(
+        self, shape: StepShape, share: int, beside: tuple[StepShape, ...], expected: Roof, alpha: float
+    ) -> float:
         """Seconds that a step may take at worst, without overhead."""
-        guard = self._calibration.guard
-        prefill = prefill_beside(beside)
-        if guard is not None and prefill is not None and is_decode(shape) and not phases(shape)[0].chunks:
-            alone = self._roofline.roof(shape, share)
-            slowdown = guard.slowdown(pair_of(shape, share, prefill))
-            return self.alpha(shape, share) * alone.worst_s * slowdown
+        guard, facts = self._calibration.guard, self._facts(shape)
+        if guard is not None and beside and facts.is_decode and not facts.prefill.chunks:
+            prefill = next((part for one in beside if (part := self._facts(one).prefill).chunks), None)
+            if prefill is not None:
+                alone = self._roofline.roof(shape, share)
+                return self.alpha(shape, share) * alone.worst_s * self._slowdown(guard, pair_of(shape, share, prefill))
         worst_s = expected.worst_s if guard is None or not beside else expected.seconds
-        return self.alpha(shape, share, beside) * worst_s * self._calibration.spread
+        return alpha * worst_s * self._calibration.spread
 
     def _compute(self, shape: StepShape, share: int, beside: tuple[StepShape, ...]) -> StepPrice:
         roof, overhead_s = self._roofline.roof(shape, share, beside), self.overhead_s(shape)
-        price = price_of(roof, self.alpha(shape, share, beside), overhead_s)
-        worst_s = self.bound_of(shape, share, beside, roof) + overhead_s
-        return replace(price, worst_s=max(price.expected_s, worst_s))
+        alpha = self.alpha(shape, share, beside)
+        price = price_of(roof, alpha, overhead_s)
+        worst_s = self._bound_of(shape, share, beside, roof, alpha) + overhead_s
+        return StepPrice(price.expected_s, max(price.expected_s, worst_s), price.bound)
+
+    def price_both(self, first: StepShape, second: StepShape, share: int) -> StepPrice:
+        """As `plait.cost.model.pair_prices` has it."""
+        return self._price_both(first, second, share)
+
+    def _compute_both(self, first: StepShape, second: StepShape, share: int) -> StepPrice:
+        if not first.chunks or not second.chunks:
+            return self.price(first if first.chunks else second, share)
+        parts = (self._facts(first), self._facts(second))
+        decode, prefill = (parts[0].decode, parts[1].prefill)
+        if parts[0].prefill.chunks or parts[1].decode.chunks:
+            # Not decode and prompts, so that phases are not the two shapes.
+            return self.price(both(first, second), share)
+        roof = self._roofline.roof_of_both(decode, prefill, share)
+        overhead_s = self._overhead_s(len(decode.chunks) + len(prefill.chunks), len(prefill.chunks))
+        alpha = self._alpha_of_both(prefill, decode, share)
+        price = price_of(roof, alpha, overhead_s)
+        worst_s = alpha * roof.worst_s * self._calibration.spread + overhead_s
+        return StepPrice(price.expected_s, max(price.expected_s, worst_s), price.bound)
+
+    def _slowdown(self, guard: GuardTable, pair: Pair) -> float:
+        around = guard.around(pair)
+        known = self._slowdowns.get(around)
+        if known is None:
+            if len(self._slowdowns) >= REMEMBERED:
+                self._slowdowns.clear()
+            known = self._slowdowns[around] = guard.largest_of(around)
+        return known
 
     def _alpha_of_phase(self, shape: StepShape, share: int, beside: tuple[StepShape, ...]) -> float:
-        units, tokens, context, others = state_of(shape, share, beside)
-        return self._line(units, tokens, others, is_decode=is_decode(shape)).at(context)
+        facts = self._facts(shape)
+        others = sum([self._facts(one).tokens for one in beside]) if beside else 0.0
+        return self._line(float(share), facts.tokens, others, is_decode=facts.is_decode).at(facts.context)
 
     def _line(self, share: float, tokens: float, beside: float, *, is_decode: bool) -> AlphaLine:
         key = (share, tokens, beside, is_decode)
@@ -116,10 +179,12 @@ class CalibratedModel:
         return self._lines[key]
 
     def _mixed(self, prefill: StepShape, decode: StepShape, share: int) -> float:
+        return 1.0 if self._calibration.mixed is None else self._mixed_at(prefill.num_tokens, len(decode.chunks), share)
+
+    def _find_mixed(self, tokens: int, rows: int, share: int) -> float:
         grid = self._calibration.mixed
-        if grid is None:
-            return 1.0
-        at = (share, prefill.num_tokens, len(decode.chunks))
+        assert grid is not None
+        at = (share, tokens, rows)
         near = [min(max(value, axis.knots[0]), axis.knots[-1]) for value, axis in zip(at, grid.axes, strict=True)]
         return grid.at(near)
 

@@ -12,6 +12,7 @@ from plait.cost.alpha import AlphaTable, read_alpha
 from plait.cost.fields import Fields
 from plait.cost.grid import Grid, read_grid
 from plait.cost.guard import GuardTable, read_guard
+from plait.cost.scatter import Scatter, read_scatter
 from plait.cost.solo import SoloModel, read_solo
 from plait.model.cost import Formats
 
@@ -146,6 +147,8 @@ class Calibration:
     """D_p,sl: bytes/s of a share (axis share) beside a prefill of so many tokens (axis beside)."""
     solo: SoloModel | None = None
     guard: GuardTable | None = None
+    scatter: Scatter | None = None
+    """How steps depart from their prices, for simulations; None: they do not."""
     held_out: HeldOut | None = None
 
     def json_object(self) -> dict[str, object]:
@@ -160,10 +163,11 @@ class Calibration:
             "spread": self.spread,
             "alpha": self.alpha.json_object(),
         }
-        parts = {"mixed": self.mixed, "bandwidth": self.bandwidth, "solo": self.solo, "guard": self.guard}
+        names = ("mixed", "bandwidth", "solo", "guard", "scatter")
+        parts = (self.mixed, self.bandwidth, self.solo, self.guard, self.scatter)
         if self.counted is not None:
             found["counted"] = asdict(self.counted)
-        found |= {name: part.json_object() for name, part in parts.items() if part is not None}
+        found |= {name: part.json_object() for name, part in zip(names, parts, strict=True) if part is not None}
         return found if self.held_out is None else {**found, "held_out": asdict(self.held_out)}
 
 
@@ -189,6 +193,7 @@ def read_calibration(fields: Fields) -> Calibration:
         bandwidth=read_grid(fields.part("bandwidth"), ("share", "beside")) if fields.has("bandwidth") else None,
         solo=read_solo(fields.part("solo")) if fields.has("solo") else None,
         guard=read_guard(fields.part("guard")) if fields.has("guard") else None,
+        scatter=read_scatter(fields.part("scatter")) if fields.has("scatter") else None,
         held_out=_read_held_out(fields.part("held_out")) if fields.has("held_out") else None,
     )
 

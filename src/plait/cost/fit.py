@@ -1,14 +1,21 @@
 """Fit: tables of a calibration from steps that were measured.
 
-Owns how samples become alpha, the factor of mixed steps, the guard and the spread. Knows neither a clock nor a device.
+Owns how samples become alpha, the factor of mixed steps, the guard, the spread and the scatter. Knows neither a clock
+nor a device.
 Invariant: a crossing of a grid that was measured has what was measured there; equal samples give equal tables.
+
+Samples of a state that follow each other are a visit. A machine is slower in one moment than in another, hardly ever
+faster than it can be, and a moment lasts longer than a visit; so of several visits the quiet ones say how states
+compare, and what all took more is in one factor, and in the scatter.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import TypeVar
 
 from plait.core.errors import UsageError
 from plait.cost.alpha import AXES, AlphaTable, State, alpha_axes, is_decode, state_of
@@ -17,7 +24,10 @@ from plait.cost.calibration import Calibration, without_overhead
 from plait.cost.grid import Axis, Grid
 from plait.cost.guard import GuardTable, guard_from, pair_of, prefill_beside
 from plait.cost.roofline import RooflineModel
+from plait.cost.scatter import MOST_RATIO, Scatter, evenly
 from plait.cost.solo import Sample, fit_solo, phases
+
+Point = TypeVar("Point", bound=tuple[float, ...])
 
 _SWEEPS = 30
 _PULL = 0.5
@@ -54,18 +64,19 @@ def fit_alpha(samples: Sequence[Sample], roofline: RooflineModel, knots: Knots |
 def fit_mixed(samples: Sequence[Sample], model: CalibratedModel) -> Grid | None:
     """What steps of both phases take by what their parts' alphas say; `model` has no such factor yet."""
     found: dict[tuple[float, float, float], list[float]] = {}
-    for sample in samples:
-        prefill, decode = phases(sample.shape)
-        if prefill.chunks and decode.chunks and not sample.beside:
-            at = (float(sample.share), float(prefill.num_tokens), float(len(decode.chunks)))
-            found.setdefault(at, []).append(sample.seconds / model.price(sample.shape, sample.share).expected_s)
+    for visit in _visits(samples):
+        prefill, decode = phases(visit[0].shape)
+        if prefill.chunks and decode.chunks and not visit[0].beside:
+            at = (float(visit[0].share), float(prefill.num_tokens), float(len(decode.chunks)))
+            priced_s = model.price(visit[0].shape, visit[0].share).expected_s
+            found.setdefault(at, []).append(median(sample.seconds for sample in visit) / priced_s)
     if not found:
         return None
     axes = tuple(
         Axis(name, tuple(sorted({at[place] for at in found})), is_log=place > 0)
         for place, name in enumerate(("share", "tokens", "rows"))
     )
-    return _fit_grid({at: median(values) for at, values in found.items()}, axes)
+    return _fit_grid(_as_usual(found, {at: _quiet(visits) for at, visits in found.items()}), axes)
 
 
 def fit_guard(samples: Sequence[Sample], model: CalibratedModel, edges: GuardTable) -> GuardTable:
@@ -95,6 +106,32 @@ def fit_spread(samples: Sequence[Sample], model: CalibratedModel) -> float:
     )
     found = ratios[min(len(ratios) - 1, int(SPREAD_PART * len(ratios)))] if ratios else 1.0
     return min(MOST_SPREAD, max(1.0, found))
+
+
+def fit_scatter(
+    samples: Sequence[Sample],
+    model: CalibratedModel,
+    units: int,
+    jitter_s: Sequence[float],
+    late_s: Sequence[float],
+    rested_s: float,
+) -> Scatter | None:
+    """Spells from visits of steps alone on the whole device, in their order: each until the next one, whatever else was
+    measured in between (side by side, both lanes tell of the same time). None: there are none, or nothing of an engine.
+    """
+    spell_s: list[float] = []
+    ratios: list[float] = []
+    for visit in _visits(samples):
+        lasted_s = sum(sample.seconds for sample in visit)
+        if visit[0].share == units and not visit[0].beside:
+            priced_s = model.price(visit[0].shape, units).expected_s - model.overhead_s(visit[0].shape)
+            spell_s.append(lasted_s)
+            ratios.append(min(median(sample.seconds for sample in visit) / priced_s, MOST_RATIO))
+        elif spell_s:
+            spell_s[-1] += lasted_s / 2 if visit[0].beside else lasted_s
+    if not spell_s or not jitter_s or not late_s:
+        return None
+    return Scatter(tuple(spell_s), tuple(ratios), evenly(jitter_s), evenly(late_s), rested_s)
 
 
 def fit_calibration(
@@ -127,12 +164,54 @@ def _states(samples: Sequence[Sample], *, decode: bool) -> list[State]:
 
 def _alphas(samples: Sequence[Sample], roofline: RooflineModel, *, decode: bool) -> dict[State, float]:
     found: dict[State, list[float]] = {}
+    roofs_s: dict[State, float] = {}
+    for visit in _visits([one for one in samples if one.shape.chunks and _is_of(one, decode=decode)]):
+        shape, share, beside = visit[0].shape, visit[0].share, visit[0].beside
+        state = state_of(shape, share, beside)
+        roofs_s[state] = roofline.roof(shape, share, beside).seconds
+        found.setdefault(state, []).append(median(one.seconds for one in visit))
+    quiet = {state: _quiet(visits) for state, visits in found.items()}
+    agreed = _as_usual(found, {state: _agreed(state, visits, quiet) for state, visits in found.items()})
+    return {state: seconds / roofs_s[state] for state, seconds in agreed.items()}
+
+
+def _visits(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """Samples of equal steps that follow each other."""
+    found: list[list[Sample]] = []
     for sample in samples:
-        if sample.shape.chunks and _is_of(sample, decode=decode):
-            roof_s = roofline.roof(sample.shape, sample.share, sample.beside).seconds
-            state = state_of(sample.shape, sample.share, sample.beside)
-            found.setdefault(state, []).append(sample.seconds / roof_s)
-    return {state: median(values) for state, values in found.items()}
+        if not found or replace(found[-1][0], seconds=sample.seconds) != sample:
+            found.append([])
+        found[-1].append(sample)
+    return found
+
+
+def _quiet(visits: Sequence[float]) -> float:
+    """The lower quartile, linear between two."""
+    ordered, place = sorted(visits), 0.25 * (len(visits) - 1)
+    low = int(place)
+    return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
+
+
+def _as_usual(visits: Mapping[Point, Sequence[float]], quiet: Mapping[Point, float]) -> dict[Point, float]:
+    """With one factor for all, so that half of what the visits say is more: quiet times become usual ones again."""
+    usual = median(median(found) / quiet[point] for point, found in visits.items()) if visits else 1.0
+    return {point: usual * value for point, value in quiet.items()}
+
+
+def _agreed(state: State, visits: Sequence[float], quiet: Mapping[State, float]) -> float:
+    """Of what the visits of a state say, from the least to the median, what lies nearest to the line through states
+    with less and more context: what a step reads of the cache grows in a line. A single visit is what it is.
+    """
+    share, tokens, context, beside = state
+    others = sorted(other[2] for other in quiet if (other[0], other[1], other[3]) == (share, tokens, beside))
+    others.remove(context)
+    if len(others) < 2:
+        return quiet[state]
+    place = min(max(1, bisect_right(others, context)), len(others) - 1)
+    low, high = others[place - 1], others[place]
+    low_s, high_s = (quiet[share, tokens, one, beside] for one in (low, high))
+    line_s = low_s + (context - low) / (high - low) * (high_s - low_s)
+    return min(max(line_s, min(visits)), median(visits))
 
 
 def _is_of(sample: Sample, *, decode: bool) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from plait.core.errors import UsageError
@@ -50,11 +50,14 @@ class Grid:
 
     axes: tuple[Axis, ...]
     values: tuple[float, ...]
+    range: tuple[float, float] = field(default=(0.0, 0.0), init=False, compare=False, repr=False)
+    """Of the values."""
 
     def __post_init__(self) -> None:
         count = math.prod(len(axis.knots) for axis in self.axes)
         if len(self.values) != count:
             raise UsageError(f"a grid of {count} crossings has {len(self.values)} values; give one for each")
+        object.__setattr__(self, "range", (min(self.values), max(self.values)))
 
     @classmethod
     def filled(cls, axes: Sequence[Axis], value: float) -> Grid:
@@ -63,6 +66,15 @@ class Grid:
     def at(self, point: Sequence[float]) -> float:
         """Multilinear between crossings; beyond the outermost ones the last two go on in a straight line."""
         return sum(weight * self.values[cell] for cell, weight in self.around(point, beyond=True))
+
+    def along(self, place: int, point: Sequence[float]) -> tuple[float, ...]:
+        """At every knot of the axis at `place`, all else being as at `point`, which lies at that axis' first knot."""
+        step = math.prod([len(axis.knots) for axis in self.axes[place + 1 :]])
+        around, values = self.around(point, beyond=True), self.values
+        return tuple(
+            sum([weight * values[cell + knot * step] for cell, weight in around])
+            for knot, _ in enumerate(self.axes[place].knots)
+        )
 
     def contains(self, point: Sequence[float]) -> bool:
         return all(axis.contains(value) for axis, value in zip(self.axes, point, strict=True))

@@ -22,6 +22,10 @@ BATCH_SIZES = (1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128,
 """About twenty; the paper names none of them."""
 
 
+Corners = tuple[tuple[int, ...], ...]
+"""Points of each axis of the table; the corners of a cell are the combinations."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A decode step on `share` units beside a prefill on the rest."""
@@ -79,8 +83,14 @@ class GuardTable:
 
     def slowdown(self, pair: Pair) -> float:
         """At worst, of what was seen around."""
-        corners = product(*(_around(edges, value) for edges, value in self._along(pair)))
-        return max((self.cells[one] for one in corners if one in self.cells), default=self.largest)
+        return self.largest_of(self.around(pair))
+
+    def around(self, pair: Pair) -> Corners:
+        """The points around a pair, along each axis."""
+        return tuple([_around(edges, value) for edges, value in self._along(pair)])
+
+    def largest_of(self, around: Corners) -> float:
+        return max((self.cells[one] for one in product(*around) if one in self.cells), default=self.largest)
 
     def _along(self, pair: Pair) -> tuple[tuple[Sequence[float], float], ...]:
         return (

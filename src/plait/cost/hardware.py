@@ -116,6 +116,10 @@ class HardwareSpec:
         peak = self.flops_per_s if numbers is None else self.rates.get(numbers, self.flops_per_s)
         return peak * share / self.share_units
 
+    def relative_rate(self, numbers: str | None) -> float:
+        """How fast a number format is computed, by the device's usual one."""
+        return 1.0 if numbers is None else self.rates.get(numbers, self.flops_per_s) / self.flops_per_s
+
     def memory_rate(self, share: int) -> float:
         """Bytes/s of `share` units: linear up to the knee, then flat."""
         return self.bytes_per_s * min(1.0, share / self.memory_knee_units)

@@ -6,7 +6,7 @@ Invariant: a price depends on its arguments alone, `expected_s <= worst_s`, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
@@ -52,6 +52,28 @@ def run_prices(cost: CostModel, shape: StepShape, share: int) -> Iterator[float]
     if isinstance(cost, RunPricer):
         return cost.run_prices(shape, share)
     return (cost.price(_later(shape, place), share).expected_s for place in count())
+
+
+@runtime_checkable
+class PairPricer(Protocol):
+    """A cost model that knows a shorter way to the price of a step that is made of two."""
+
+    def price_both(self, first: StepShape, second: StepShape, share: int) -> StepPrice:
+        """As what `pair_prices` returns."""
+
+
+def pair_prices(cost: CostModel) -> Callable[[StepShape, StepShape, int], StepPrice]:
+    """Prices of steps of the chunks of two shapes, alone on a share: what `cost.price` gives for them, but for
+    rounding. Whoever asks with many a second shape for the same first one need not have them counted together each
+    time.
+    """
+    if isinstance(cost, PairPricer):
+        return cost.price_both
+    return lambda first, second, share: cost.price(both(first, second), share)
+
+
+def both(first: StepShape, second: StepShape) -> StepShape:
+    return StepShape((*first.chunks, *second.chunks), (*first.encoded_rows, *second.encoded_rows))
 
 
 def _later(shape: StepShape, place: int) -> StepShape:

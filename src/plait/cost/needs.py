@@ -7,23 +7,24 @@ Invariant: the needs of a step add up to the costs of its program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import count
+from typing import NamedTuple
 
 from plait.core.step import ChunkShape, StepShape
 from plait.cost.hardware import Tiles
 from plait.cost.waves import attention_blocks, fitting_rows, gemm_blocks
-from plait.model.cost import CostSheet, DecodeAttention, KindRates, OpCost
+from plait.model.cost import AttentionRates, CostSheet, KindRates, OpCost, Seen
 from plait.model.ops import Attend, Linear, ValueId
+from plait.model.visibility import Reach
 
 # A plan is priced a few times while it is chosen and run, then hardly ever again.
 REMEMBERED = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class OpNeeds:
+class OpNeeds(NamedTuple):
     """Totals of one op over all spans of its kind. `numbers`: the format in which it is computed."""
 
     flops: float
@@ -45,7 +46,8 @@ class ProgramNeeds:
     def __init__(self, sheet: CostSheet, tiles: Tiles | None = None) -> None:
         self._rest = _part_of(sheet, attention=False)
         self._attention = _part_of(sheet, attention=True)
-        self._decode = self._attention.decode_attention()
+        self._attend = self._attention.attention()
+        self._sees_past = all(one.visibility.reach is not Reach.ALL for one in self._attend)
         self._heads = [
             (rates.op.heads, rates.op.kv_heads)
             for kind in self._attention.kinds
@@ -57,38 +59,42 @@ class ProgramNeeds:
         self.rest = lru_cache(REMEMBERED)(self._count_rest)
         # One shape is priced on several shares, and beside others, before one of them is chosen.
         self.attention = lru_cache(REMEMBERED)(self._count_attention)
+        self.seen = lru_cache(REMEMBERED)(self._see)
         self.rest_key = lru_cache(REMEMBERED)(rest_key)
         self.is_sparse = any(cost.worst_factor > 1.0 for cost in self._rest.costs(StepShape((ChunkShape(0, 2, 2),))))
         """Whether some rows choose which weights they need."""
 
+    def _see(self, shape: StepShape) -> tuple[Seen, ...]:
+        return tuple([one.seen(shape.chunks) for one in self._attend])
+
     def _count_attention(self, shape: StepShape) -> tuple[OpNeeds, ...]:
-        chunks = shape.chunks
-        if self._decode is not None and all(chunk.num_tokens == 1 for chunk in chunks):
-            slots = [chunk.start for chunk in chunks]
-            return tuple(_decode_needs(one, one.visibility.total_at(slots), len(chunks)) for one in self._decode)
-        costs = self._attention.costs(shape)
+        needs = self._attention_needs(self.seen(shape), shape.num_tokens)
         if self._tiles is None:
-            return tuple(map(_needs_of, costs))
-        rows = [chunk.num_tokens for chunk in chunks if chunk.num_tokens > 1]
+            return needs
+        rows = [chunk.num_tokens for chunk in shape.chunks if chunk.num_tokens > 1]
         tile_rows = self._tiles.attention_rows
         return tuple(
-            replace(_needs_of(cost), blocks=sum(attention_blocks(num_rows, heads, tile_rows) for num_rows in rows))
-            for cost, (heads, _) in zip(costs, self._heads, strict=True)
+            one._replace(blocks=sum(attention_blocks(num_rows, heads, tile_rows) for num_rows in rows))
+            for one, (heads, _) in zip(needs, self._heads, strict=True)
         )
+
+    def attention_of_both(self, first: StepShape, second: StepShape) -> tuple[OpNeeds, ...]:
+        """What `attention` gives for a step of the chunks of both, but for blocks, which are not counted."""
+        pairs = zip(self.seen(first), self.seen(second), strict=True)
+        return self._attention_needs([one.beside(other) for one, other in pairs], first.num_tokens + second.num_tokens)
+
+    def _attention_needs(self, seen: Iterable[Seen], rows: int) -> tuple[OpNeeds, ...]:
+        return tuple([_attention_of(one, part, rows) for one, part in zip(self._attend, seen, strict=True)])
 
     def attention_of_run(self, shape: StepShape) -> Iterator[tuple[OpNeeds, ...]]:
         """What `attention` gives for step after step, without end: the first of `shape`, and in each further one every
         chunk a token later.
         """
-        if self._decode is None or any(chunk.num_tokens > 1 for chunk in shape.chunks):
+        if not self._sees_past or any(chunk.num_tokens > 1 for chunk in shape.chunks):
             return (self.attention(later_step(shape, later)) for later in count())
         slots, rows = [chunk.start for chunk in shape.chunks], len(shape.chunks)
-        totals = [one.visibility.totals_of_run(slots) for one in self._decode]
-        decode = self._decode
-        return (
-            tuple(_decode_needs(one, next(keys), rows) for one, keys in zip(decode, totals, strict=True))
-            for _ in count()
-        )
+        totals = [one.visibility.totals_of_run(slots) for one in self._attend]
+        return (self._attention_needs([Seen(0, 0.0, next(keys)) for keys in totals], rows) for _ in count())
 
     def _count_rest(self, key: RestKey) -> tuple[OpNeeds, ...]:
         """All but attention: of any step with these counts."""
@@ -99,7 +105,7 @@ class ProgramNeeds:
         shape = StepShape((ChunkShape(0, tokens - len(ones), outputs, snapshots), *ones))
         costs = self._rest.costs(shape)
         if self._tiles is None:
-            return tuple(map(_needs_of, costs))
+            return tuple(map(needs_of, costs))
         return tuple(_tiled(cost, columns, self._tiles) for cost, columns in zip(costs, self._columns, strict=True))
 
 
@@ -117,7 +123,7 @@ def _part_of(sheet: CostSheet, *, attention: bool) -> CostSheet:
     return replace(sheet, kinds=tuple(kinds))
 
 
-def _needs_of(cost: OpCost) -> OpNeeds:
+def needs_of(cost: OpCost) -> OpNeeds:
     moved = cost.cache_read + cost.cache_write + cost.activation_bytes
     return OpNeeds(
         flops=cost.count * cost.flops,
@@ -128,9 +134,9 @@ def _needs_of(cost: OpCost) -> OpNeeds:
     )
 
 
-def _decode_needs(one: DecodeAttention, keys: int, rows: int) -> OpNeeds:
-    moved = one.count * (keys * one.read_per_key + rows * one.activations_per_row)
-    return OpNeeds(one.count * keys * one.flops_per_key, moved, moved, 0.0, one.numbers)
+def _attention_of(one: AttentionRates, seen: Seen, rows: int) -> OpNeeds:
+    flops, moved = one.cost(seen, rows)
+    return OpNeeds(flops, moved, moved, 0.0, one.rates.numbers)
 
 
 def _launched_columns(kind: KindRates) -> list[int]:
@@ -146,13 +152,13 @@ def _launched_columns(kind: KindRates) -> list[int]:
 
 def _tiled(cost: OpCost, columns: int, tiles: Tiles) -> OpNeeds:
     """A product's flops are its part of whole blocks. Experts are left: how their rows divide is data."""
-    needs = _needs_of(cost)
+    needs = needs_of(cost)
     if not columns or not cost.m:
         return needs
     rows = fitting_rows(cost.m, tiles.gemm_rows)
     blocks = gemm_blocks(cost.m, columns, rows, tiles.gemm_columns)
     padded = 2.0 * blocks * rows * tiles.gemm_columns * cost.k * cost.n / columns
-    return replace(needs, flops=cost.count * padded, blocks=blocks)
+    return needs._replace(flops=cost.count * padded, blocks=blocks)
 
 
 def totals(needs: Sequence[OpNeeds]) -> tuple[float, float]:

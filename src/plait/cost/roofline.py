@@ -16,8 +16,9 @@ from plait.core.errors import InvariantError, UsageError
 from plait.core.step import StepShape
 from plait.cost.grid import Grid
 from plait.cost.hardware import HardwareSpec
-from plait.cost.model import Bound, StepPrice
+from plait.cost.model import Bound, StepPrice, both
 from plait.cost.needs import REMEMBERED, OpNeeds, ProgramNeeds, RestKey, rest_key, totals
+from plait.cost.rest_times import RestTimes
 from plait.cost.solo import phases
 from plait.cost.waves import idle_ratio
 from plait.model.cost import Formats, Parallel, cost_sheet
@@ -25,8 +26,6 @@ from plait.model.program import Program
 
 Seconds = tuple[float, float, float]
 """Of compute, memory and link: each op counts under what bounds it."""
-
-BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.COMM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,10 @@ class RooflineModel:
             raise UsageError(f"hardware {hardware.name} has no link to other devices; choose tensor parallelism 1")
         if waves and hardware.tiles is None:
             raise UsageError(f"hardware {hardware.name} names no tiles, so its waves cannot be counted; leave them out")
-        self._needs = ProgramNeeds(cost_sheet(program, formats, parallel), hardware.tiles if waves else None)
+        sheet = cost_sheet(program, formats, parallel)
+        self._needs = ProgramNeeds(sheet, hardware.tiles if waves else None)
+        self._rest = None if waves else RestTimes(sheet, hardware.relative_rate)
+        """None: operations are counted in blocks, one by one."""
         self._hardware = hardware
         self._alpha = alpha
         self._bandwidth = bandwidth
@@ -75,6 +77,10 @@ class RooflineModel:
         self._roof = lru_cache(REMEMBERED)(self._find_roof)
         self._rest_seconds = lru_cache(REMEMBERED)(self._time_rest)
         self._price = lru_cache(REMEMBERED)(self._compute)
+        self._price_both = lru_cache(REMEMBERED)(self._compute_both)
+        self._others = lru_cache(REMEMBERED)(self._count_others)
+        self.bandwidths = lru_cache(REMEMBERED)(self._find_bandwidths)
+        """(share, beside): memory bandwidth of this share, expected, and if all others drew as much as they can."""
 
     @property
     def hardware(self) -> HardwareSpec:
@@ -107,6 +113,31 @@ class RooflineModel:
             for attention in self._needs.attention_of_run(shape)
         )
 
+    def price_both(self, first: StepShape, second: StepShape, share: int) -> StepPrice:
+        """As `plait.cost.model.pair_prices` has it."""
+        return self._price_both(first, second, share)
+
+    def _compute_both(self, first: StepShape, second: StepShape, share: int) -> StepPrice:
+        if not first.chunks or not second.chunks:
+            return self.price(first if first.chunks else second, share)
+        if self._rest is None:
+            return self.price(both(first, second), share)
+        chunks = len(first.chunks) + len(second.chunks)
+        return price_of(self.roof_of_both(first, second, share), self._alpha, self._overhead_s(chunks))
+
+    def roof_of_both(self, first: StepShape, second: StepShape, share: int) -> Roof:
+        """Of a step of the chunks of both, alone, without making it."""
+        if self._rest is None:
+            return self.roof(both(first, second), share)
+        self._check(share)
+        one, other = self._needs.rest_key(first), self._needs.rest_key(second)
+        key = (one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3])
+        attention, rate = self._needs.attention_of_both(first, second), self._hardware.memory_rate(share)
+        found = self._expected(key, attention, share, rate, is_alone=True)
+        if not self._needs.is_sparse:
+            return Roof(found, sum(found))
+        return Roof(found, sum(self._step_seconds(key, attention, share, rate, worst=True)))
+
     def parts(self, shape: StepShape, share: int) -> tuple[float, float]:
         """Seconds of a step that is cut into two halves whose products do not run at once, alone on a share: of all but
         the attention of decode, which reads weights once for each half, and of that attention.
@@ -132,7 +163,10 @@ class RooflineModel:
         return sum(self._seconds(needs, share, self._hardware.memory_rate(share), worst=False))
 
     def overhead_s(self, shape: StepShape) -> float:
-        return self._hardware.step_overhead_s + self._hardware.seq_overhead_s * len(shape.chunks)
+        return self._overhead_s(len(shape.chunks))
+
+    def _overhead_s(self, num_chunks: int) -> float:
+        return self._hardware.step_overhead_s + self._hardware.seq_overhead_s * num_chunks
 
     def intensity(self, shape: StepShape) -> float:
         """FLOP per byte of memory of a step; above `balance` of a share it is bound by compute there."""
@@ -143,7 +177,7 @@ class RooflineModel:
         """FLOP per byte at which a share computes as long as it reads."""
         return self._hardware.compute_rate(share) / self._hardware.memory_rate(share)
 
-    def bandwidths(self, share: int, beside: tuple[StepShape, ...]) -> tuple[float, float]:
+    def _find_bandwidths(self, share: int, beside: tuple[StepShape, ...]) -> tuple[float, float]:
         """Memory bandwidth of this share beside others: expected, and if they all drew as much as their shares can.
 
         The others are taken to divide the rest of the units evenly. Expected is what was measured, or what their
@@ -198,7 +232,11 @@ class RooflineModel:
         """Bytes per second that a step draws on average while it runs alone on a share."""
         attention, key = self._needs.attention(shape), self._needs.rest_key(shape)
         seconds = sum(self._step_seconds(key, attention, share, self._hardware.memory_rate(share)))
-        _, moved = totals((*self._needs.rest(key), *attention))
+        if self._rest is None:
+            _, moved = totals((*self._needs.rest(key), *attention))
+        else:
+            _, moved = totals((*self._others(key), *attention))
+            moved += self._rest.moved(key)
         return moved / seconds if seconds > 0 else 0.0
 
     def _step_seconds(
@@ -209,7 +247,14 @@ class RooflineModel:
         return rest[0] + more[0], rest[1] + more[1], rest[2] + more[2]
 
     def _time_rest(self, key: RestKey, share: int, bytes_per_s: float, worst: bool) -> Seconds:
-        return self._seconds(self._needs.rest(key), share, bytes_per_s, worst)
+        if self._rest is None:
+            return self._seconds(self._needs.rest(key), share, bytes_per_s, worst)
+        compute_s, memory_s = self._rest.seconds(key, self._hardware.compute_rate(share), bytes_per_s)
+        more = self._seconds(self._others(key), share, bytes_per_s, worst)
+        return compute_s + more[0], memory_s + more[1], more[2]
+
+    def _count_others(self, key: RestKey) -> Sequence[OpNeeds]:
+        return () if self._rest is None else self._rest.others(key)
 
     def _seconds(self, needs: Iterable[OpNeeds], share: int, bytes_per_s: float, worst: bool) -> Seconds:
         hardware = self._hardware
@@ -231,11 +276,13 @@ class RooflineModel:
 
 def price_of(roof: Roof, alpha: float, overhead_s: float) -> StepPrice:
     """The price of a roof. What decides most of it is its bound."""
-    largest = max(range(len(BOUNDS)), key=lambda place: roof.expected[place])
-    is_overhead = overhead_s > alpha * roof.expected[largest]
-    expected_s = alpha * roof.seconds + overhead_s
-    return StepPrice(
-        expected_s,
-        max(expected_s, alpha * roof.worst_s + overhead_s),
-        Bound.OVERHEAD if is_overhead else BOUNDS[largest],
-    )
+    compute_s, memory_s, comm_s = roof.expected
+    largest_s, bound = compute_s, Bound.COMPUTE
+    if memory_s > largest_s:
+        largest_s, bound = memory_s, Bound.MEMORY
+    if comm_s > largest_s:
+        largest_s, bound = comm_s, Bound.COMM
+    if overhead_s > alpha * largest_s:
+        bound = Bound.OVERHEAD
+    expected_s = alpha * (compute_s + memory_s + comm_s) + overhead_s
+    return StepPrice(expected_s, max(expected_s, alpha * roof.worst_s + overhead_s), bound)

@@ -254,8 +254,8 @@ class Engine:
                 return
             case Cancel(step, seqs):
                 self._executor.cancel(step, seqs)
-            case Assign(shares):
-                self._executor.assign(shares)
+            case Assign(shares, may_help):
+                self._executor.assign(shares, may_help=may_help)
                 self._watchdog.assigned(shares, now)
             case Suspend(lane):
                 self._executor.suspend(lane)

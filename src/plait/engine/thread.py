@@ -5,6 +5,7 @@ Owns the thread from `start` to `close`. Invariant: when the loop ends, however 
 
 from __future__ import annotations
 
+import os
 import threading
 import traceback
 from collections.abc import Callable
@@ -27,13 +28,18 @@ class EngineThread:
         self._client = client
         self._report = report
         self._thread = threading.Thread(target=self._run, name="plait-engine", daemon=True)
+        self._process = os.getpid()
 
     def start(self) -> None:
         self._client.attach(self._engine.health)
         self._thread.start()
 
     def close(self) -> None:
-        """Abort what is running, end the loop and stop the executor; waits for both."""
+        """Abort what is running, end the loop and stop the executor; waits for both. Nothing in a process that was
+        forked off: it has neither, only their locks and the descriptors by which they are woken.
+        """
+        if os.getpid() != self._process:
+            return
         self._inbox.put(Close())
         self._thread.join()
         self._executor.close()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from plait.core.ids import GroupId
-from plait.core.step import Chunk, FromDevice, Join, OutputKind, RowMask, StepPlan
+from plait.core.step import Chunk, Drafts, FromDevice, Join, OutputKind, RowMask, StepPlan
 from plait.model.cache_layout import CacheLayout
 from plait.model.ops import Embed, EmbedSource, Rope
 from plait.model.pooling import has_pool
@@ -76,8 +76,8 @@ class PlanLimits:
         return None if fault is None else f"sequence {join.seq} joins {fault}"
 
     def _chunk_fault(self, chunk: Chunk) -> str | None:
-        if chunk.drafts is not None:
-            return "has drafts, which this executor does not take"
+        if chunk.drafts is not None and (fault := self._draft_fault(chunk, chunk.drafts)) is not None:
+            return fault
         if chunk.snapshots and (fault := self._snapshot_fault(chunk)) is not None:
             return fault
         positions = chunk.positions or (chunk.start + chunk.num_tokens - 1,)
@@ -92,6 +92,18 @@ class PlanLimits:
             return None
         fault = _token_fault(chunk.tokens, self.num_entries)
         return None if fault is None else f"is given {fault}"
+
+    def _draft_fault(self, chunk: Chunk, drafts: Drafts) -> str | None:
+        if not drafts.ids or not drafts.is_chain or chunk.positions is not None:
+            return "has a tree of drafts, or none in a list; this executor verifies chains"
+        if self.num_states:
+            return "has drafts of a model with states, which this executor cannot take back"
+        last_known = chunk.num_tokens - len(drafts.ids) - 1
+        sampled = [(out.first, out.num_rows) for out in chunk.outputs if out.kind is OutputKind.SAMPLE]
+        if sampled != [(last_known, len(drafts.ids) + 1)] or chunk.outputs[-1].kind is not OutputKind.SAMPLE:
+            return f"has drafts behind row {last_known}, but not just the rows from there on sample, as its last output"
+        fault = _token_fault(drafts.ids, min(self.num_entries, self.vocab_size))
+        return None if fault is None else f"is given as a draft {fault}"
 
     def _snapshot_fault(self, chunk: Chunk) -> str | None:
         for one in chunk.snapshots:

@@ -26,6 +26,9 @@ PriceOf = Callable[[StepShape, int, Sequence[StepShape]], float]
 RunPricesOf = Callable[[StepShape, int], Iterator[float]]
 """Seconds of step after step of a run that begins with this shape, alone on this many share units."""
 
+DepartsOf = Callable[[int, float, float, float], tuple[float, float]]
+"""(Factor on its price, seconds on top) of a step: its number, when it begins, its price, how long nothing had run."""
+
 # A verb that comes this close behind a quantum's start counts as coming at its start: clocks add rounding errors.
 _QUANTUM_SLACK = 1e-9
 
@@ -111,6 +114,11 @@ class Lane:
     priced: StepShape | None = None
     priced_alone: int = 0
     """What `price_s` is the price of: a shape, and on how many units if nothing runs beside."""
+    factor: float | None = 1.0
+    more_s: float = 0.0
+    """The first step's, on its prices. A factor of None is still to be asked for."""
+    rest_s: float = 0.0
+    """For how long nothing had run when it came."""
     ahead_s: list[float] = field(default_factory=list)
     """When the steps of a run will end, from the one at `done` and `since_s` on, if nothing disturbs it; else empty."""
 
@@ -142,11 +150,16 @@ class Progress:
         price: PriceOf,
         quanta_per_step: int,
         run_prices: RunPricesOf | None = None,
+        departs: DepartsOf | None = None,
     ) -> None:
-        """`run_prices` must say what `price` does; without it runs go step by step."""
+        """`run_prices` must say what `price` does; without it runs go step by step. `departs`: how steps depart from
+        their prices, None if they do not; then there are no runs.
+        """
         self._lanes = lanes
         self._price = price
         self._run_prices = run_prices
+        self._departs = departs
+        self._last_end_s = -math.inf
         self._quanta = quanta_per_step
         self.ended: list[LaneStep] = []
         self._due = self._next_lane()
@@ -157,6 +170,9 @@ class Progress:
 
     def push(self, plan: StepPlan, now_s: float) -> None:
         lane = self._lanes[plan.lane]
+        if self._departs is not None and not lane.steps:
+            is_at_rest = not any(other.steps for other in self._lanes.values())
+            lane.rest_s = now_s - self._last_end_s if is_at_rest else 0.0
         lane.steps = (*lane.steps, LaneStep(plan))
         self._cancel_behind(plan.lane)
         self._reprice(now_s)
@@ -198,7 +214,8 @@ class Progress:
         lane = self._lanes[lane_id]
         if lane.change is None and (lane.ahead_s or lane.steps[0].num_left == 1):
             return at_s
-        ahead = Progress({one: replace(lane) for one, lane in self._lanes.items()}, self._price, self._quanta)
+        lanes = {one: replace(lane) for one, lane in self._lanes.items()}
+        ahead = Progress(lanes, self._price, self._quanta, departs=self._departs)
         while not ahead.ended and ahead._due is not None:
             ahead._pass(*ahead._due)
         return ahead.ended[0].end_s if ahead.ended else None
@@ -287,13 +304,20 @@ class Progress:
                 return
         self.ended.append(first.over(at_s))
         lane.steps, lane.shape, lane.price_s, lane.done = lane.steps[1:], None, None, 0.0
+        self._last_end_s, lane.rest_s = at_s, 0.0
 
     def _priced(self, lane: Lane, shape: StepShape, beside: Sequence[StepShape]) -> float:
         """A lane alone is asked for again and again while others come and go behind it."""
         if lane.price_s is not None and not beside and lane.priced_alone == len(lane.units) and shape is lane.priced:
             return lane.price_s
         lane.priced, lane.priced_alone = shape, 0 if beside else len(lane.units)
-        return self._price(shape, len(lane.units), beside)
+        price_s = self._price(shape, len(lane.units), beside)
+        if self._departs is None:
+            return price_s
+        if lane.factor is None:
+            first = lane.steps[0]
+            lane.factor, lane.more_s = self._departs(first.plan.step, first.start_s, price_s, lane.rest_s)
+        return lane.factor * price_s + lane.more_s
 
     def _look_ahead(self, lane: Lane) -> None:
         """A run that nothing disturbs: its steps follow each other to the end."""
@@ -326,7 +350,7 @@ class Progress:
                 self._end(lane, at_s)
             if lane.can_run and lane.shape is None:
                 lane.steps = (lane.steps[0].begun(at_s, len(lane.units)), *lane.steps[1:])
-                lane.shape, lane.since_s = lane.steps[0].live_shape(), at_s
+                lane.shape, lane.since_s, lane.factor = lane.steps[0].live_shape(), at_s, None
         running = [lane for lane in self._lanes.values() if lane.can_run]
         for lane in self._lanes.values():
             price_s = None

@@ -25,6 +25,7 @@ from plait.core.step import (
 )
 from plait.cost.last_run import LastRun
 from plait.cost.model import CostModel
+from plait.cost.scatter import Replay
 from plait.exec.foretold import OneByOne, RunSource, TokenSource, check_known_tokens, chunk_result, run_result
 from plait.exec.intake import Intake
 from plait.exec.progress import Lane, LaneStep, Progress
@@ -45,6 +46,9 @@ class SimulatedExecutor:
 
     `check_plans=False`: plans are taken as sound, as `plait.exec.trusting` does.
 
+    `replay`: how steps depart from their prices and how late their ends are seen, as on a machine on which that was
+    measured. Then no runs are foreseen: every step takes a time of its own.
+
     Tokens belong to sequence ids, not to texts, so equal prompts get different answers: `info` must not say
     `bit_exact`, and its fingerprint names no numerics.
     """
@@ -60,6 +64,7 @@ class SimulatedExecutor:
         horizon: Callable[[], float] | None = None,
         *,
         check_plans: bool = True,
+        replay: Replay | None = None,
     ) -> None:
         self._info = info
         self._clock = clock
@@ -68,9 +73,14 @@ class SimulatedExecutor:
         self._intake: Intake | TrustingIntake = Intake(info, groups) if check_plans else TrustingIntake()
         everything = tuple(range(info.share_units))
         lanes = {lane: Lane(everything if place == 0 else ()) for place, lane in enumerate(info.lanes)}
-        self._horizon = horizon
+        self._horizon = None if replay is not None else horizon
         self._run_prices = LastRun(cost)
-        self._progress = Progress(lanes, self._price_s, quanta_per_step, self._run_prices)
+        self._replay = replay
+        self._num_waits = 0
+        self._late_s = self._next_late_s()
+        """How late the next end is seen."""
+        departs = None if replay is None else replay.departs
+        self._progress = Progress(lanes, self._price_s, quanta_per_step, self._run_prices, departs)
         self._joins: dict[StepId, Sequence[Join]] = {}
         """Of the chunks of every step in flight."""
 
@@ -89,7 +99,8 @@ class SimulatedExecutor:
         self._joins[plan.step] = joins
         self._progress.push(plan, now_s)
 
-    def assign(self, shares: Mapping[LaneId, Units]) -> None:
+    def assign(self, shares: Mapping[LaneId, Units], *, may_help: bool = False) -> None:
+        """Nobody helps: what lies between two steps of an engine is in the price of the steps."""
         now_s = self._advance()
         self._intake.check_shares(shares)
         self._progress.assign(dict(shares), now_s)
@@ -112,6 +123,8 @@ class SimulatedExecutor:
         results = [self._result(step) for step in self._progress.ended]
         self._progress.ended.clear()
         self._intake.collect(results)
+        if results:
+            self._late_s = self._next_late_s()
         return results
 
     def close(self) -> None:
@@ -119,14 +132,17 @@ class SimulatedExecutor:
         self._joins.clear()
 
     def ready(self) -> bool:
-        self._advance()
-        return bool(self._progress.ended)
+        now_s, ended = self._advance(), self._progress.ended
+        return bool(ended) and now_s >= ended[0].end_s + self._late_s
 
     def subscribe(self, wake: Callable[[], None]) -> None:
         """Nothing to do: only the clock makes a step end, and the one who waits moves it."""
 
     def next_s(self) -> float | None:
-        return self._progress.ended[0].end_s if self.ready() else self._progress.next_end_s()
+        self._advance()
+        ended = self._progress.ended
+        end_s = ended[0].end_s if ended else self._progress.next_end_s()
+        return None if end_s is None else end_s + self._late_s
 
     def num_steps(self, lane: LaneId, shape: StepShape, most: int, before_s: float) -> int:
         """As `plait.core.executor.Foresight` wants it."""
@@ -150,6 +166,12 @@ class SimulatedExecutor:
         now_s = self._clock.now()
         self._progress.advance(now_s)
         return now_s
+
+    def _next_late_s(self) -> float:
+        if self._replay is None:
+            return 0.0
+        self._num_waits += 1
+        return self._replay.late_s(self._num_waits)
 
     def _price_s(self, shape: StepShape, share: int, beside: Sequence[StepShape]) -> float:
         return self._cost.price(shape, share, beside).expected_s

@@ -14,58 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NamedTuple, cast
+from typing import cast
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, PageId, SeqId
+from plait.kv.owners import EVERYBODY, Lifetime, OpenPages, Owner
 from plait.kv.pages import PagePool
 from plait.model.cache_layout import GroupLayout
 
-
-class Lifetime(IntEnum):
-    """What a page may belong to."""
-
-    TAIL = 0
-    CHECKPOINTS = 1
-    TRUNK = 2
-    EMBEDDING = 3
-    EVERYBODY = 4
-
-
-class Owner(NamedTuple):
-    """A page's owner is a lifetime (docs/adr/0015): what shares a page should die together. A draft model's groups are
-    its own, and so are their pages.
-    """
-
-    lifetime: Lifetime
-    of: int
-
-    def __str__(self) -> str:
-        return f"{self.lifetime.name.lower()} {self.of}"
-
-
-_EVERYBODY = Owner(Lifetime.EVERYBODY, 0)
-"""Of all pages, where there are no owners."""
-
-
-def tail_of(seq: SeqId) -> Owner:
-    """What a sequence computes: freed, or left to age, when it ends."""
-    return Owner(Lifetime.TAIL, seq)
-
-
-def checkpoints_of(seq: SeqId) -> Owner:
-    """Copies of a sequence's states, which outlive it."""
-    return Owner(Lifetime.CHECKPOINTS, seq)
-
-
-def trunk_of(number: int) -> Owner:
-    """A prefix that many share: it outlives them all."""
-    return Owner(Lifetime.TRUNK, number)
-
-
-def embedding_of(picture: int) -> Owner:
-    """The rows of one image."""
-    return Owner(Lifetime.EMBEDDING, picture)
+OWN_PAGES = 16
+"""Whoever has so many pages has the rest of his last one for himself too: it is a thirtieth of what he has. What others
+need beyond whole pages they share.
+"""
 
 
 class BlockState(IntEnum):
@@ -81,6 +41,7 @@ class BlockState(IntEnum):
     """Its sequence is released, but a step in flight may still read or write it."""
 
 
+_SHARING = (Lifetime.TAIL, Lifetime.CHECKPOINTS)
 _FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
 _SHARED, _EVICTABLE, _QUARANTINED = int(BlockState.SHARED), int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
 _PRIVATE_ALONE = frozenset((_PRIVATE,))
@@ -91,8 +52,17 @@ _OWN = (_PRIVATE, _QUARANTINED)
 class BlockPool:
     """The blocks of one cache group. Block ids of page p are p * blocks_per_page to (p + 1) * blocks_per_page - 1."""
 
-    def __init__(self, layout: GroupLayout, page_bytes: int, pages: PagePool, by_owner: bool = True) -> None:
-        """`by_owner=False`: pages belong to nobody, and a free block on any of them comes before a fresh page."""
+    def __init__(
+        self,
+        layout: GroupLayout,
+        page_bytes: int,
+        pages: PagePool,
+        by_owner: bool = True,
+        own_pages: int = OWN_PAGES,
+    ) -> None:
+        """`by_owner=False`: pages belong to nobody, and a free block on any of them comes before a fresh page.
+        `own_pages`: see `OWN_PAGES`; 0: nobody shares a page while there are fresh ones, as in Jenga.
+        """
         self.layout = layout
         self.group = layout.group.id
         self.blocks_per_page = page_bytes // layout.block_bytes
@@ -104,14 +74,14 @@ class BlockPool:
         """Cached blocks that were freed, since the start."""
         self._pages = pages
         self._by_owner = by_owner
+        self._own_pages = own_pages
         self._watcher: Callable[[PageId], None] | None = None
         self._states = bytearray(layout.num_blocks)
         self._holders: list[SeqId | None] = [None] * layout.num_blocks
         self._num_pinned = [0] * pages.num_pages
         self._owner: list[Owner | None] = [None] * pages.num_pages
         self._owned: dict[Owner, dict[PageId, None]] = {}
-        self._open: dict[Owner | None, dict[PageId, list[BlockId]]] = {}
-        """Free blocks of lent pages by page and the page's owner; None: the owner has ended. Without empty entries."""
+        self._open = OpenPages()
 
     @property
     def slot_bytes(self) -> int:
@@ -167,31 +137,30 @@ class BlockPool:
         caller has made sure that they exist.
 
         Where from, in this order (Jenga's, adapted: a cached block is never evicted while a free one will do, so making
-        room comes before, in the facade, and none of these steps loses anything):
+        room comes before, in the facade, and none of these steps loses anything; and rests of pages are shared, which
+        docs/adr/0018 weighs):
           1. free blocks of the owner's own pages: they will be freed together;
           2. a fresh page, cut up for this owner;
           3. pages whose owner has ended: such a page is adopted whole;
           4. free blocks on pages of other owners, those of trunks last.
+        What does not fill a page, of an owner with few, comes from 3 before 2, and from pages of his like (4) before 2.
         `frugal`: other groups need the fresh pages too, so step 2 comes last.
         """
         if self.blocks_per_page == 1:
             return self._grant_pages(SeqId(owner.of) if holder is None else holder, count)
         granted: list[BlockId] = []
         holder = SeqId(owner.of) if holder is None else holder
-        owner = owner if self._by_owner else _EVERYBODY
+        owner = owner if self._by_owner else EVERYBODY
         while len(granted) < count:
-            source = self._source(owner, frugal)
-            pages = self._open[source]
-            page, free = pages.popitem()
-            if not pages:
-                del self._open[source]
+            source = self._source(owner, frugal, count - len(granted))
+            page, free = self._open.take(source)
             if source is None:
                 self._own(page, owner)
                 source = owner
             wanted = count - len(granted)
             taken = free[: -wanted - 1 : -1]
             if len(taken) < len(free):
-                self._open.setdefault(source, {})[page] = free[:-wanted]
+                self._open.put(source, page, free[:-wanted])
             self._take(page, taken, holder)
             granted += taken
         return granted
@@ -261,14 +230,8 @@ class BlockPool:
             self._unpin(page)
         else:
             self.num_evicted += 1
-        key = self._owner[page]
-        pages = self._open.setdefault(key, {})
-        free = pages.setdefault(page, [])
-        free.append(block)
-        if len(free) == self.blocks_per_page:
-            del pages[page]
-            if not pages:
-                del self._open[key]
+        if self._open.add(self._owner[page], page, block) == self.blocks_per_page:
+            self._open.close(self._owner[page], page)
             self._return(page)
         else:
             self._tell(page)
@@ -278,19 +241,15 @@ class BlockPool:
         if self.blocks_per_page == 1 or not self._by_owner or self._owner[page] is not None:
             return
         self._own(page, owner)
-        pages = self._open.get(None, {})
-        if page in pages:
-            self._open.setdefault(owner, {})[page] = pages.pop(page)
-            if not pages:
-                del self._open[None]
+        free = self._open.close(None, page)
+        if free:
+            self._open.put(owner, page, free)
 
     def disown(self, owner: Owner) -> None:
         """The owner has ended: what is left of its pages may be adopted."""
         for page in self._owned.pop(owner, ()):
             self._owner[page] = None
-        left = self._open.pop(owner, None)
-        if left:
-            self._open.setdefault(None, {}).update(left)
+        self._open.disown(owner)
 
     def check(self, expected: bytearray) -> None:
         """Raise `InvariantError` unless the states are `expected` and every count and list follows from them."""
@@ -325,11 +284,10 @@ class BlockPool:
 
     def _check_open(self, name: str, free_pages: dict[int, list[int]]) -> None:
         listed: dict[int, list[int]] = {}
-        for owner, pages in self._open.items():
-            for page, blocks in pages.items():
-                if self._owner[page] != owner or (owner is not None and page not in self._owned[owner]):
-                    raise InvariantError(f"{name}: page {page} of owner {self._owner[page]} is listed under {owner}")
-                listed[page] = sorted(blocks)
+        for owner, page, blocks in self._open.items():
+            if self._owner[page] != owner or (owner is not None and page not in self._owned[owner]):
+                raise InvariantError(f"{name}: page {page} of owner {self._owner[page]} is listed under {owner}")
+            listed[page] = sorted(blocks)
         if listed != free_pages:
             raise InvariantError(f"{name}: free blocks {free_pages} are listed as {listed}")
 
@@ -346,19 +304,36 @@ class BlockPool:
         self.counts[BlockState.PRIVATE] += count
         return blocks
 
-    def _source(self, owner: Owner, frugal: bool) -> Owner | None:
-        """Whose pages the next blocks come from; borrows a page where that is the answer."""
+    def _source(self, owner: Owner, frugal: bool, count: int) -> Owner | None:
+        """Whose pages the next of `count` blocks come from; borrows a page where that is the answer."""
         if owner in self._open:
             return owner
-        if frugal or not self._pages.num_free_for(self.group):
+        is_short = frugal or not self._pages.num_free_for(self.group)
+        if is_short or self._shares(owner, count):
             if None in self._open:
                 return None
-            if self._open:
-                # On a trunk's page it would keep the page from ever coming back whole: only if there is no other.
-                others = (one for one in self._open if one is None or one.lifetime is not Lifetime.TRUNK)
-                return next(others, next(iter(self._open)))
+            lender = self._lender(owner, of_all=is_short)
+            if lender is not None:
+                return lender
         self._borrow(owner)
         return owner
+
+    def _lender(self, owner: Owner, *, of_all: bool) -> Owner | None:
+        """Another owner who has free blocks: one of the same lifetime, or `of_all`. On a trunk's page they would keep
+        the page from ever coming back whole, so these come last.
+        """
+        if not of_all:
+            return self._open.lender(owner.lifetime)
+        for lifetime in (owner.lifetime, *Lifetime):
+            lender = None if lifetime is Lifetime.TRUNK else self._open.lender(lifetime)
+            if lender is not None:
+                return lender
+        return self._open.lender(Lifetime.TRUNK)
+
+    def _shares(self, owner: Owner, count: int) -> bool:
+        """Whether so many blocks are less than a page, and too much of what the owner has to let the rest be idle."""
+        may = self._by_owner and owner.lifetime in _SHARING
+        return may and count < self.blocks_per_page and len(self._owned.get(owner, ())) < self._own_pages
 
     def _borrow(self, owner: Owner) -> None:
         page = self._pages.lend(self.group)
@@ -366,7 +341,7 @@ class BlockPool:
         first = page * self.blocks_per_page
         # Descending, because blocks are taken from the end: a sequence gets ascending ids.
         blocks = [BlockId(first + i) for i in range(self.blocks_per_page - 1, -1, -1)]
-        self._open.setdefault(owner, {})[page] = blocks
+        self._open.put(owner, page, blocks)
         self.counts[BlockState.FREE] += self.blocks_per_page
         self.num_unpinned_pages += 1
 

@@ -30,7 +30,7 @@ from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, GroupId, SeqId, StepId
 from plait.core.step import BlockGrant, Encode, StepPlan
 from plait.kv.audit import audit
-from plait.kv.blocks import BlockPool, checkpoints_of, tail_of
+from plait.kv.blocks import BlockPool
 from plait.kv.checkpoints import CheckpointRoom
 from plait.kv.flights import Flights
 from plait.kv.grants import NO_GRANTS, Grants
@@ -40,7 +40,8 @@ from plait.kv.index import PrefixIndex
 from plait.kv.keeps import Keeps, KeepsRows, keeps_of, long_dead, refuse_unsupported, windows_of
 from plait.kv.looking import Looking
 from plait.kv.nodes import Node, Piece
-from plait.kv.outliving import outlive
+from plait.kv.outliving import keep, outlive
+from plait.kv.owners import checkpoints_of, tail_of
 from plait.kv.pages import PagePool
 from plait.kv.planned import PlannedBlocks
 from plait.kv.promises import Promises
@@ -82,13 +83,17 @@ class KVCache:
         """The same in every group of tokens."""
         self._keeps = tuple((keeps or {}).get(one.group.id) or keeps_of(one) for one in layout.groups)
         self._pages = PagePool(layout.num_pages, layout.own_pages)
-        self._pools = tuple(BlockPool(g, layout.page_bytes, self._pages, rules.by_owner) for g in layout.groups)
+        self._pools = tuple(
+            BlockPool(g, layout.page_bytes, self._pages, rules.by_owner, rules.own_pages) for g in layout.groups
+        )
         self.slot_bytes = [
             0 if isinstance(keeps, KeepsRows) else pool.slot_bytes
             for keeps, pool in zip(self._keeps, self._pools, strict=True)
         ]
         self._images = Images(self._pools, self._keeps, self.tokens_per_block)
-        self._index = PrefixIndex(self._pools, self._keeps, self._images, rules, self._pages.is_shared)
+        self._index = PrefixIndex(
+            self._pools, self._keeps, self._images, rules, self._pages.is_shared, layout.pool_bytes
+        )
         self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
         self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state and g not in self._images.groups]
         self._windows = windows_of(self._keeps)
@@ -382,6 +387,8 @@ class KVCache:
         self._advance(now_s)
         table = self._table(seq)
         del self._tables[seq]
+        if len(self._tables) <= 1:
+            self._index.keep_nothing()
         table.released_s = now_s
         self._drop_copy(table, now_s)
         if table.publishes and self._windows:
@@ -389,6 +396,9 @@ class KVCache:
             self._index.keep_young(table.node, dead, now_s)
         if table.branch is not None:
             self._index.branched(table.branch, self._windows, now_s)
+        for g, piece in table.states.items():
+            if self._index.piece(g, piece.block) is piece:
+                self._index.stamp(piece, now_s)
         if table.planned is not None:
             self._planned.drop(seq, table.planned)
             table.planned = None
@@ -540,10 +550,6 @@ class KVCache:
             self._pools[g].disown(checkpoints_of(table.seq))
         if table.keeps_states:
             self._give_states(table, at_s)
-        else:
-            for g, piece in table.states.items():
-                if self._index.piece(g, piece.block) is piece:
-                    self._index.stamp(piece, at_s)
         self._sights.left(table, at_s)
         self._index.leave(table.node, at_s)
 
@@ -565,6 +571,8 @@ class KVCache:
             if dead.stop > table.dead_end[g]:
                 pieces = self._let_go(g, table.dropped(g, dead), at_s)
                 if pieces and self._rules.balanced:
+                    if len(self._tables) > 1:
+                        keep(self._index, self._keeps[g], table, pieces)
                     outlive(self._index, self._keeps[g], table, g, pieces, self._rules.kept_behind, at_s)
 
     def _plan_next(self, table: SeqTable) -> None:

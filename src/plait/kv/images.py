@@ -19,10 +19,11 @@ from itertools import count
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, SeqId
-from plait.kv.blocks import BlockPool, embedding_of
+from plait.kv.blocks import BlockPool
 from plait.kv.hit import ImageSpan, Root
 from plait.kv.keeps import Keeps, KeepsRows
 from plait.kv.nodes import Key
+from plait.kv.owners import embedding_of
 
 _PRIORITIES = 1 << 17
 """About as many as prefixes have lengths, so that images do not go before or behind all of them."""

@@ -15,11 +15,12 @@ from itertools import count
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId
-from plait.kv.blocks import BlockPool, trunk_of
+from plait.kv.blocks import BlockPool
 from plait.kv.hit import Root
 from plait.kv.images import Images
 from plait.kv.keeps import Keeps
 from plait.kv.nodes import Node, Piece, Tokens
+from plait.kv.owners import trunk_of
 from plait.kv.rules import ALL_RULES, MemoryRules, any_priority
 from plait.kv.victims import Victim, Victims
 
@@ -40,7 +41,9 @@ class PrefixIndex:
         images: Images,
         rules: MemoryRules = ALL_RULES,
         shares_pages: bool = True,
+        pool_bytes: int = 0,
     ) -> None:
+        """`pool_bytes`: of all groups together."""
         self.num_evictions = 0
         """Nodes and pieces."""
         self.num_evictable = 0
@@ -53,6 +56,10 @@ class PrefixIndex:
         self._pieces: dict[tuple[int, BlockId], Piece] = {}
         self._roots: dict[Root, Node] = {}
         self._nodes: dict[int, Node] = {}
+        self._keeping: dict[int, Node] = {}
+        """Trunks that keep pieces before their ends, those that began first."""
+        self._kept_bytes = 0
+        self._most_kept_bytes = int(rules.kept_fraction * pool_bytes)
         self._ids = count(1)
         self._victims = Victims(pools, [g for g, _ in self._whole], self, images, shares_pages)
 
@@ -134,6 +141,8 @@ class PrefixIndex:
                     self.num_evictable += 1
                     for g, pool in self._whole:
                         pool.unreference(at.blocks[g])
+                if at.keeps_window:
+                    self._keep_no_more(at)
                 self._settle(at)
             at = parent
 
@@ -161,8 +170,44 @@ class PrefixIndex:
 
     def stamp(self, piece: Piece, at_s: float) -> None:
         """Somebody leaves who went on from a piece, or left it behind."""
-        self.take(piece)
-        self.give(piece, at_s)
+        piece.last_access_s = max(piece.last_access_s, at_s)
+        if not piece.num_refs:
+            self._victims.renewed(piece)
+
+    def trunk(self, node_id: int | None) -> Node | None:
+        """The node, if it is a trunk that somebody uses."""
+        node = None if node_id is None else self._nodes.get(node_id)
+        return node if node is not None and node.is_trunk and node.num_refs else None
+
+    def keep(self, piece: Piece, trunk: Node) -> None:
+        """Whoever parts at the end of a trunk looks at a piece which those that use the trunk now leave behind. So the
+        trunk references it, until nobody uses the trunk, or trunks keep too much and it did so first.
+        """
+        if not piece.is_kept and self.piece(piece.group, piece.block) is piece:
+            self.take(piece)
+            piece.is_kept = trunk.keeps_window = True
+            self._keeping[trunk.id] = trunk
+            self._kept_bytes += self._pools[piece.group].layout.block_bytes
+            while self._kept_bytes > self._most_kept_bytes:
+                self._keep_no_more(next(iter(self._keeping.values())))
+
+    def keep_nothing(self) -> None:
+        """Not even for trunks in use."""
+        for trunk in list(self._keeping.values()):
+            self._keep_no_more(trunk)
+
+    def _keep_no_more(self, trunk: Node) -> None:
+        """Up to where another trunk begins that keeps its own."""
+        trunk.keeps_window = False
+        del self._keeping[trunk.id]
+        at = trunk
+        while at.parent is not None and not at.keeps_window:
+            for piece in at.pieces.values():
+                if piece.is_kept:
+                    piece.is_kept = False
+                    self._kept_bytes -= self._pools[piece.group].layout.block_bytes
+                    self.give(piece, piece.last_access_s)
+            at = at.parent
 
     def leave(self, node: Node, at_s: float) -> None:
         """A user of `node` and all above it ends. Without balance, that makes all their pieces as young as its last."""
@@ -332,8 +377,9 @@ class PrefixIndex:
 
     def _check_pieces(self, node: Node, piece_refs: dict[Piece, int]) -> int:
         for group, piece in node.pieces.items():
-            refs = piece_refs.get(piece, 0)
-            if piece.node is not node or piece.group != group or piece.num_refs != refs or refs > node.num_refs:
+            refs = piece_refs.get(piece, 0) + piece.is_kept
+            is_right = piece.node is node and piece.group == group and piece.num_refs == refs
+            if not is_right or refs - piece.is_kept > node.num_refs or (piece.is_kept and not self._keeping):
                 found = f"block {piece.block} of group {group} has {piece.num_refs} references"
                 raise InvariantError(f"index: {found}, its users make {refs}")
         return sum(not piece.num_refs for piece in node.pieces.values())

@@ -47,6 +47,8 @@ class Node:
     """Sequences that began so, and parted here from others."""
     is_trunk: bool = False
     """So many share it that it will outlive them all."""
+    keeps_window: bool = False
+    """Some of the pieces before its end are kept for it."""
 
     @property
     def key(self) -> Key:
@@ -71,6 +73,8 @@ class Piece:
     num_refs: int = 0
     was_hit: bool = False
     """Somebody besides who computed it has used it."""
+    is_kept: bool = False
+    """A trunk that somebody uses, who himself looks at it no more, has a reference of its own."""
 
     @property
     def key(self) -> Key:

@@ -11,7 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from plait.kv.blocks import OWN_PAGES
+
 ABLATIONS: Final = ("request-awareness", "alignment", "balance", "tails")
+
+
+KEPT = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,8 @@ class MemoryRules:
 
     by_owner: bool = True
     """What shares a page belongs to one lifetime; off: a free block on any page will do, before a fresh page."""
+    own_pages: int = OWN_PAGES
+    """Whoever has fewer pages shares the rest of the last one with others; 0: nobody does, as in Jenga."""
     aligned: bool = True
     """Among equally old ones the longer prefix goes first in every group; off: in those that do not keep everything, by
     chance, so that groups drop different tokens.
@@ -31,6 +38,8 @@ class MemoryRules:
     not where prompts part or end, is older than all else. A hit ends some tokens before the end of what is cached:
     where the next question begins, or at a whole block. (As many as Jenga's artifact keeps.)
     """
+    kept_fraction: float = KEPT
+    """Of the memory, what trunks in use may keep of the windows before their ends (Jenga's pool of common pages)."""
     tails: bool = True
     """A hit may end inside a block, which is copied; off: hits are whole blocks."""
 

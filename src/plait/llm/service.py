@@ -1,12 +1,14 @@
 """Service: an engine with an event loop of its own, for callers that have none.
 
 Owns the loop's thread and the life of both. Many threads may `run` work at once.
-Invariant: after `close`, which may be called again and from anywhere, no thread of it is left.
+Invariant: after `close`, which may be called again and from anywhere, no thread of it is left. A process that was
+forked off has none of them: there it answers nobody, and leaves alone what it shares with its parent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
@@ -30,12 +32,19 @@ class Service:
         self._loop = asyncio.new_event_loop()
         self._closing = threading.Lock()
         self._is_closed = False
+        self._process = os.getpid()
         # Daemons, because nobody is obliged to close: the interpreter ends threads of programs that do not.
         self._thread = threading.Thread(target=self._loop.run_forever, name="plait-llm", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[None, None, T]) -> T:
         """Wait for `work`, which runs in the service's loop. An interrupt cancels it and is raised here."""
+        if os.getpid() != self._process:
+            work.close()
+            raise EngineStopped(
+                f"this LLM works in process {self._process}, and process {os.getpid()} was forked off it; make another "
+                "one there"
+            )
         with self._closing:
             if self._is_closed:
                 work.close()
@@ -50,6 +59,8 @@ class Service:
             future.cancel()
 
     def close(self) -> None:
+        if os.getpid() != self._process:
+            return
         with self._closing:
             if self._is_closed:
                 return

@@ -24,6 +24,13 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
+    @classmethod
+    def of(cls, bounds: Sequence[float], counts: Sequence[int], total: float) -> Histogram:
+        """What somebody else counted."""
+        found = cls(bounds)
+        found.counts, found.total = list(counts), total
+        return found
+
     @property
     def count(self) -> int:
         return sum(self.counts)

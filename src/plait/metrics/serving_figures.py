@@ -10,8 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from plait.core.decision import Blocked
-from plait.core.events import Arrived, Collected, Emitted, Event, Finished, Preempted, Refused, Scheduled, Submitted
+from plait.core.decision import Assign, Blocked, Resume, Suspend
+from plait.core.events import (
+    Applied,
+    Arrived,
+    Collected,
+    Emitted,
+    Event,
+    Finished,
+    Preempted,
+    Refused,
+    Scheduled,
+    Started,
+    Submitted,
+)
 from plait.core.ids import LaneId, SeqId
 from plait.core.request import FinishReason
 from plait.metrics.histogram import Histogram
@@ -34,11 +46,24 @@ STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 @dataclass(slots=True)
 class LaneFigures:
-    """Steps that ended on one lane, and what they took. `workers`: those that the last one had."""
+    """Steps that ended on one lane, and what they took. `workers`: those that the last one had; `units`: of the device
+    that the lane has now, whether it has a step or not; 0 while it is suspended.
+    """
 
     steps: int = 0
     busy_s: float = 0.0
     workers: int = 0
+    units: int = 0
+    is_suspended: bool = False
+    _unit_s: float = 0.0
+    _since_s: float = 0.0
+
+    def unit_s(self, now_s: float) -> float:
+        """Units that it had, times the seconds for which it had them."""
+        return self._unit_s + self.units * max(0.0, now_s - self._since_s)
+
+    def have(self, units: int, now_s: float) -> None:
+        self._unit_s, self._since_s, self.units = self.unit_s(now_s), now_s, units
 
 
 @dataclass(slots=True)
@@ -70,12 +95,24 @@ class ServingFigures:
     output_length: Histogram = field(default_factory=lambda: Histogram(TOKENS))
     step_tokens: Histogram = field(default_factory=lambda: Histogram(STEP_TOKENS))
     preemptions_each: Histogram = field(default_factory=lambda: Histogram((0, 1, 2, 5, 10, 20)))
+    num_drafts: int = 0
+    """Chunks that had draft tokens."""
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    """Draft tokens that were right: each saved its sequence a step."""
+    accepted_by_place: list[int] = field(default_factory=list)
     lanes: dict[LaneId, LaneFigures] = field(default_factory=dict)
+    """Those that had a step or units."""
+    share_units: int = 0
+    """Of the device."""
+    share_changes: int = 0
     slos: SloFigures = field(default_factory=SloFigures)
     _arrived_s: dict[SeqId, float] = field(default_factory=dict)
     _num_prompt: dict[SeqId, int] = field(default_factory=dict)
     """Of those that were not scheduled yet."""
     _last_s: dict[SeqId, float] = field(default_factory=dict)
+    _shares: dict[LaneId, int] = field(default_factory=dict)
+    """Units that lanes were given, suspended ones too."""
 
     def __call__(self, event: Event) -> None:
         take = _TAKE.get(type(event))
@@ -126,17 +163,60 @@ class ServingFigures:
         self.steps_short_of_memory += event.blocked is Blocked.BY_MEMORY
         self.steps_short_of_rows += event.blocked is Blocked.BY_ROWS
         self.step_tokens.add(sum([chunk.num_tokens for chunk in event.plan.chunks]))
+        for chunk in event.plan.chunks:
+            if chunk.drafts is not None:
+                self.num_drafts += 1
+                self.draft_tokens += len(chunk.drafts.ids)
 
     def _collected(self, event: Event) -> None:
         assert isinstance(event, Collected)
         result = event.result
         self.busy_s += result.end_s - result.start_s
-        lane = self.lanes.get(result.lane)
-        if lane is None:
-            lane = self.lanes[result.lane] = LaneFigures()
+        lane = self._lane(result.lane)
         lane.steps += 1
         lane.busy_s += result.end_s - result.start_s
         lane.workers = result.workers
+        for one in result.seqs:
+            if one.num_accepted:
+                self._accepted(one.num_accepted)
+
+    def _accepted(self, num_tokens: int) -> None:
+        self.accepted_tokens += num_tokens
+        by_place = self.accepted_by_place
+        by_place += [0] * (num_tokens - len(by_place))
+        for place in range(num_tokens):
+            by_place[place] += 1
+
+    def _started(self, event: Event) -> None:
+        """Until somebody assigns, an executor's first lane has everything."""
+        assert isinstance(event, Started)
+        self.share_units = event.info.share_units
+        self._give(event.info.lanes[0], self.share_units, event.at_s)
+
+    def _applied(self, event: Event) -> None:
+        assert isinstance(event, Applied)
+        match event.decision:
+            case Assign(shares):
+                self.share_changes += 1
+                for lane, units in shares.items():
+                    self._give(lane, len(units), event.at_s)
+            case Suspend(lane) | Resume(lane):
+                self._lane(lane).is_suspended = isinstance(event.decision, Suspend)
+                self._give(lane, self._shares.get(lane, 0), event.at_s)
+            case _:
+                pass
+
+    def _give(self, lane: LaneId, units: int, at_s: float) -> None:
+        self._shares[lane] = units
+        if units or lane in self.lanes:
+            figures = self._lane(lane)
+            figures.have(0 if figures.is_suspended else units, at_s)
+
+    def _lane(self, lane: LaneId) -> LaneFigures:
+        found = self.lanes.get(lane)
+        if found is None:
+            found = self.lanes[lane] = LaneFigures()
+        return found
 
     def _refused(self, event: Event) -> None:
         assert isinstance(event, Refused)
@@ -166,6 +246,8 @@ class ServingFigures:
 
 
 _TAKE: dict[type, Callable[[ServingFigures, Event], None]] = {
+    Started: ServingFigures._started,
+    Applied: ServingFigures._applied,
     Emitted: ServingFigures._emitted,
     Arrived: ServingFigures._arrived,
     Scheduled: ServingFigures._scheduled,

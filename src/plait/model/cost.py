@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import NamedTuple
 
 from plait.core.ids import GroupId
-from plait.core.step import StepShape
+from plait.core.step import ChunkShape, StepShape
 from plait.model.ops import (
     Act,
     Activation,
@@ -172,19 +173,42 @@ class KindRates:
     rates: tuple[OpRates, ...]
 
 
+class Seen(NamedTuple):
+    """What the rows of a step see in one layer of an attention. Those of two steps add up to those of both in one."""
+
+    visible: int
+    """Keys of each row of chunks of several rows, summed."""
+    passed: float
+    """Keys that such chunks read, each as often as it is read."""
+    single: int
+    """Keys of rows that are their chunk's only one."""
+
+    def beside(self, other: Seen) -> Seen:
+        return Seen(self.visible + other.visible, self.passed + other.passed, self.single + other.single)
+
+
 @dataclass(frozen=True, slots=True)
-class DecodeAttention:
-    """An attention over rows that are each their sequence's only one: everything is in proportion to keys or to rows.
+class AttentionRates:
+    """What `CostSheet.costs` gives for an attention in `count` layers, as factors of what rows see."""
 
-    For one of `count` layers.
-    """
-
-    visibility: Visibility
+    rates: OpRates
+    op: Attend
     count: int
-    flops_per_key: float
-    read_per_key: float
-    activations_per_row: float
-    numbers: str | None
+    formats: Formats
+
+    @property
+    def visibility(self) -> Visibility:
+        return self.op.visibility
+
+    def seen(self, chunks: Sequence[ChunkShape]) -> Seen:
+        return _seen(self.rates, self.op, chunks, self.formats)
+
+    def cost(self, seen: Seen, rows: int) -> tuple[float, float]:
+        """(flops, bytes) of all layers."""
+        flops, read = _attention(self.rates, self.op, seen, self.formats)
+        moved = read + self.rates.activations * rows
+        weights = self.rates.weights_once if rows else 0.0
+        return self.count * flops, self.count * (moved + weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,28 +229,14 @@ class CostSheet:
             _op_cost(rates, kind, rows[rates.space], shape, self.formats) for kind in self.kinds for rates in kind.rates
         )
 
-    def decode_attention(self) -> tuple[DecodeAttention, ...] | None:
-        """What `costs` gives for the attention of steps whose chunks have one token each, as factors; None: there are
-        keys that are not the rows' own past.
-        """
-        found = []
-        for kind in self.kinds:
-            for rates in kind.rates:
-                if not isinstance(rates.op, Attend):
-                    continue
-                if rates.op.visibility.reach is Reach.ALL:
-                    return None
-                found.append(
-                    DecodeAttention(
-                        rates.op.visibility,
-                        kind.count,
-                        _key_flops(rates.op),
-                        _passes(rates.op, 1, self.formats) * rates.kv_token_bytes,
-                        rates.activations,
-                        rates.numbers,
-                    )
-                )
-        return tuple(found)
+    def attention(self) -> tuple[AttentionRates, ...]:
+        """In the order in which `costs` has them."""
+        return tuple(
+            AttentionRates(rates, rates.op, kind.count, self.formats)
+            for kind in self.kinds
+            for rates in kind.rates
+            if isinstance(rates.op, Attend)
+        )
 
 
 def cost_sheet(program: ProgramParts, formats: Formats | None = None, parallel: Parallel | None = None) -> CostSheet:
@@ -281,7 +291,7 @@ def _op_cost(rates: OpRates, kind: KindRates, rows: int, shape: StepShape, forma
     state = rates.state_per_chunk * len(shape.chunks)
     match rates.op:
         case Attend() as op:
-            flops, read = _attention(rates, op, shape, formats)
+            flops, read = _attention(rates, op, _seen(rates, op, shape.chunks, formats), formats)
         case Experts() as op:
             chosen = op.experts * (1.0 - (1.0 - op.top_k / op.experts) ** rows)
             weights = rates.weights_once * chosen / op.experts
@@ -306,22 +316,27 @@ def _op_cost(rates: OpRates, kind: KindRates, rows: int, shape: StepShape, forma
     )
 
 
-def _attention(rates: OpRates, op: Attend, shape: StepShape, formats: Formats) -> tuple[float, float]:
-    """(flops, cache bytes read) over all chunks. Decode rows, of which there may be hundreds, are summed together."""
+def _attention(rates: OpRates, op: Attend, seen: Seen, formats: Formats) -> tuple[float, float]:
+    """(flops, cache bytes read) over all chunks."""
+    passed = seen.passed + seen.single * _passes(op, 1, formats) if seen.single else seen.passed
+    return _key_flops(op) * (seen.visible + seen.single), passed * rates.kv_token_bytes
+
+
+def _seen(rates: OpRates, op: Attend, chunks: Sequence[ChunkShape], formats: Formats) -> Seen:
+    """Over all chunks. Decode rows, of which there may be hundreds, are summed together."""
     visible, passed = 0, 0.0
-    slots: list[int] = []
-    sees_past = op.visibility.reach is not Reach.ALL
-    for chunk in shape.chunks:
-        if chunk.num_tokens == 1 and sees_past:
-            slots.append(chunk.start)
-            continue
+    several: Sequence[ChunkShape] = chunks
+    single = 0
+    if op.visibility.reach is not Reach.ALL:
+        slots = [chunk.start for chunk in chunks if chunk.num_tokens == 1]
+        single = op.visibility.total_at(slots)
+        several = () if len(slots) == len(chunks) else [chunk for chunk in chunks if chunk.num_tokens != 1]
+    for chunk in several:
         num_keys = chunk.num_tokens if rates.num_keys is None else rates.num_keys
         visible += op.visibility.total(chunk.start, chunk.num_tokens, num_keys)
         keys = op.visibility.union(chunk.start, chunk.num_tokens, num_keys)
         passed += keys * _passes(op, chunk.num_tokens, formats)
-    decode_keys = op.visibility.total_at(slots)
-    passed += decode_keys * _passes(op, 1, formats)
-    return _key_flops(op) * (visible + decode_keys), passed * rates.kv_token_bytes
+    return Seen(visible, passed, single)
 
 
 def _key_flops(op: Attend) -> float:

@@ -20,19 +20,27 @@ from plait.reproduce.cases import (
     blendserve_table_1,
     bullet_chunk_size,
     bullet_chunks,
+    bullet_control,
+    bullet_parts,
     bullet_roofline,
     bullet_table_2,
     bullet_waves,
+    bullet_workloads,
     estimator,
     jenga_fragmentation,
     jenga_hits,
     jenga_pages,
     jenga_throughput,
     jenga_waste,
+    lanes_controls,
     muxwise_anchors,
+    muxwise_goodput,
     muxwise_guard,
+    muxwise_latencies,
     muxwise_n_pl,
+    muxwise_parts,
     muxwise_splits,
+    muxwise_violations,
 )
 
 ALL = "all"
@@ -48,12 +56,16 @@ class Catalogue:
             raise InvariantError(f"two cases have one name, or one is called {ALL!r}: {', '.join(ids)}")
 
     def choose(self, name: str) -> tuple[Case, ...]:
-        """The case of that name, those of a paper whose names begin with it (`jenga`), or all of them; nothing if there
-        is none.
+        """The case of that name, those that have a figure of the paper of that name (`jenga`), or all of them; nothing
+        if there is none.
         """
         if name == ALL:
             return self.cases
-        return tuple(case for case in self.cases if case.id == name or case.id.startswith(f"{name}-"))
+        return tuple(case for case in self.cases if name in (case.id, *_papers(case)))
+
+
+def _papers(case: Case) -> list[str]:
+    return [figure.reference.paper.name.lower() for figure in case.figures]
 
 
 def catalogue(measured: HardwareSpec | None = None) -> Catalogue:
@@ -65,10 +77,21 @@ def catalogue(measured: HardwareSpec | None = None) -> Catalogue:
             bullet_waves.CASE,
             bullet_roofline.CASE,
             bullet_chunk_size.CASE,
+            bullet_workloads.CASE,
+            bullet_parts.SPLIT_CASE,
+            bullet_parts.PART_CASE,
+            bullet_control.CASE,
             muxwise_splits.CASE,
             muxwise_n_pl.CASE,
             muxwise_guard.CASE,
             muxwise_anchors.CASE,
+            muxwise_violations.CASE,
+            *muxwise_goodput.CASES,
+            muxwise_latencies.CASE,
+            muxwise_parts.OVERTAKING_CASE,
+            muxwise_parts.SHARES_CASE,
+            muxwise_parts.POOL_CASE,
+            lanes_controls.CASE,
             estimator.estimator_case(measured),
             blendserve_densities.CASE,
             blendserve_table_1.CASE,

@@ -58,9 +58,9 @@ def at_once(lengths: Sequence[TraceRow]) -> list[TraceRow]:
 
 
 def sample_trace(name: str) -> list[TraceRow]:
-    """A trace that comes with Plait: arrival_s,input_tokens,output_tokens."""
+    """A trace that comes with Plait: input_tokens,output_tokens, behind arrival_s where that is known."""
     text = resources.files("plait").joinpath("resources", name).read_text(encoding="utf-8")
-    rows = csv.reader(text.splitlines()[1:])
+    rows = [row if len(row) == 3 else ["0", *row] for row in csv.reader(text.splitlines()[1:])]
     return [TraceRow(float(at_s), int(num_prompt), int(num_output)) for at_s, num_prompt, num_output in rows]
 
 

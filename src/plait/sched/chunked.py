@@ -10,6 +10,9 @@ Ahead: while a step is in flight the next one is planned behind it, up to `queue
 for Python (docs/adr/0007). The token that a sequence says in the step before is then taken from the device, so
 everybody who runs is in every step and batches do not come apart.
 
+Drafts: where they pay (`plait.sched.speculation`), the next step waits for the one in flight and verifies guesses
+behind the tokens that it brought.
+
 Memory: a sequence starts when its whole known text plus one block of growth for every running sequence fits, so a
 started prompt never stalls half-way (CONTRACTS H10). When growth fails all the same, the youngest running sequence
 leaves and is computed again later; while a step in flight names it, it is left out of the next one first.
@@ -17,6 +20,7 @@ leaves and is computed again later; while a step in flight names it, it is left 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plait.core.decision import Blocked, Decision, SeqUpdate
@@ -29,8 +33,10 @@ from plait.kv.cache import KVCache
 from plait.sched.filling import make_room, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.open_step import OpenStep
+from plait.sched.speculation import Drafted, Speculation
 
 LANE = LaneId(0)
+_NO_DRAFTS: Mapping[SeqId, Drafted] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +54,11 @@ class ChunkedConfig:
 class ChunkedScheduler:
     """See the module. Implements `plait.sched.scheduler.Scheduler`."""
 
-    def __init__(self, config: ChunkedConfig, kv: KVCache, events: EventSink) -> None:
+    def __init__(
+        self, config: ChunkedConfig, kv: KVCache, events: EventSink, speculation: Speculation | None = None
+    ) -> None:
         self._config = config
+        self._speculation = speculation
         self._lives = Lives(config.lives, kv, events)
         self._blocked: Blocked | None = None
         self._is_news_near = False
@@ -59,18 +68,36 @@ class ChunkedScheduler:
         decisions: list[Decision] = [*self._lives.take_cancels()]
         if self._lives.num_in_flight_on(self._config.lane) >= self._config.queue_depth:
             return decisions
+        if self._speculation is not None and self._speculation.waits(self._lives.running, self._has_prompts()):
+            return decisions
         step = OpenStep(self._config.lane, self._config.max_step_tokens)
         self._plan_running(step, now)
         self._plan_waiting(step, now)
         if step.chunks:
             if self._config.foresight is not None and not decisions and not self._is_news_near:
                 self._lives.prolong(step, self._config.foresight, now)
-            decisions.append(self._lives.submit(step))
+            submit = self._lives.submit(step)
+            if self._speculation is not None:
+                self._speculation.submitted(submit.plan, now)
+            decisions.append(submit)
         return decisions
+
+    def _has_prompts(self) -> bool:
+        """Whether the next step may compute tokens of prompts: somebody waits who is not short of rows or memory, or
+        somebody runs whose prompt is not computed.
+        """
+        may_join = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
+        return bool(may_join) or any([seq.num_plannable > 1 for seq in self._lives.running])
+
+    def _drafts(self, step: OpenStep) -> Mapping[SeqId, Drafted]:
+        if self._speculation is None:
+            return _NO_DRAFTS
+        running = self._lives.running
+        return self._speculation.choose(running, step.budget - len(running), self._has_prompts())
 
     def _plan_running(self, step: OpenStep, now: float) -> None:
         """One token each comes first, so that a long prompt in the step cannot take their place in the budget."""
-        go_on, resting = self._lives.go_on, None
+        go_on, resting, drafts = self._lives.go_on, None, self._drafts(step)
         with_many: list[tuple[Sequence, int]] = []
         for seq in self._lives.running.copy():  # who is preempted leaves it
             num_tokens = seq.num_plannable
@@ -79,6 +106,8 @@ class ChunkedScheduler:
             elif num_tokens and seq is not resting and seq.state is SeqState.RUNNING:
                 if step.budget <= 0:
                     return
+                if drafts and seq.id in drafts and self._lives.verify(step, seq, drafts[seq.id], now):
+                    continue
                 if not go_on(step, seq, num_tokens, now):
                     resting = make_room(self._lives, step, seq, num_tokens, now) or resting
         for seq, num_tokens in with_many:
@@ -122,6 +151,8 @@ class ChunkedScheduler:
         self._lives.admit(seq)
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
+        if self._speculation is not None:
+            self._speculation.committed(result, now)
         return self._lives.commit(result, now)
 
     def expire(self, now: float) -> list[SeqUpdate]:

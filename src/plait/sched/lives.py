@@ -30,6 +30,7 @@ from plait.sched.prefix_hold import PrefixHolds
 from plait.sched.rows import Rows
 from plait.sched.runs import prolong
 from plait.sched.snapshots import Snapshots
+from plait.sched.speculation import Drafted
 from plait.sched.waiting import WaitingLine, order_key
 
 
@@ -204,6 +205,26 @@ class Lives:
             self._add(step, seq, start, end, grants, now)
         return True
 
+    def verify(self, step: OpenStep, seq: Sequence, drafted: Drafted, now: float) -> bool:
+        """A running sequence of which nothing is in flight gets its last token and drafts behind it. False: there is no
+        memory for them that nobody will soon need, and nothing has changed.
+        """
+        end, grants = seq.num_computed + 1 + len(drafted.tokens), NO_GRANTS
+        if end > step.budget + seq.num_computed:
+            return False
+        if end > seq.num_slots:
+            # What everybody needs for the next tokens must not go to guesses.
+            spare = self._kv.available_tokens - self._kv.tokens_per_block * len(self.running)
+            if end - seq.num_slots > spare or self._kv.extent(seq.id, end, end) < end:
+                return False
+            granted = self._kv.reserve(seq.id, end, now)
+            if granted is None:
+                return False
+            grants = granted
+            seq.num_slots = self._kv.num_slots(seq.id)
+        step.verify(seq, drafted, grants)
+        return True
+
     def move(self, seq: Sequence, lane: LaneId) -> None:
         """A running sequence that no step names goes on on another lane: its row and its blocks stay what they are, so
         a hand-over costs nothing (CONTRACTS H7).
@@ -341,6 +362,8 @@ class Lives:
     ) -> SeqUpdate | None:
         if given.status is not SeqStatus.OK:
             return self._failed(step, seq, given, now)
+        if chunk.drafts is not None:
+            return self._commit_verified(step, seq, chunk, given, now)
         # Steps are committed in order, so this one goes on at `num_computed`, with what it copied if it copied.
         start, end = seq.num_computed, chunk.start + given.num_computed
         if not is_run:
@@ -360,6 +383,17 @@ class Lives:
         if update.finish_reason is not None:
             self._finish(seq, now)
         return update._replace(prompt_logprobs=given.prompt_logprobs) if given.prompt_logprobs else update
+
+    def _commit_verified(self, step: StepId, seq: Sequence, chunk: Chunk, given: SeqResult, now: float) -> SeqUpdate:
+        """Drafts that were accepted are tokens that it has said; the slots of the others are written again."""
+        update = take_tokens(seq, given, self._config.eos_token_ids)
+        end = min(chunk.start + given.num_computed, len(seq.tokens))
+        self._kv.commit(step, seq.id, seq.tokens[chunk.start : end], now)
+        seq.num_computed = end
+        seq.num_scheduled -= chunk.num_tokens
+        if update.finish_reason is not None:
+            self._finish(seq, now)
+        return update
 
     def _failed(self, step: StepId, seq: Sequence, given: SeqResult, now: float) -> SeqUpdate:
         if given.status is SeqStatus.CANCELLED:

@@ -16,6 +16,7 @@ from plait.core.step import (
     BlockGrant,
     Chunk,
     ChunkShape,
+    Drafts,
     Encode,
     Join,
     Leave,
@@ -28,6 +29,7 @@ from plait.core.step import (
     StepShape,
 )
 from plait.kv.cache import NO_GRANTS, Grants
+from plait.sched.speculation import Drafted
 
 _NO_OUTPUTS: tuple[Outputs, ...] = ()
 
@@ -86,15 +88,28 @@ class OpenStep:
             chunk = Chunk.of_unknown(seq.id, start)
             if snapshots:
                 chunk = chunk._replace(snapshots=snapshots)
-        self.chunks[seq.id] = chunk
         if seq.is_steered:
             self._steer(seq, chunk)
+        self._put(seq, chunk, grants)
+
+    def verify(self, seq: Sequence, drafted: Drafted, grants: Grants) -> None:
+        """The last token of `seq`, whose text is known, and behind it drafts, which the budget allows."""
+        guesses, start = drafted.tokens, seq.num_computed
+        drafts = Drafts(guesses, tuple(range(-1, len(guesses) - 1)))
+        outputs = (Outputs(0, len(guesses) + 1, OutputKind.SAMPLE),)
+        chunk = Chunk(seq.id, start, len(guesses) + 1, (seq.tokens[start],), drafts, outputs)
+        if drafted.masks and (first := seq.next_mask()) is not None:
+            self.masks += [RowMask(seq.id, row, mask) for row, mask in enumerate((first, *drafted.masks))]
+        self._put(seq, chunk, grants)
+
+    def _put(self, seq: Sequence, chunk: Chunk, grants: Grants) -> None:
+        self.chunks[seq.id] = chunk
         if grants is not NO_GRANTS:
             self.grants += grants.blocks
             self.moves += grants.moves
             self.encodes += grants.encodes
-        self.budget -= num_tokens
-        seq.num_scheduled += num_tokens
+        self.budget -= chunk.num_tokens
+        seq.num_scheduled += chunk.num_tokens
 
     def _steer(self, seq: Sequence, chunk: Chunk) -> None:
         outputs = chunk.outputs

@@ -85,6 +85,13 @@ class Sources:
     slos: Mapping[ServiceClass, Slo]
     now: Callable[[], float]
     refused: Mapping[str, int]
+    change_delays: Callable[[], Histogram] | None = None
+    """How long workers took to notice a change of shares; None: nobody counts."""
+
+
+def no_delays() -> Histogram:
+    """Of workers that nobody asks."""
+    return Histogram(_DELAYS_S)
 
 
 class Figures(Collector):
@@ -128,8 +135,10 @@ class Figures(Collector):
         yield self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up.", figures.queried_tokens)
         yield self._counter("vllm:prefix_cache_hits", "Of these, found.", figures.cached_tokens)
         yield self._counter("vllm:num_preemptions", "Preemptions.", figures.preemptions)
+        yield from self._drafts()
         yield self._counter("plait:steps", "Steps submitted.", figures.steps)
         yield self._counter("plait:step_seconds", "Time in steps.", figures.busy_s)
+        yield self._counter("plait:share_changes", "Changes of the lanes' shares.", figures.share_changes)
         done = CounterMetricFamily(
             "vllm:request_success", "Sequences that ended, by reason.", labels=[*_LABELS, "finished_reason"]
         )
@@ -146,9 +155,20 @@ class Figures(Collector):
     def _lanes_and_blocks(self) -> Iterator[Metric]:
         steps = CounterMetricFamily("plait:lane_steps", "Steps that ended on a lane.", labels=[*_LABELS, "lane"])
         busy = CounterMetricFamily("plait:lane_step_seconds", "Time in steps of a lane.", labels=[*_LABELS, "lane"])
+        units = GaugeMetricFamily(
+            "plait:lane_share_units", "Workers that a lane has now, of all lanes'.", labels=[*_LABELS, "lane"]
+        )
+        unit_s = CounterMetricFamily(
+            "plait:lane_share_unit_seconds",
+            "Workers of a lane times seconds: its rate is the mean share.",
+            labels=[*_LABELS, "lane"],
+        )
+        now_s = self._from.now()
         for name, lane in sorted(self._from.figures.lanes.copy().items()):
             steps.add_metric([*self._labels, str(name)], lane.steps)
             busy.add_metric([*self._labels, str(name)], lane.busy_s)
+            units.add_metric([*self._labels, str(name)], lane.units)
+            unit_s.add_metric([*self._labels, str(name)], lane.unit_s(now_s))
         blocks = GaugeMetricFamily(
             "plait:kv_blocks", "KV blocks by cache group and state.", labels=[*_LABELS, "group", "state"]
         )
@@ -173,7 +193,27 @@ class Figures(Collector):
             evicted.add_metric(label, group.evicted)
             allowed.add_metric(label, group.allowed_hit_tokens)
             lost.add_metric(label, group.lost_hit_tokens)
-        yield from (steps, busy, blocks, waste, evicted, allowed, lost)
+        yield from (steps, busy, units, unit_s, blocks, waste, evicted, allowed, lost)
+
+    def _drafts(self) -> Iterator[Metric]:
+        figures = self._from.figures
+        yield self._counter(
+            "vllm:spec_decode_num_drafts", "Guesses that were verified, of any length.", figures.num_drafts
+        )
+        yield self._counter("vllm:spec_decode_num_draft_tokens", "Their tokens.", figures.draft_tokens)
+        yield self._counter(
+            "vllm:spec_decode_num_accepted_tokens",
+            "Of these, those that were right: each saved its sequence a step.",
+            figures.accepted_tokens,
+        )
+        by_place = CounterMetricFamily(
+            "vllm:spec_decode_num_accepted_tokens_per_pos",
+            "Draft tokens that were right, by place in the guess.",
+            labels=[*_LABELS, "position"],
+        )
+        for place, count in enumerate(list(figures.accepted_by_place)):
+            by_place.add_metric([*self._labels, str(place)], count)
+        yield by_place
 
     def _slo_figures(self) -> Iterator[Metric]:
         labels = [*_LABELS, "class", "kind"]
@@ -214,6 +254,11 @@ class Figures(Collector):
             ("vllm:iteration_tokens_total", "Tokens of a step.", figures.step_tokens),
             ("vllm:request_num_preemptions", "Preemptions of a sequence.", figures.preemptions_each),
             ("plait:event_loop_delay_seconds", "How late the event loop wakes.", self._from.loop_delay.delays),
+            (
+                "plait:lane_change_delay_seconds",
+                "From a change of shares until a worker takes it up.",
+                (self._from.change_delays or no_delays)(),
+            ),
         ):
             family = HistogramMetricFamily(name, text, labels=list(_LABELS))
             family.add_metric(self._labels, buckets=histogram.cumulative(), sum_value=histogram.total)

@@ -17,8 +17,8 @@ from starlette.responses import Response
 from plait.api.bodies import JsonObject, JsonValue
 from plait.core.request import NO_SLO, ServiceClass, Slo
 from plait.metrics.histogram import Histogram
-from plait.metrics.serving_figures import ServingFigures
-from plait.server.metrics_page import LoopDelay
+from plait.metrics.serving_figures import LaneFigures, ServingFigures
+from plait.server.metrics_page import LoopDelay, no_delays
 from plait.server.replies import Json
 from plait.server.serving import Serving
 
@@ -39,6 +39,7 @@ class StatusFigures:
         batches: Callable[[], JsonObject],
         slos: Mapping[ServiceClass, Slo],
         now: Callable[[], float],
+        change_delays: Callable[[], Histogram] | None = None,
     ) -> None:
         self._version = version
         self._figures = figures
@@ -48,6 +49,7 @@ class StatusFigures:
         self._slos = slos
         self._now = now
         self._start_s = now()
+        self._change_delays = change_delays or no_delays
 
     async def __call__(self, serving: Serving, request: Request) -> Response:
         figures, health = self._figures, serving.client.health()
@@ -84,11 +86,10 @@ class StatusFigures:
                     "whole_answer": _spread(figures.end_to_end),
                     "queue": _spread(figures.queue),
                     "event_loop": _spread(self._loop_delay.delays),
+                    "lane_change": _spread(self._change_delays()),
                 },
-                "lanes": [
-                    {"lane": name, "steps": lane.steps, "busy_s": round(lane.busy_s, 3), "workers": lane.workers}
-                    for name, lane in sorted(figures.lanes.copy().items())
-                ],
+                "lanes": [_lane_row(name, lane, self._now()) for name, lane in sorted(figures.lanes.copy().items())],
+                "share_units": figures.share_units,
                 "slo": self._slo_rows(),
                 "memory": self._memory(),
                 "batches": await asyncio.to_thread(self._batches),
@@ -134,6 +135,18 @@ class StatusPage:
     async def __call__(self, serving: Serving, request: Request) -> Response:
         headers = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
         return Response(self._page, media_type="text/html; charset=utf-8", headers=headers)
+
+
+def _lane_row(name: int, lane: LaneFigures, now_s: float) -> JsonObject:
+    return {
+        "lane": name,
+        "steps": lane.steps,
+        "busy_s": round(lane.busy_s, 3),
+        "workers": lane.workers,
+        "units": lane.units,
+        "unit_s": round(lane.unit_s(now_s), 3),
+        "suspended": lane.is_suspended,
+    }
 
 
 def _spread(histogram: Histogram) -> JsonObject:

@@ -34,16 +34,16 @@ class Attainment:
 
 
 def has_target(slo: Slo) -> bool:
-    return any(one is not None for one in (slo.ttft_s, slo.itl_s, slo.tpot_s))
+    return any(one is not None for one in (slo.ttft_s, slo.ttft_s_per_token, slo.itl_s, slo.tpot_s))
 
 
 def meets(outcome: Outcome, slo: Slo) -> bool:
     """Whether it came to its end and kept every target; one token alone has no gaps to keep."""
     if not outcome.is_whole or outcome.ttft_s is None:
         return False
-    gaps = outcome.tpot_s
+    gaps, first_token_s = outcome.tpot_s, slo.first_token_s(outcome.num_prompt)
     return (
-        (slo.ttft_s is None or outcome.ttft_s <= slo.ttft_s)
+        (first_token_s is None or outcome.ttft_s <= first_token_s)
         and (slo.itl_s is None or outcome.longest_gap_s <= slo.itl_s)
         and (slo.tpot_s is None or gaps is None or gaps <= slo.tpot_s)
     )

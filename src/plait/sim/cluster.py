@@ -11,7 +11,7 @@ import gc
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from plait.assembly import EngineParts
@@ -117,7 +117,9 @@ class _Cluster:
                 station.outbox = self._dispatch.outbox(place, self._driver)
             horizon = partial(self._driver.horizon, place) if spec.macro_steps else None
             ports = self._driver.ports(place, sinks)
-            self._parts.append(replica_parts(spec.replica, station.clock, ports, horizon))
+            # Each is a machine of its own, which is slow in other moments than the others.
+            one = replace(spec.replica, seed=spec.replica.seed + (place << 32))
+            self._parts.append(replica_parts(one, station.clock, ports, horizon))
 
     def run(self) -> ClusterReport:
         self._driver.run([parts.engine for parts in self._parts])

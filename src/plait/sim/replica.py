@@ -20,6 +20,7 @@ from plait.cost.hardware import HardwareSpec
 from plait.cost.interleaved import InterleavedModel
 from plait.cost.model import CostModel
 from plait.cost.roofline import RooflineModel
+from plait.cost.scatter import Replay
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
 from plait.exec.simulated import QUANTA, SimulatedExecutor
@@ -78,6 +79,8 @@ class ReplicaSpec:
     """Targets of requests that bring none: what a policy works for."""
     observe: Observer = unobserved
     """Told of every decision of a policy that prices."""
+    prices: CostModel | None = None
+    """What a policy takes steps to last; None: as `alpha` or the hardware's calibration says."""
     device: CostModel | None = None
     """How long steps take in truth, where that is not what they are priced at."""
     check_plans: bool = True
@@ -88,6 +91,8 @@ class ReplicaSpec:
     """Where the states of a program that has some are kept."""
     end_tokens: tuple[int, ...] = ()
     """Tokens of prompts that end a message."""
+    seed: int = 0
+    """Of how steps depart from their prices, where the hardware's calibration has that."""
 
     @property
     def runs_aside(self) -> bool:
@@ -129,7 +134,7 @@ def replica_parts(
             cache_type=spec.cache_type,
         )
     )
-    cost = _cost(spec)
+    cost = spec.prices or _cost(spec)
     info = _info(spec, runs=horizon is not None and spec.preset == CHUNKED)
     tokens = AnyTokens(spec.program.vocab_size)
     num_spans = len(spec.program.spans)
@@ -144,6 +149,7 @@ def replica_parts(
         quanta,
         horizon=horizon,
         check_plans=spec.check_plans,
+        replay=_replay(spec),
     )
     slos = {} if spec.slo == NO_SLO else dict.fromkeys(ServiceClass, spec.slo)
     limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S, slos=slos)
@@ -169,6 +175,14 @@ def replica_parts(
         checkpoints=spec.checkpoints,
         keeps=memory.keeps,
     )
+
+
+def _replay(spec: ReplicaSpec) -> Replay | None:
+    """Where prices are those that were measured, steps depart from them as they did then."""
+    calibration = spec.hardware.calibration
+    if calibration is None or calibration.scatter is None or spec.alpha is not None or spec.device is not None:
+        return None
+    return Replay(calibration.scatter, spec.seed)
 
 
 class AnyTokens:

@@ -75,29 +75,53 @@ class CompiledGrammar:
 class _Following:
     """A `Constraint`. `end`: the mask that allows the end alone."""
 
-    __slots__ = ("_allowed", "_end", "_matcher")
+    __slots__ = ("_allowed", "_behind", "_end", "_matcher")
 
     def __init__(self, matcher: LLMatcher, end: bytes) -> None:
         self._matcher = matcher
         self._end = end
         self._allowed = b""
-        """What the last mask said."""
+        """What was said of the token that comes next."""
+        self._behind: tuple[bytes, ...] = ()
+        """What was said of those behind it."""
 
     def mask(self) -> bytes:
         mask = self._matcher.compute_bitmask()
         if self._matcher.is_error():
             # A place in the grammar that takes more work than the limit: the answer ends here, unfinished.
             return self._end
-        self._allowed = mask[: len(self._end)].ljust(len(self._end), b"\0")
+        self._allowed = self._sized(mask)
         return self._allowed
 
+    def likely(self) -> tuple[int, ...]:
+        return () if self._matcher.is_error() else tuple(self._matcher.compute_ff_tokens())
+
+    def masks_behind(self, tokens: Sequence[int]) -> tuple[bytes, ...]:
+        ahead, masks = self._matcher.deep_copy(), []
+        for token in tokens:
+            if not ahead.consume_token(token) or ahead.is_stopped():
+                break
+            mask = ahead.compute_bitmask()
+            if ahead.is_error():
+                break
+            masks.append(self._sized(mask))
+        self._behind = tuple(masks)
+        return self._behind
+
+    def _sized(self, mask: bytes) -> bytes:
+        return mask[: len(self._end)].ljust(len(self._end), b"\0")
+
     def accept(self, token: int) -> None:
+        allowed, self._allowed, self._behind = self._allowed, *self._next()
         if self._matcher.is_error() or self._matcher.consume_token(token):
             return
         # The matcher fails alike at a wrong token, which is our fault, and at a limit behind a right one: the next
         # mask ends the answer then.
-        if not self._allowed or not self._allowed[token // 8] >> token % 8 & 1:
+        if not allowed or not allowed[token // 8] >> token % 8 & 1:
             raise InvariantError(f"token {token} was sampled although the grammar forbids it")
+
+    def _next(self) -> tuple[bytes, tuple[bytes, ...]]:
+        return (self._behind[0], self._behind[1:]) if self._behind else (b"", ())
 
     @property
     def is_over(self) -> bool:

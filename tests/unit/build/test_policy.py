@@ -45,6 +45,7 @@ def said(options: EngineOptions, model: LoadedModel, counted: CountedAs | None) 
     words: list[str] = []
     policy = policy_of(options, model, words.append)
     assert policy.cost is not None
+    assert policy.has_lanes == (options.executor != "reference" and presence.missing() is None)
     return words
 
 

@@ -5,6 +5,7 @@ judged.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ pytest.importorskip("plait._native", reason="needs the native runtime, and that 
 
 from plait.cli.calibrate_report import KINDS, kind_of
 from plait.cli.calibrate_states import Limits, guard_edges, shares_of, states
-from plait.cli.engine_gaps import EngineStep, Overhead, StepRecorder, fit_overhead
+from plait.cli.engine_gaps import EngineStep, Overhead, StepRecorder, fit_overhead, jitter, lateness
 from plait.cli.main import main
 from plait.core.events import Collected, Submitted
 from plait.core.ids import LaneId, SeqId, StepId
@@ -153,7 +154,48 @@ def test_periods_begin_with_the_step_before_or_when_an_idle_engine_plans() -> No
     assert [one.period_s for one in found] == pytest.approx([1.05, 1.0, 1.5])
     assert [one.device_s for one in found] == pytest.approx([0.9, 0.9, 0.75])
     assert [one.idle_s for one in found] == pytest.approx([0.0, 0.0, 2.0])
+    assert [one.late_s for one in found] == pytest.approx([0.05, 0.05, 0.5])
     assert recorder.take() == []
+    # An engine that comes for the first of two finds both, and was late for the first only.
+    submitted(3, 7.0)
+    submitted(4, 7.0)
+    collected(3, 7.1, 8.0, 9.5)
+    collected(4, 8.0, 9.0, 9.5)
+    both = recorder.take()
+    assert [one.late_s for one in both] == [pytest.approx(1.5), None]
+    assert lateness([*both, *found]) == pytest.approx([1.5, 0.05, 0.05, 0.5])
+
+
+def test_jitter_is_by_what_is_usual_among_the_same_answers() -> None:
+    def decode(rows: int, period_s: float, *, from_idle: bool = False) -> EngineStep:
+        return EngineStep(decode_shape(rows, 40), period_s, period_s, from_idle)
+
+    one = [decode(1, 2.0), decode(1, 2.5), decode(1, 1.75)]
+    after = EngineStep(prefill_shape(32), 9.0, 9.0, from_idle=True)
+    four = [decode(4, 5.0), decode(4, 6.0), decode(4, 7.0)]
+    # Steps of thrice the shortest are no short ones; those of twice are.
+    assert jitter([*one, decode(1, 9.0, from_idle=True), after, *four]) == [0.0, 0.5, -0.25]
+    four = [replace(step, period_s=step.period_s - 2.0) for step in four]
+    assert jitter([*one, *four]) == [0.0, 0.5, -0.25, -1.0, 0.0, 1.0]
+    assert jitter([]) == []
+
+
+def test_a_rest_costs_what_prompts_take_more_after_it_than_right_behind_others() -> None:
+    about = Calibration("m", "-", "simulated", 1, constant_alpha(2.0), 0.0, 0.0)
+    model = CalibratedModel(RooflineModel(find_model("smollm2").program, Formats(), find_hardware("zen3-2core")), about)
+
+    def prompt(tokens: int, idle_s: float, period_s: float, late_s: float = 0.0) -> EngineStep:
+        device_s = 0.1 * tokens
+        return EngineStep(prefill_shape(tokens), device_s, device_s + period_s, True, idle_s, late_s)
+
+    soon = [prompt(tokens, 1e-3, 7e-4, 2e-4) for tokens in (32, 128, 256)]
+    rested = [prompt(32, 0.03, 2.0e-3), prompt(128, 0.04, 2.2e-3), prompt(256, 0.03, 9.9e-3)]
+    found = fit_overhead([*soon, *rested], model, 2)
+    # How late its end is seen has a term of its own.
+    assert found.prompt_s == pytest.approx(5e-4)
+    assert found.rested_s == pytest.approx(1.5e-3)
+    assert fit_overhead(soon, model, 2).rested_s == 0.0
+    assert lateness(soon) == []
 
 
 def test_the_command_writes_a_file_that_prices_come_from(
@@ -177,6 +219,8 @@ def test_the_command_writes_a_file_that_prices_come_from(
     assert spec.share_units == 2
     assert {"f32", "int8"} <= set(spec.rates)
     assert spec.calibration.guard is not None
+    assert spec.calibration.scatter is not None
+    assert len(spec.calibration.scatter.late_s) > 50
     assert min(spec.calibration.alpha.decode.values) > 0
     # Its own file may be replaced; another one may not.
     assert main(["calibrate", model, "--quick", "--quiet", "-o", str(path), *sizes]) == 0

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -35,12 +36,25 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
-@pytest.fixture
-def engine(tiny: Path) -> Iterator[LocalEngine]:
-    options = EngineOptions(model=str(tiny), executor="reference", max_num_seqs=2)
+@contextmanager
+def running(model: Path) -> Iterator[LocalEngine]:
+    options = EngineOptions(model=str(model), executor="reference", max_num_seqs=2)
     started = start_engine(options, load_model(options, ignore_progress, datetime.now), Totals(), print)
     yield started
     started.close()
+
+
+@pytest.fixture
+def engine(tiny: Path) -> Iterator[LocalEngine]:
+    with running(tiny) as started:
+        yield started
+
+
+@pytest.fixture
+def roomy_engine(tmp_path: Path) -> Iterator[LocalEngine]:
+    """Its answers take longer than anybody needs to interrupt one."""
+    with running(write_tiny_model(tmp_path / "tiny.gguf", context=16_384)) as started:
+        yield started
 
 
 class Typed(Keyboard):
@@ -93,8 +107,9 @@ def test_a_later_turn_finds_the_earlier_ones_in_the_cache(engine: LocalEngine) -
 
 
 def test_an_interrupt_stops_the_answer_and_the_engines_work_and_keeps_what_came(
-    engine: LocalEngine, capsys: Capture
+    roomy_engine: LocalEngine, capsys: Capture
 ) -> None:
+    engine = roomy_engine
     written: list[str] = []
 
     def write(text: str) -> None:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.cost.invented import ABOUT, BF16, SMOLLM2, bare, both
+from tests.unit.cost.invented import ABOUT, BF16, SMOLLM2, bare
+from tests.unit.cost.invented import both as merged
 
 from plait.core.errors import UsageError
 from plait.core.step import ChunkShape, StepShape
 from plait.cost.alpha import LEAST, MOST, AlphaTable, alpha_axes, constant_alpha
 from plait.cost.calibrated import CalibratedModel, LearningModel, Observation, cost_model
 from plait.cost.calibration import Calibration, HeldOut
-from plait.cost.fit import fit_alpha, fit_calibration
+from plait.cost.fit import fit_alpha, fit_calibration, fit_scatter
 from plait.cost.grid import Axis, Grid
 from plait.cost.guard import GuardTable, guard_from, pair_of
 from plait.cost.hardware import find_hardware, hardware_object, read_hardware, write_hardware
-from plait.cost.model import CostModel
+from plait.cost.model import CostModel, both, pair_prices
 from plait.cost.roofline import RooflineModel
+from plait.cost.scatter import Scatter
 from plait.cost.solo import Sample, decode_shape, fit_solo, prefill_shape
 
 SPEC = bare(find_hardware("zen3-2core"))
@@ -55,12 +57,47 @@ def test_what_was_measured_is_the_price(sample: Sample) -> None:
     assert model.price(sample.shape, sample.share).expected_s == pytest.approx(sample.seconds)
 
 
-def test_the_median_of_several_measurements_counts() -> None:
+def test_the_median_of_a_visit_counts_and_of_visits_the_quiet_ones() -> None:
     shape = decode_shape(4, 64)
     several = [*SAMPLES, measured(shape, 2, 99.0), measured(shape, 2, 1.5), measured(shape, 2, 1.4)]
     table = fit_alpha(several, ROOFLINE)
-    # Of 1.2464, 1.4, 1.5 and 99.
-    assert table.of(shape, 2) == pytest.approx(1.45)
+    # Visits: 1.2464, and 1.4, 1.5, 99.
+    assert table.of(shape, 2) == pytest.approx(1.2464 + 0.25 * (1.5 - 1.2464))
+
+
+def test_visits_that_differ_agree_with_states_of_less_and_more_context() -> None:
+    """Of two visits one was disturbed. Which one, only the line through the others can tell."""
+    about = {64: 1.0, 512: 1.0 + 448e-3, 1024: 1.0 + 960e-3}
+    samples = [Sample(decode_shape(4, context), 2, seconds) for context, seconds in about.items()]
+    between = 1.0 + 192e-3
+    for disturbed in (1.4, 1.9):
+        visits = [Sample(decode_shape(4, 256), 2, between), *samples, Sample(decode_shape(4, 256), 2, disturbed)]
+        model = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=fit_alpha(visits, ROOFLINE)))
+        assert model.price(decode_shape(4, 256), 2).expected_s == pytest.approx(between)
+        # What is measured once is what it is, wherever it lies.
+        once = [*samples, Sample(decode_shape(4, 256), 2, disturbed)]
+        model = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=fit_alpha(once, ROOFLINE)))
+        assert model.price(decode_shape(4, 256), 2).expected_s == pytest.approx(disturbed)
+
+
+def test_scatter_is_what_visits_took_by_the_price_in_their_order() -> None:
+    model = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=FITTED))
+    usual_s = model.price(decode_shape(4, 64), 2).expected_s
+    long_s = model.price(prefill_shape(512), 2).expected_s
+    ran = [
+        *(Sample(decode_shape(4, 64), 2, ratio * usual_s) for ratio in (1.1, 1.2, 1.5)),
+        Sample(decode_shape(4, 64), 1, 9.0),
+        Sample(decode_shape(4, 64), 2, 9.0, (prefill_shape(64),)),
+        Sample(prefill_shape(512), 2, long_s),
+    ]
+    found = fit_scatter(ran, model, 2, [2e-3, -1e-3], [3e-4, 1e-4, 2e-4], 5e-4)
+    assert found is not None
+    # On other units, and side by side with something of which the other lane tells too: the spell goes on.
+    assert found.spell_s == pytest.approx((3.8 * usual_s + 9.0 + 4.5, long_s))
+    assert found.spell_ratios == pytest.approx((1.2, 1.0))
+    assert (found.jitter_s, found.late_s, found.rested_s) == ((-1e-3, 2e-3), (1e-4, 2e-4, 3e-4), 5e-4)
+    assert fit_scatter(ran[3:5], model, 2, [0.0], [1e-4], 0.0) is None
+    assert fit_scatter(ran, model, 2, [0.0], [], 0.0) is None
 
 
 def test_between_measured_states_alpha_lies_between() -> None:
@@ -94,7 +131,7 @@ def test_a_step_of_both_phases_weighs_their_alphas_by_their_roofs() -> None:
     axes = alpha_axes((1.0,), (1.0,), (0.0,))
     table = AlphaTable(Grid(axes, (3.0,)), Grid(axes, (1.0,)))
     model = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=table))
-    shape = both(100, 7, 256)
+    shape = merged(100, 7, 256)
     prefill_s, decode_s = (ROOFLINE.roof(part, 2).seconds for part in (prefill_shape(100, 256), decode_shape(7, 256)))
     alpha = (3.0 * prefill_s + decode_s) / (prefill_s + decode_s)
     assert model.price(shape, 2).expected_s == pytest.approx(alpha * ROOFLINE.roof(shape, 2).seconds)
@@ -132,6 +169,20 @@ def test_a_run_of_steps_has_the_very_prices_of_its_steps(starts: list[int], toke
     assert list(islice(model.run_prices(steps[0], share), 4)) == [model.price(one, share).expected_s for one in steps]
 
 
+def test_a_pair_has_the_price_of_the_step_that_it_makes() -> None:
+    """Also where one of the two is not of one phase, or empty."""
+    mixed = Grid((Axis("share", (1.0, 2.0)), Axis("tokens", (64.0,)), Axis("rows", (8.0,))), (1.25, 1.5))
+    about = replace(ABOUT, alpha=FITTED, mixed=mixed, spread=1.3, step_overhead_s=1e-4, prompt_overhead_s=1e-3)
+    model = CalibratedModel(ROOFLINE, about)
+    price_of_pair = pair_prices(model)
+    shapes = [decode_shape(3, 500), prefill_shape(48, 64), decode_shape(1, 0), merged(20, 2, 300), StepShape(())]
+    for first, second in product(shapes, shapes):
+        for share in (1, 2):
+            price, whole = price_of_pair(first, second, share), model.price(both(first, second), share)
+            assert price.expected_s == pytest.approx(whole.expected_s, rel=1e-12)
+            assert price.worst_s == pytest.approx(whole.worst_s, rel=1e-12)
+
+
 def test_finished_steps_move_alpha_towards_what_they_took() -> None:
     model = LearningModel(ROOFLINE, replace(ABOUT, alpha=FITTED), rate=0.2)
     shape, far = decode_shape(4, 64), prefill_shape(512, 1024)
@@ -158,7 +209,7 @@ def test_a_disturbed_step_hardly_shows_and_equal_steps_teach_the_same() -> None:
 
 def test_a_step_of_both_phases_teaches_both() -> None:
     model = LearningModel(ROOFLINE, replace(ABOUT, alpha=constant_alpha(2.0)), rate=0.5)
-    shape = both(64, 4, 128)
+    shape = merged(64, 4, 128)
     before = model.price(shape, 2).expected_s
     for _ in range(30):
         model.observe(Observation(shape, 2, before / 1.5))
@@ -181,9 +232,10 @@ def whole() -> Calibration:
     """With everything that a calibration can hold."""
     edges = GuardTable((1,), (256.0,), (0.0,), (4.0,), (512.0,), {})
     beside = measured(decode_shape(4, 64), 1, 1.7, prefill_shape(200))
-    found = fit_calibration([*SAMPLES, measured(both(64, 4, 256), 2, 2.0), beside], ROOFLINE, ABOUT, edges)
+    found = fit_calibration([*SAMPLES, measured(merged(64, 4, 256), 2, 2.0), beside], ROOFLINE, ABOUT, edges)
     bandwidth = Grid((Axis("share", (1.0, 2.0)), Axis("beside", (64.0, 512.0), is_log=True)), (1e9, 2e9, 3e9, 4e9))
-    return replace(found, bandwidth=bandwidth, held_out=HeldOut(9, 0.01, 0.02, 0.1, 0.2, 3, 0.0, 1.2))
+    scatter = Scatter((0.5, 2.0), (1.0, 1.25), (-1e-4, 0.0, 1e-3), (1e-4,), 1e-3)
+    return replace(found, bandwidth=bandwidth, scatter=scatter, held_out=HeldOut(9, 0.01, 0.02, 0.1, 0.2, 3, 0.0, 1.2))
 
 
 def test_a_calibration_goes_to_a_file_and_back(tmp_path: Path) -> None:
@@ -216,6 +268,12 @@ def test_a_calibration_goes_to_a_file_and_back(tmp_path: Path) -> None:
             [{"share": 1, "coefficients": [1]}],
             r"coefficients has 1 entries; it must be a list of 3",
         ),
+        (("scatter", "spell_s"), [1.0], r"calibration\.scatter\.spell_ratios has 2 entries; it must be a list of 1"),
+        (("scatter", "spell_ratios"), [1.0, 0.0], r"spell_ratios is \[1\.0, 0\.0\]; there must be some, above 0"),
+        (("scatter", "spell_ratios"), [1.0, 101.0], r"spell_ratios is \[1\.0, 101\.0\]; .* ratios at most 100"),
+        (("scatter", "jitter_s"), [1.1, 1.0], r"jitter_s is \[1\.1, 1\.0\]; there must be some, and they must ascend"),
+        (("scatter", "late_s"), [], r"late_s is \[\]; there must be some"),
+        (("scatter", "rested_s"), -1, r"calibration\.scatter\.rested_s is -1; it must be a number of 0 or more"),
         (("surprise",), 1, r"calibration\.surprise is not known; there can be model,"),
     ],
 )
@@ -263,7 +321,7 @@ def test_a_file_with_anything_changed_is_taken_or_refused_in_a_line(
     refused = ""
     try:
         spec = read_hardware(path, "changed.json")
-        price = cost_model(SMOLLM2, BF16, spec).price(both(64, 4, 256), 1)
+        price = cost_model(SMOLLM2, BF16, spec).price(merged(64, 4, 256), 1)
         assert 0 < price.expected_s <= price.worst_s
     except UsageError as error:
         refused = str(error)

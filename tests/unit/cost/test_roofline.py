@@ -6,23 +6,31 @@ from dataclasses import replace
 from itertools import islice, product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conformance.families import CASES, one_of_each
 from tests.unit.cost.invented import LLAMA_8B, SMOLLM2, bare
 
 from plait.core.errors import InvariantError, UsageError
 from plait.core.step import ChunkShape, StepShape
 from plait.cost.hardware import HardwareSpec, find_hardware
-from plait.cost.model import Bound, CostModel
+from plait.cost.model import Bound, CostModel, both, pair_prices
 from plait.cost.roofline import RooflineModel
 from plait.cost.solo import decode_shape as decode
 from plait.cost.solo import prefill_shape as prefill
 from plait.model.cost import Formats, Parallel, cost_sheet
+from plait.model.families import build_program
 
 A100_80G = find_hardware("a100-80g")
 ZEN3_2CORE = find_hardware("zen3-2core")
 BF16 = Formats(default_weight_bytes=2.0, default_cache_bytes=2.0, activation_bytes=2.0)
 F32_WITH_F16_CACHE = Formats(default_weight_bytes=4.0, default_cache_bytes=2.0)
+
+QUANTIZED = Formats(default_weight_bytes=0.625, default_compute="int8", attention_reuse=4.0)
+FAMILIES = [build_program(case.model_config()) for case in one_of_each(CASES)]
+"""Windows, sinks, experts and states among them."""
+PAIRED = [RooflineModel(SMOLLM2, QUANTIZED, A100_80G), *(RooflineModel(one, BF16, A100_80G) for one in FAMILIES)]
+Pair = tuple[list[int], list[tuple[int, int]]]
 
 # A device that multiplies 1e12 and reads 1e9 per second on four units, two of which saturate memory.
 TOY = HardwareSpec("toy", 1e12, 1e9, 10**9, 4, 2.0, 0.0, 0.0, comm_bytes_per_s=1e8, comm_knee_units=1.0)
@@ -208,6 +216,50 @@ def test_a_run_of_steps_has_the_very_prices_of_its_steps(starts: list[int], toke
     steps = [StepShape(tuple(ChunkShape(start + later, tokens, 1) for start in starts)) for later in range(4)]
     run = islice(model.run_prices(steps[0], 50), len(steps))
     assert list(run) == [model.price(step, 50).expected_s for step in steps]
+
+
+PAIRS = st.tuples(
+    st.lists(st.integers(0, 5000), max_size=6),
+    st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 700)), max_size=3),
+)
+
+
+def pair_of(given: tuple[list[int], list[tuple[int, int]]]) -> tuple[StepShape, StepShape]:
+    starts, prompts = given
+    decoding = StepShape(tuple(ChunkShape(start, 1, 1) for start in starts))
+    return decoding, StepShape(
+        tuple(ChunkShape(start, tokens, place % 2) for place, (start, tokens) in enumerate(prompts))
+    )
+
+
+@settings(max_examples=20)
+@given(PAIRS, st.integers(1, 108))
+def test_a_pair_has_the_price_of_the_step_that_it_makes(given_pair: Pair, share: int) -> None:
+    for model in PAIRED:
+        first, second = pair_of(given_pair)
+        merged, price = model.price(both(first, second), share), pair_prices(model)(first, second, share)
+        assert price.expected_s == pytest.approx(merged.expected_s, rel=1e-12)
+        assert price.worst_s == pytest.approx(merged.worst_s, rel=1e-12)
+        assert price.bound is merged.bound or price.expected_s == 0
+
+
+@settings(max_examples=20)
+@given(PAIRS, st.integers(1, 108))
+def test_operations_priced_together_take_what_each_takes_by_itself(given_pair: Pair, share: int) -> None:
+    """The sum of max(flops / C, bytes / D, comm bytes / W) over all of them, as the formula says it."""
+    shape = both(*pair_of(given_pair))
+    formats_of = [QUANTIZED, *[BF16] * len(FAMILIES)]
+    for program, formats, model in zip((SMOLLM2, *FAMILIES), formats_of, PAIRED, strict=True):
+        expected = sum(
+            cost.count
+            * max(
+                cost.flops / A100_80G.compute_rate(share, cost.numbers),
+                (cost.weight_bytes + cost.cache_read + cost.cache_write + cost.activation_bytes)
+                / A100_80G.memory_rate(share),
+            )
+            for cost in cost_sheet(program, formats).costs(shape)
+        )
+        assert model.roof(shape, share).seconds == pytest.approx(expected, rel=1e-9)
 
 
 # Number formats and waves:

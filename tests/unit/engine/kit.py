@@ -13,7 +13,7 @@ from typing import TypeVar
 from tests.unit.api.byte_text import END, VOCAB_SIZE, byte_text
 from tests.unit.kv.kit import full_groups, make_layout
 
-from plait.assembly import CHUNKS, Policy, assemble
+from plait.assembly import CHUNKS, Drafting, Policy, assemble
 from plait.core.client import Delta
 from plait.core.clock import SimClock, WaitSource
 from plait.core.errors import RequestError
@@ -24,7 +24,7 @@ from plait.core.profiling import PhaseSink, unheard
 from plait.core.request import Request, ServiceClass, Slo
 from plait.core.sampling import SamplingParams
 from plait.core.step import Chunk, SeqResult, SeqStatus, StepPlan, StepResult, StepShape, TokenLogprob
-from plait.cost.model import Bound, StepPrice
+from plait.cost.model import Bound, CostModel, StepPrice
 from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Abort, Arrive, Inbox, Message
 from plait.exec.foretold import TokenSource
@@ -51,6 +51,7 @@ INFO = ExecutorInfo(
     fingerprint="simulated",
     bit_exact=False,
     pools=True,
+    drafts=True,
 )
 
 
@@ -156,8 +157,8 @@ class EditedExecutor:
         self._inner.submit(plan)
         self._plans[plan.step] = plan
 
-    def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
-        self._inner.assign(shares)
+    def assign(self, shares: Mapping[LaneId, tuple[int, ...]], *, may_help: bool = False) -> None:
+        self._inner.assign(shares, may_help=may_help)
 
     def suspend(self, lane: LaneId) -> None:
         self._inner.suspend(lane)
@@ -267,7 +268,11 @@ class Stage:
         slos: Mapping[ServiceClass, Slo] | None = None,
         policy: Policy = CHUNKS,
         share_units: int = 1,
+        cost: CostModel | None = None,
+        drafting: Drafting | None = None,
+        checks: bool = True,
     ) -> None:
+        self._checks = checks
         self.sim_clock = SimClock()
         self.events: list[Event] = []
         self.answers = Answers(self.sim_clock.now)
@@ -279,7 +284,7 @@ class Stage:
         if share_units > 1:
             lanes = tuple(map(LaneId, range(3)))
             info = replace(info, share_units=share_units, lanes=lanes, forms=(StepForm.FUSED, StepForm.LANES))
-        self.device = SimulatedExecutor(info, groups, self.sim_clock, OneSecondPerToken(), token_at)
+        self.device = SimulatedExecutor(info, groups, self.sim_clock, cost or OneSecondPerToken(), token_at)
         streams = text_stream_factory(byte_text().tokenizer) if has_text else None
         parts = assemble(
             EngineConfig(VOCAB, max_model_tokens, seed, step_limit_s, step_limit_s_per_token=0.0, slos=slos or {}),
@@ -290,6 +295,7 @@ class Stage:
             eos_token_ids=(EOS,),
             enable_prefix=enable_prefix,
             policy=policy,
+            drafting=drafting,
         )
         self.engine, self.scheduler, self.kv = parts.engine, parts.scheduler, parts.kv
 
@@ -299,8 +305,9 @@ class Stage:
         return self.sim_clock.now()
 
     def wait(self, *sources: WaitSource, until: float | None = None) -> None:
-        self.kv.check()
-        self.scheduler.check()
+        if self._checks:
+            self.kv.check()
+            self.scheduler.check()
         if not (self.is_idle and self.script.next_s() is None):
             self.sim_clock.wait(*sources, self.script, until=until)
         self.script.deliver()

@@ -69,7 +69,7 @@ class HeldExecutor:
             self._changed.notify()
         self.started.release()
 
-    def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
+    def assign(self, shares: Mapping[LaneId, tuple[int, ...]], *, may_help: bool = False) -> None:
         raise InvariantError("one lane is enough here")
 
     def suspend(self, lane: LaneId) -> None:

@@ -586,9 +586,9 @@ def test_a_runtime_has_workers_and_lanes_and_gives_a_lane_no_worker_that_there_i
             _native.Runtime(object(), _native.Panels([]), [], [], [], 0, [core], 2, 1, "", 0, False, False, 0)
     runtime = executor._loaded().runtime
     with pytest.raises(ValueError, match="1 shares for 2 lanes"):
-        runtime.assign([[0]])
+        runtime.assign([[0]], False)
     with pytest.raises(ValueError, match=f"worker {len(WORKERS)} of {len(WORKERS)}"):
-        runtime.assign([[0], [len(WORKERS)]])
+        runtime.assign([[0], [len(WORKERS)]], False)
 
 
 def test_pages_of_a_file_are_let_go_once_their_matrix_is_packed(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from plait.core.step import (
     TokenLogprob,
 )
 from plait.cost.model import Bound, StepPrice
+from plait.cost.scatter import Replay, Scatter
 from plait.exec.roster import GroupSlots
 from plait.exec.simulated import SimulatedExecutor
 
@@ -62,10 +63,12 @@ def token_at(seq: SeqId, position: int) -> int:
 class Rig:
     """An executor, its clock, and sequences that grow as long as they are asked to. A sequence's blocks are its own."""
 
-    def __init__(self, quanta_per_step: int = 4) -> None:
+    def __init__(self, quanta_per_step: int = 4, replay: Replay | None = None) -> None:
         self.clock = SimClock()
         groups = [GroupSlots(num_blocks=8, tokens_per_block=100)]
-        self.executor = SimulatedExecutor(INFO, groups, self.clock, OneSecondPerToken(), token_at, quanta_per_step)
+        self.executor = SimulatedExecutor(
+            INFO, groups, self.clock, OneSecondPerToken(), token_at, quanta_per_step, replay=replay
+        )
         self._next_step = 0
         self._ends: dict[SeqId, int] = {}
 
@@ -470,3 +473,28 @@ def test_a_lane_that_does_not_exist_is_refused() -> None:
         rig.submit(LaneId(5), s1=1)
     with pytest.raises(InvariantError, match="lane 5 does not exist"):
         rig.executor.suspend(LaneId(5))
+
+
+def test_on_a_measured_machine_steps_depart_from_prices_and_ends_are_seen_late() -> None:
+    """Twice the price, half a second late, and a second more after a rest."""
+    scatter = Scatter((1.0,), (2.0,), (0.0,), (0.5,), 1.0)
+    rig = Rig(replay=Replay(scatter))
+    rig.submit(D, s1=4)  # 1 s by its price; nothing ran before
+    rig.submit(D, s2=4)
+    assert rig.executor.next_s() == pytest.approx(3.5)
+    first = rig.wait()
+    assert rig.clock.now() == pytest.approx(3.5)
+    assert [(one.start_s, one.end_s) for one in first] == [pytest.approx((0.0, 3.0))]
+    # Its successor went on meanwhile.
+    assert [(one.start_s, one.end_s) for one in rig.wait()] == [pytest.approx((3.0, 5.0))]
+    assert rig.clock.now() == pytest.approx(5.5)
+    rig.submit(D, s1=4)  # after half a second
+    assert [(one.start_s, one.end_s) for one in rig.wait()] == [pytest.approx((5.5, 8.5))]
+
+
+def test_an_engine_that_comes_later_than_the_next_end_finds_both() -> None:
+    rig = Rig(replay=Replay(Scatter((1.0,), (1.0,), (0.0,), (1.5,), 0.0)))
+    rig.submit(D, s1=4)
+    rig.submit(D, s2=4)
+    assert [one.end_s for one in rig.wait()] == pytest.approx([1.0, 2.0])
+    assert rig.clock.now() == pytest.approx(2.5)

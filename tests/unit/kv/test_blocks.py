@@ -14,7 +14,8 @@ from tests.unit.kv.kit import full_groups, make_layout
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, PageId, SeqId
-from plait.kv.blocks import BlockPool, BlockState, tail_of
+from plait.kv.blocks import BlockPool, BlockState
+from plait.kv.owners import checkpoints_of, tail_of
 from plait.kv.pages import PagePool
 
 A, B, C = (tail_of(SeqId(number)) for number in range(3))
@@ -53,10 +54,11 @@ class Lot:
             pool.check(bytearray(pool._states))
 
 
-def make_lot(num_pages: int, *blocks_per_page: int) -> Lot:
+def make_lot(num_pages: int, *blocks_per_page: int, own_pages: int = 0) -> Lot:
+    """`own_pages`: 0 is Jenga's order; what is tested of it holds whatever is shared."""
     layout = make_layout(num_pages, full_groups(*blocks_per_page), prod(blocks_per_page), 4)
     pages = PagePool(num_pages)
-    return Lot(pages, [BlockPool(group, layout.page_bytes, pages) for group in layout.groups])
+    return Lot(pages, [BlockPool(group, layout.page_bytes, pages, own_pages=own_pages) for group in layout.groups])
 
 
 def free_all(pool: BlockPool, *blocks: int) -> None:
@@ -103,6 +105,36 @@ def test_a_frugal_grant_leaves_fresh_pages_to_other_groups_as_long_as_it_can() -
     assert lot.pool.grant(B, 2, frugal=True) == [1, 2]
     assert lot.picture() == "|AB|B.|-|"
     lot.check()
+
+
+def test_what_does_not_fill_a_page_shares_one_and_whole_pages_are_one_s_own() -> None:
+    lot = make_lot(4, 3, own_pages=2)
+    lot.pool.grant(A, 1, frugal=False)
+    lot.pool.grant(B, 4, frugal=False)
+    assert lot.picture() == "|AB.|BBB|-|-|"
+    lot.pool.grant(A, 1, frugal=False)
+    assert lot.pool.grant(C, 2, frugal=False) == [6, 7], "nothing is open, so a page of its own"
+    assert lot.pool.grant(B, 1, frugal=False) == [8]
+    assert lot.picture() == "|ABA|BBB|CCB|-|"
+    lot.check()
+
+
+def test_who_has_many_pages_keeps_the_rest_of_the_last_one_for_himself() -> None:
+    lot = make_lot(5, 2, own_pages=2)
+    lot.pool.grant(A, 1, frugal=False)
+    lot.pool.grant(B, 4, frugal=False)
+    assert lot.pool.grant(B, 1, frugal=False) == [6], "B has two whole pages"
+    assert lot.pool.grant(C, 1, frugal=False) in ([1], [7])
+    lot.check()
+
+
+def test_copies_of_states_share_no_page_with_states_that_run() -> None:
+    lot = make_lot(3, 3, own_pages=2)
+    lot.pool.grant(A, 1, frugal=False)
+    assert lot.pool.grant(checkpoints_of(SeqId(1)), 1, frugal=False) == [3]
+    assert lot.pool.grant(checkpoints_of(SeqId(2)), 1, frugal=False) == [4]
+    lot.pages.lend_many(lot.pool.group, 1)
+    assert lot.pool.grant(checkpoints_of(SeqId(2)), 2, frugal=False) == [5, 1], "there is no other"
 
 
 def test_a_page_goes_back_with_its_last_block() -> None:
@@ -222,7 +254,7 @@ def damage_pinned(lot: Lot) -> None:
 
 
 def damage_free_list(lot: Lot) -> None:
-    lot.pool._open[A][PageId(0)].clear()
+    lot.pool._open._of[A][PageId(0)].clear()
 
 
 def damage_owner(lot: Lot) -> None:

@@ -19,6 +19,7 @@ from plait.kv.cache import KVCache
 from plait.kv.hit import NO_BLOCK
 from plait.kv.keeps import Keeps, KeepsTokens
 from plait.kv.nodes import Node
+from plait.kv.rules import ALL_RULES, MemoryRules
 
 FULL, OTHER = GroupId(0), GroupId(1)
 
@@ -30,10 +31,11 @@ def make(
     blocks_per_page: tuple[int, int] = (1, 1),
     enable_prefix: bool = True,
     keeps: dict[GroupId, Keeps] | None = None,
+    rules: MemoryRules = ALL_RULES,
 ) -> Stage:
     groups = mixed_groups(blocks_per_page, [("full", 0), other], 4)
     layout = make_layout(num_pages, groups, blocks_per_page[0] * blocks_per_page[1], 4)
-    return Stage(KVCache(layout, groups, enable_prefix, keeps))
+    return Stage(KVCache(layout, groups, enable_prefix, keeps, rules=rules))
 
 
 def test_what_leaves_the_window_is_free_once_it_is_accepted() -> None:
@@ -136,7 +138,7 @@ def test_what_left_the_window_goes_first_then_the_older_tail_and_the_shared_head
 
 def test_a_whole_page_goes_to_another_group_only_if_all_on_it_is_older() -> None:
     """Two blocks of the window on a page. The full group is short: its own oldest is younger than that page."""
-    stage = make(4, ("window", 5), blocks_per_page=(1, 2))
+    stage = make(4, ("window", 5), blocks_per_page=(1, 2), rules=MemoryRules(own_pages=0))
     stage.cache("aaaabbbb")
     assert stage.kv.usage().free_pages == 1
     stage.cache("cccc")

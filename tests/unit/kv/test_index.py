@@ -12,12 +12,13 @@ from tests.unit.kv.kit import FULL, ROOT, full_groups, make_layout, words
 
 from plait.core.errors import InvariantError
 from plait.core.ids import SeqId
-from plait.kv.blocks import BlockPool, BlockState, tail_of
+from plait.kv.blocks import BlockPool, BlockState
 from plait.kv.hit import Root
 from plait.kv.images import Images
 from plait.kv.index import PrefixIndex
 from plait.kv.keeps import KeepsTokens
 from plait.kv.nodes import Node
+from plait.kv.owners import tail_of
 from plait.kv.pages import PagePool
 
 SIZE = 2

@@ -5,10 +5,13 @@ Four tokens per block. Everything else is equal: the same pages, the same calls 
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass
+
 import pytest
 from tests.unit.kv.kit import Stage, make_layout, mixed_groups
 
-from plait.core.ids import GroupId
+from plait.core.ids import GroupId, SeqId
 from plait.kv.blocks import BlockState
 from plait.kv.cache import KVCache
 from plait.kv.rules import ABLATIONS, MemoryRules, any_priority, rules_without
@@ -35,26 +38,59 @@ def letters(start: int, num_blocks: int) -> str:
     return "".join(chr(start + block) * 4 for block in range(num_blocks))
 
 
-def pages_of_one_long_answer(rules: MemoryRules) -> int:
-    """A long sequence grows block by block while three short ones come each time. Pages it holds when these end."""
+@dataclass(frozen=True)
+class Pages:
+    most: int
+    """While all are there."""
+    left: int
+    """When the short ones have ended."""
+
+
+def pages_of_one_long_answer(rules: MemoryRules, at_once: int) -> Pages:
+    """A long sequence grows by `at_once` blocks while three short ones come each time; eight blocks in all."""
     stage = make(64, FULL_ALONE, rules, (4,), enable_prefix=False)
     long = stage.admit("a")
     short = []
-    for turn in range(8):
-        assert stage.reserve(long, 4 * (turn + 1)) is not None
+    for turn in range(8 // at_once):
+        assert stage.reserve(long, 4 * at_once * (turn + 1)) is not None
         short += [stage.admit("bbbb") for _ in range(3)]
+    most = 64 - stage.kv.usage().free_pages
     stage.release(*short)
     stage.kv.check()
     assert len(stage.table(long)) == 8
-    return 64 - stage.kv.usage().free_pages
+    return Pages(most, 64 - stage.kv.usage().free_pages)
 
 
 def test_owners_keep_what_dies_together_on_pages_of_its_own() -> None:
     """Eight blocks, four on a page: two pages and no waste, instead of a page for every block and three quarters of
-    it wasted.
+    it wasted. As in Jenga, where everybody has pages of his own.
     """
-    assert pages_of_one_long_answer(MemoryRules()) == 2
-    assert pages_of_one_long_answer(rules_without(["request-awareness"])) == 8
+    jenga = MemoryRules(own_pages=0)
+    assert pages_of_one_long_answer(jenga, 1) == Pages(most=2 + 24, left=2)
+    assert pages_of_one_long_answer(rules_without(["request-awareness"]), 1) == Pages(most=8, left=8)
+
+
+def test_rests_of_pages_are_shared_and_whole_pages_are_one_s_own() -> None:
+    """What comes in pages is kept together; what does not costs no page of its own while others have room."""
+    assert pages_of_one_long_answer(MemoryRules(), 4) == Pages(most=4, left=2)
+    assert pages_of_one_long_answer(MemoryRules(), 1) == Pages(most=8, left=8)
+
+
+@pytest.mark.parametrize("k", [2, 5, 40])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_more_than_a_page_of_a_group_is_idle_while_sequences_only_come(k: int, seed: int) -> None:
+    """Whatever they need, in blocks: the waste of the memory does not grow with how many there are."""
+    dice = random.Random(seed)
+    stage = make(400, FULL_ALONE, MemoryRules(), (k,), enable_prefix=False)
+    seqs: list[SeqId] = []
+    for _ in range(100):
+        if seqs and dice.random() < 0.5:
+            assert stage.reserve(dice.choice(seqs), 4 * dice.randint(1, 3 * k)) is not None
+        else:
+            seqs.append(stage.admit(letters(200, dice.randint(1, 2 * k))))
+        (group,) = stage.kv.explain().groups
+        assert group.blocks.free < k
+    stage.kv.check()
 
 
 def test_when_a_lonely_sequence_ends_every_page_goes_back() -> None:

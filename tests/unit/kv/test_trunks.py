@@ -8,8 +8,8 @@ from __future__ import annotations
 from tests.unit.kv.kit import Stage, full_groups, make_layout
 
 from plait.core.ids import GroupId
-from plait.kv.blocks import Lifetime
 from plait.kv.cache import KVCache
+from plait.kv.owners import Lifetime
 
 SMALL = GroupId(1)
 HEAD = "aaaabbbbcccc"

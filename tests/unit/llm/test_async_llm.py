@@ -24,6 +24,8 @@ from plait import (
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
+ENDLESS = 20_000
+"""Tokens."""
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +33,17 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model, whose answers may be so long that they are under way whenever somebody ends them."""
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf", context=ENDLESS + 1000)
+
+
 @pytest.fixture
-def with_engine(tiny: Path) -> Callable[[Callable[[AsyncLLM], Coroutine[object, object, T]]], T]:
+def with_engine(roomy: Path) -> Callable[[Callable[[AsyncLLM], Coroutine[object, object, T]]], T]:
     def run(work: Callable[[AsyncLLM], Coroutine[object, object, T]]) -> T:
         async def main() -> T:
-            async with AsyncLLM(tiny, kv_cache_memory="4MiB", max_num_seqs=16) as engine:
+            async with AsyncLLM(roomy, kv_cache_memory="4MiB", max_num_seqs=16) as engine:
                 return await asyncio.wait_for(work(engine), PATIENCE_S)
 
         return asyncio.run(main())
@@ -60,7 +68,6 @@ def test_cumulative_items_grow_and_the_last_is_all(tiny: Path, with_engine: Run)
         got = await items(engine, asking(RequestOutputKind.CUMULATIVE))
         lengths = [len(item.outputs[0].token_ids) for item in got]
         assert lengths == sorted(lengths)
-        assert len(got) > 3
         assert [item.finished for item in got] == [False] * (len(got) - 1) + [True]
         assert got[-1].outputs[0].finish_reason == "length"
         (final,) = await items(engine, asking(RequestOutputKind.FINAL_ONLY))
@@ -116,9 +123,9 @@ def test_many_at_once_get_what_each_gets_alone(with_engine: Run) -> None:
 
 def test_a_closed_iterator_aborts_and_its_id_is_free_again(with_engine: Run) -> None:
     async def work(engine: AsyncLLM) -> None:
-        params = asking(RequestOutputKind.DELTA, max_tokens=200)
+        params = asking(RequestOutputKind.DELTA, max_tokens=ENDLESS)
         stream = engine.generate("leave early", params, "same")
-        await anext(stream)
+        assert not (await anext(stream)).finished
         await stream.aclose()
         while engine._engine.client.health().num_running:
             await asyncio.sleep(0)
@@ -129,7 +136,7 @@ def test_a_closed_iterator_aborts_and_its_id_is_free_again(with_engine: Run) -> 
 
 def test_an_aborted_request_says_so_in_its_last_item(with_engine: Run) -> None:
     async def work(engine: AsyncLLM) -> None:
-        stream = engine.generate("abort me", asking(RequestOutputKind.CUMULATIVE, max_tokens=200), "doomed")
+        stream = engine.generate("abort me", asking(RequestOutputKind.CUMULATIVE, max_tokens=ENDLESS), "doomed")
         await anext(stream)
         await engine.abort("doomed")
         *_, last = [item async for item in stream]
@@ -142,7 +149,7 @@ def test_an_aborted_request_says_so_in_its_last_item(with_engine: Run) -> None:
 
 def test_an_id_in_use_and_a_bad_prompt_are_refused(with_engine: Run) -> None:
     async def work(engine: AsyncLLM) -> None:
-        first = engine.generate("x", asking(RequestOutputKind.DELTA, max_tokens=200), "twice")
+        first = engine.generate("x", asking(RequestOutputKind.DELTA, max_tokens=ENDLESS), "twice")
         await anext(first)
         with pytest.raises(RequestError, match="'twice' is in use"):
             await anext(engine.generate("y", asking(RequestOutputKind.DELTA), "twice"))

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.unit.engine.kit import Stage, ask
+from dataclasses import replace
 
-from plait.core.events import Event
+import pytest
+from tests.conformance.drafting import Guesser
+from tests.unit.engine.kit import INFO, Stage, ask, letter_at
+
+from plait.assembly import Drafting
+from plait.core.decision import Assign, Resume, Suspend
+from plait.core.events import Applied, Event, Started
+from plait.core.ids import LaneId, SeqId
+from plait.draft.depth import FixedDepth
 from plait.metrics.serving_figures import ServingFigures
 
 
@@ -48,3 +55,37 @@ def test_steps_and_their_time_are_told_by_lane() -> None:
     # Three tokens of prompt, then two more steps of one: a token takes a second.
     assert (name, lane.steps, lane.busy_s, lane.workers) == (0, 3, 5.0, 1)
     assert (figures.steps, figures.busy_s) == (3, 5.0)
+    # Nobody has given it less than everything.
+    assert (lane.units, lane.unit_s(8.0)) == (figures.share_units, 8.0 * figures.share_units)
+
+
+def test_shares_are_told_by_lane_with_how_long_lanes_had_them() -> None:
+    figures = ServingFigures()
+    first, second, third = map(LaneId, range(3))
+    figures(Started(0.0, replace(INFO, share_units=4, lanes=(first, second, third))))
+    for at_s, decision in (
+        (2.0, Assign({first: (3,), second: (0, 1, 2), third: ()})),
+        (4.0, Suspend(second)),
+        (5.0, Assign({first: (2, 3), second: (), third: (0, 1)})),
+        (6.0, Assign({first: (2, 3), second: (0, 1), third: ()})),
+        (7.0, Resume(second)),
+    ):
+        figures(Applied(at_s, decision))
+    assert {lane: (one.units, one.unit_s(9.0)) for lane, one in figures.lanes.items()} == {
+        first: (2, 4 * 2.0 + 1 * 3.0 + 2 * 4.0),
+        second: (2, 3 * 2.0 + 2 * 2.0),
+        third: (0, 2 * 1.0),
+    }
+    assert (figures.share_units, figures.share_changes) == (4, 3)
+
+
+def test_drafts_are_counted_when_they_go_out_and_when_they_were_right() -> None:
+    figures = ServingFigures()
+    guesses = Guesser(lambda tokens, most: [letter_at(SeqId(0), len(tokens)), ord("!")])
+    stage = Stage(listener=figures, drafting=Drafting(guesses, FixedDepth()))
+    stage.arrive(ask("a", "abc", max_tokens=8))
+    stage.run()
+    assert stage.answers.text("a") == "defghijk"
+    # Two tokens without drafts, then two by two.
+    assert (figures.num_drafts, figures.draft_tokens) == (3, 5)
+    assert (figures.accepted_tokens, figures.accepted_by_place) == (3, [3])

@@ -17,7 +17,18 @@ from plait.reproduce.tables import list_lines, report_lines, summary_line
 CASES = {case.id: case for case in catalogue().cases}
 SLOW = (
     "bullet-chunk-size",
+    "bullet-workloads",
+    "bullet-splits",
+    "bullet-ablation",
     "muxwise-guard",
+    "muxwise-violations",
+    "muxwise-goodput-8b",
+    "muxwise-goodput-70b",
+    "muxwise-latencies",
+    "muxwise-preemption",
+    "muxwise-shares",
+    "muxwise-pool",
+    "bullet-muxwise-controls",
     "estimator",
     "blendserve-orders",
     "blendserve-grid",
@@ -137,6 +148,13 @@ def test_a_name_stands_for_one_case_and_all_for_every_one() -> None:
     assert known.choose("all") == known.cases
     assert [case.id for case in known.choose("estimator")] == ["estimator"]
     assert known.choose("estimators") == ()
+
+
+def test_a_paper_s_name_stands_for_all_cases_with_a_figure_of_it() -> None:
+    bullet, muxwise = ({case.id for case in catalogue().choose(name)} for name in ("bullet", "muxwise"))
+    assert bullet & muxwise == {"estimator", "muxwise-anchors", "muxwise-guard", "bullet-muxwise-controls"}
+    assert {"bullet-table-2", "bullet-workloads"} < bullet
+    assert {"muxwise-n-pl", "muxwise-violations"} < muxwise
 
 
 def test_two_cases_of_one_name_are_refused() -> None:

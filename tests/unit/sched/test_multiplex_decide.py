@@ -172,6 +172,29 @@ def test_turns_last_until_decode_must_go_on() -> None:
     assert chosen(TEMPORAL, late).until_s == pytest.approx(10.9 + 4 / SPANS)
 
 
+def test_a_turn_is_as_short_as_prompts_can_be_stopped() -> None:
+    """A layer of 4,000 tokens takes 20 s, and no answer can wait for that; where a prompt stops sooner, none has to."""
+    now, sooner = about(itl_s=1.0, tokens=4000), Prices(Plain(), UNITS, SPANS, stop_s=0.01)
+    for preset, until_s in ((TEMPORAL, 10.0 + 4000 / UNITS / SPANS), (PLAIT, NEVER)):
+        assert chosen(preset, now).until_s == pytest.approx(until_s)
+        choice = decide(now, replace(setting(preset), prices=sooner))
+        assert (choice.form, choice.until_s) == (Form.PREFILL, pytest.approx(10.7))
+    at_last = replace(now, now_s=10.695, form=Form.PREFILL)
+    assert decide(at_last, replace(setting(TEMPORAL), prices=sooner)).form is Form.DECODE
+
+
+def test_what_does_not_fit_into_one_step_of_a_prompt_counts_for_when_it_has_its_token() -> None:
+    """Decode can wait, for 7 s; prompts have nine units: 80 tokens take more than the 8 s that they have, 40 do not."""
+    whole = about(tpot_s=0.81, num_said=20, tokens=80, due_s=18.0)
+    assert whole.prefill is not None
+    piece = Prefill(whole.prefill.prompts, StepShape((ChunkShape(0, 40, 0),)))
+    assert [(one.start, one.num_tokens) for one in piece.rest()] == [(40, 40)]
+    assert whole.prefill.rest() == []
+    for prefill in (whole.prefill, piece):
+        assert chosen(BULLET, replace(whole, prefill=prefill)).reason is Reason.DELAYED
+    assert chosen(BULLET, about(tpot_s=0.81, num_said=20, due_s=18.0)).reason is Reason.FEASIBLE
+
+
 def test_chunks_by_time_hold_as_many_tokens_as_fit_into_it() -> None:
     # 3 rows and n tokens in 4 s on ten units: 37, in sixteens 32; the whole prompt of 35 fits too.
     assert chosen(timed_chunks(4.0), about()).chunk_tokens == 32

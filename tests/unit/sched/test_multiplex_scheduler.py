@@ -19,6 +19,8 @@ from plait.core.step import Join, StepShape
 from plait.cost.model import StepPrice
 from plait.sched.multiplex.mechanisms import Mechanism
 from plait.sched.multiplex.presets import BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE, Preset, static_split
+from plait.sched.multiplex.scheduler import Observer, unobserved
+from plait.sched.multiplex.situation import Choice, Situation
 from plait.sim.arrivals import Arrival, Lengths, arrivals_of, poisson_trace
 from plait.sim.cluster import ClusterSpec, simulate_cluster
 from plait.sim.driver import simulate
@@ -40,13 +42,21 @@ SPEC = ReplicaSpec(
 ROWS = poisson_trace(24.0, 60, Lengths(700, 1.2, 6000), Lengths(60, 0.8, 400), seed=5)
 
 
-def stage(preset: Preset, *, slo: Slo | None = None, max_rows: int = 4, num_spans: int = 4, tokens: int = 40) -> Stage:
+def stage(
+    preset: Preset,
+    *,
+    slo: Slo | None = None,
+    max_rows: int = 4,
+    num_spans: int = 4,
+    tokens: int = 40,
+    observe: Observer = unobserved,
+) -> Stage:
     return Stage(
         max_step_tokens=tokens,
         max_rows=max_rows,
         queue_depth=1,
         slos={} if slo is None else {ServiceClass.ONLINE: slo},
-        policy=Policy(preset, OneSecondPerToken(), num_spans=num_spans),
+        policy=Policy(preset, OneSecondPerToken(), num_spans=num_spans, observe=observe),
         share_units=4,
     )
 
@@ -90,6 +100,7 @@ def test_shares_are_disjoint_and_add_up() -> None:
     simulate(arrivals_of(ROWS, PROGRAM.vocab_size), replica(replace(SPEC, preset=MUXWISE)), events.append)
     shares = [e.decision.shares for e in events if isinstance(e, Applied) and isinstance(e.decision, Assign)]
     assert len(shares) > 20
+    assert all(e.decision.may_help for e in events if isinstance(e, Applied) and isinstance(e.decision, Assign))
     for one in shares:
         assert sorted(unit for units in one.values() for unit in units) == list(range(DEVICE.share_units))
 
@@ -157,6 +168,20 @@ def test_a_prefill_launched_whole_keeps_its_units_though_decode_has_ended() -> N
 
     half = MUXWISE.without([Mechanism.SHARES])
     assert end_of_the_long(half) < end_of_the_long(half.without([Mechanism.LAYERS]))
+
+
+def test_a_prompt_that_is_too_long_for_one_step_comes_in_several_and_counts_whole() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def observe(situation: Situation, choice: Choice) -> None:
+        if situation.prefill is not None:
+            seen.append((situation.prefill.shape.num_tokens, sum(one.num_tokens for one in situation.prefill.rest())))
+
+    on = stage(MUXWISE, tokens=16, observe=observe)
+    on.arrive(ask("long", "abcdefgh" * 5, max_tokens=2))
+    on.run()
+    assert set(seen) == {(16, 24), (16, 8), (8, 0)}
+    assert [lane for _, lane, _ in submitted(on.events)] == [P, P, P, D]
 
 
 class Erratic:

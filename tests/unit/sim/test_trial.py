@@ -36,6 +36,8 @@ def trial(requests: list[TraceRequest], slo: Slo | None = None, pace: Pace | Non
         (Slo(), True),
         (Slo(ttft_s=1.0, itl_s=1.5, tpot_s=1.0), True),
         (Slo(ttft_s=0.99), False),
+        (Slo(ttft_s_per_token=0.01), True),
+        (Slo(ttft_s_per_token=0.0099), False),
         (Slo(itl_s=1.49), False),
         (Slo(tpot_s=0.99), False),
     ],

@@ -73,6 +73,31 @@ def test_a_token_that_is_not_allowed_stops_loudly() -> None:
         state.accept(TEXT.tokenizer.encode("z", add_special=False)[0])
 
 
+def test_masks_behind_tokens_are_those_that_come_when_they_are_taken() -> None:
+    source = COMPILER.compile(Grammar(GrammarKind.JSON_SCHEMA, json.dumps(OBJECT), "p"))
+    tokens = TEXT.tokenizer.encode('{"name": "ab", "ok": true}', add_special=False)
+    state, slow = source.begin(), source.begin()
+    behind = state.masks_behind(tokens)
+    # What ends the form has nothing behind it.
+    assert len(behind) == len(tokens) - 1
+    for token, mask in zip(tokens, behind, strict=False):
+        slow.accept(token)
+        assert slow.mask() == mask
+    assert state.mask() == source.begin().mask()
+    wrong = [*tokens[:4], tokens[0], *tokens[4:]]
+    assert state.masks_behind(wrong) == behind[:4]
+
+
+def test_where_a_form_leaves_one_text_its_spelling_is_likely() -> None:
+    state = COMPILER.compile(Grammar(GrammarKind.JSON_SCHEMA, json.dumps(OBJECT), "p")).begin()
+    likely = state.likely()
+    assert TEXT.tokenizer.decode(list(likely)) == '{"name": "'
+    assert len(state.masks_behind(likely)) == len(likely)
+    for token in likely:
+        state.accept(token)
+    assert state.likely() == ()
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [

@@ -39,7 +39,6 @@ from plait.model.ops import Pairing
 from plait.model.program import Program
 from plait.weights.table import WeightTable
 
-LANES = (LaneId(0), LaneId(1))
 QUEUE_DEPTH = 2
 FORMATS = tuple(scheme.name.lower() for scheme in Scheme)
 
@@ -54,6 +53,8 @@ class NativeConfig:
     max_step_tokens: int = 512
     max_rows: int = 256
     dtype: WeightDtype = WeightDtype.AUTO
+    num_lanes: int = 2
+    """One that is never used takes no memory."""
     max_positions: int | None = None
     """Rotary tables end here; None: where the model's do."""
     target: str | None = None
@@ -76,7 +77,9 @@ class Footprint:
     cache: int
     """All of the pool; it is taken from the system as blocks are first written."""
     arena: int
-    """Activations of one lane's steps and scratch of workers. A second lane takes as much again when it is used."""
+    """Activations of one lane's steps and scratch of workers."""
+    lane: int
+    """Activations of each further lane, taken when it is used."""
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +113,7 @@ class NativeExecutor:
 
     def __init__(self, config: NativeConfig) -> None:
         self._config = config
+        self._lanes = tuple(map(LaneId, range(config.num_lanes)))
         self._fingerprint = ""
         self._pools = False
         self._state: _Loaded | None = None
@@ -133,7 +137,7 @@ class NativeExecutor:
         floats = vectors(tape, weights)
         panels = pack(tape, weights, schemes, len(self._config.cores))
         runtime = self._runtime(tape, panels, floats, layout, limits.num_positions)
-        footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes)
+        footprint = Footprint(panels.num_bytes, layout.pool_bytes, runtime.arena_bytes, runtime.lane_bytes)
         intake = Intake(self.info, slots_of(layout), limits.fault)
         numbers = numbers_of(schemes.values(), codes)
         names = product_names(tape, schemes, weights)
@@ -152,7 +156,7 @@ class NativeExecutor:
     def info(self) -> ExecutorInfo:
         return ExecutorInfo(
             name="native",
-            lanes=LANES,
+            lanes=self._lanes,
             share_units=len(self._config.cores),
             forms=(StepForm.FUSED, StepForm.LANES),
             queue_depth=QUEUE_DEPTH,
@@ -163,6 +167,7 @@ class NativeExecutor:
             fingerprint=self._fingerprint,
             bit_exact=True,
             pools=self._pools,
+            drafts=True,
         )
 
     @property
@@ -220,11 +225,11 @@ class NativeExecutor:
             state.plans[plan.step] = plan
             state.runtime.submit(plan, seats, [rows[grant.seq].seat for grant in plan.blocks])
 
-    def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
+    def assign(self, shares: Mapping[LaneId, tuple[int, ...]], *, may_help: bool = False) -> None:
         state = self._loaded()
         with self._lock:
             state.intake.check_shares(shares)
-            state.runtime.assign([shares[lane] for lane in LANES])
+            state.runtime.assign([shares[lane] for lane in self._lanes], may_help)
 
     def suspend(self, lane: LaneId) -> None:
         state = self._loaded()
@@ -280,6 +285,12 @@ class NativeExecutor:
         """What the workers did, if that is recorded."""
         return self._loaded().work_log
 
+    def change_delays(self) -> tuple[tuple[float, ...], tuple[int, ...], float]:
+        """How long workers took to look at a change of shares or a suspension: upper bounds of buckets in seconds, how
+        many delays fell into each (one bucket more than bounds), and their sum in seconds.
+        """
+        return self._loaded().runtime.change_delays()
+
     def counters(self) -> dict[str, float]:
         """What the workers did since the start: units, steps, seconds in kernels, at work and parked."""
         return self._loaded().runtime.counters()
@@ -316,7 +327,7 @@ class NativeExecutor:
             [_group(placed) for placed in layout.groups],
             layout.pool_bytes,
             list(config.cores),
-            len(LANES),
+            len(self._lanes),
             config.max_step_tokens,
             config.target or "",
             config.blocking_seed,

@@ -23,15 +23,18 @@ def step_result(plan: StepPlan, report: _native.StepReport) -> StepResult:
 def _seq_result(chunk: Chunk, report: _native.ChunkReport) -> SeqResult:
     status, failed_row, tokens, logprobs, scored, pooled = report
     if status == OK:
-        if not logprobs and not scored and pooled is None:
+        if not logprobs and not scored and pooled is None and chunk.drafts is None:
             return SeqResult.of_tokens(chunk.seq, chunk.num_tokens, tokens)
+        # Behind the last draft that was accepted comes one more token.
+        num_accepted = 0 if chunk.drafts is None else len(tokens) - 1
         return SeqResult(
             chunk.seq,
             SeqStatus.OK,
-            chunk.num_tokens,
+            chunk.num_tokens - chunk.num_drafts + num_accepted,
             tokens,
             _logprobs(logprobs),
             prompt_logprobs=_logprobs(scored),
+            num_accepted=num_accepted,
             pooled=pooled,
         )
     if status == CANCELLED:

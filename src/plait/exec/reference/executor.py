@@ -149,6 +149,7 @@ class ReferenceExecutor:
             fingerprint=self._fingerprint,
             bit_exact=False,
             pools=self._loaded is not None and has_pool(self._loaded.program),
+            drafts=True,
         )
 
     @property
@@ -172,7 +173,7 @@ class ReferenceExecutor:
             self._lanes[plan.lane].queue.append(_Job(run, run.run()))
             self._changed.notify_all()
 
-    def assign(self, shares: Mapping[LaneId, tuple[int, ...]]) -> None:
+    def assign(self, shares: Mapping[LaneId, tuple[int, ...]], *, may_help: bool = False) -> None:
         with self._changed:
             self._intake.check_shares(shares)
             for lane in self._lanes.values():

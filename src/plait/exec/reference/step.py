@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, SeqId
-from plait.core.step import Chunk, FromDevice, OutputKind, SeqResult, SeqStatus, StepPlan, TokenLogprob
+from plait.core.step import Chunk, Drafts, FromDevice, OutputKind, SeqResult, SeqStatus, StepPlan, TokenLogprob
 from plait.exec.reference import mixture, sampler
 from plait.exec.reference import ops as math_of
 from plait.exec.reference.attention import attend, whole_tiles
@@ -181,6 +181,8 @@ class StepRun:
             tokens = (state.last_sampled,)
         else:
             tokens = chunk.tokens
+        if chunk.drafts is not None:
+            tokens = (*tokens, *chunk.drafts.ids)
         if seat.join.params.has_penalties:
             state.history[chunk.start :] = tokens
         if self.loaded.poison:
@@ -357,6 +359,8 @@ class StepRun:
             index = output.first + offset
             behind = f"behind token {chunk.start + index} of the sequence"
             if not np.isfinite(row_logits).all():
+                if chunk.drafts is not None and tokens:
+                    break  # it is asked when everything before it has ended well: then it fails in a step of its own
                 error = f"the model gave a logit that is not a number {behind}"
                 return SeqResult(chunk.seq, SeqStatus.FAILED, error=error)
             if output.kind is OutputKind.LOGPROBS:
@@ -365,12 +369,16 @@ class StepRun:
             position = chunk.start + index + 1
             row = sampler.Row(seat.join, history[:position], position, masks.get(index))
             token = sampler.sample(row_logits, row)
+            if token is None and chunk.drafts is not None and tokens:
+                break
             if token is None:
                 error = f"bias, penalties and masks leave no token to choose {behind}"
                 return SeqResult(chunk.seq, SeqStatus.FAILED, error=error)
             tokens.append(token)
             if seat.join.params.logprobs is not None:
                 logprobs.append(sampler.log_probability(row_logits, token, seat.join.params.logprobs))
+            if chunk.drafts is not None and _is_rejected(chunk, chunk.drafts, index, token):
+                break
         return self._good(chunk, tokens, logprobs, scored)
 
     def _good(
@@ -380,12 +388,20 @@ class StepRun:
         if pool is not None and not np.isfinite(pool.total).all():
             error = f"the model gave a hidden state that is not a number up to token {chunk.end - 1} of the sequence"
             return SeqResult(chunk.seq, SeqStatus.FAILED, error=error)
+        num_accepted = 0 if chunk.drafts is None else len(tokens) - 1
         return SeqResult(
             chunk.seq,
             SeqStatus.OK,
-            chunk.num_tokens,
+            chunk.num_tokens - chunk.num_drafts + num_accepted,
             tuple(tokens),
             tuple(logprobs),
             prompt_logprobs=tuple(scored),
+            num_accepted=num_accepted,
             pooled=None if pool is None else pool.mean(),
         )
+
+
+def _is_rejected(chunk: Chunk, drafts: Drafts, row: int, token: int) -> bool:
+    """Whether the token that a row of the chunk sampled is another than the draft behind it."""
+    place = row + 1 - (chunk.num_tokens - len(drafts.ids))
+    return 0 <= place < len(drafts.ids) and drafts.ids[place] != token

@@ -33,7 +33,7 @@ def _model() -> RooflineModel:
 @cache
 def alpha_of_long() -> float:
     """The factor that makes the long step take what it is said to take."""
-    return (LONG_S - _overhead_s()) / _bare_s(_step(LONG))
+    return (LONG_S - _overhead_s()) / _bare_s(step_of(LONG))
 
 
 def step_ms(shape: StepShape) -> float:
@@ -52,13 +52,13 @@ def _overhead_s() -> float:
 
 def _work_out() -> Answers:
     return {
-        f"step of {LONG:,} tokens": step_ms(_step(LONG)),
+        f"step of {LONG:,} tokens": step_ms(step_of(LONG)),
         "alpha": alpha_of_long(),
-        f"step of {SHORT} tokens": step_ms(_step(SHORT)),
+        f"step of {SHORT} tokens": step_ms(step_of(SHORT)),
     }
 
 
-def _step(tokens: int) -> StepShape:
+def step_of(tokens: int) -> StepShape:
     """32 sequences of 1,024 tokens decode; the rest of the budget is the beginning of a prompt."""
     return StepShape((ChunkShape(0, tokens - DECODE_ROWS, 1), *(ChunkShape(CONTEXT, 1, 1),) * DECODE_ROWS))
 

@@ -148,8 +148,12 @@ def _can_wait(now: Situation, decode_s: float, setting: Setting) -> bool:
 def _ends_s(
     now: Situation, prefill: Prefill, prefill_s: float, units: int, setting: Setting
 ) -> Iterator[tuple[Prompt, float]]:
-    """When each prompt would have its token: those of the prefill together, and those that wait one after another."""
+    """When each prompt would have its token: those of the prefill together, and those that wait one after another. What
+    is left of a prompt that is too long for one step comes right behind it.
+    """
     end_s = now.now_s + prefill.left * prefill_s
+    for rest in prefill.rest():
+        end_s += setting.prices.prompt_s(rest, setting.prices.units - units)
     for prompt in prefill.prompts:
         yield prompt, end_s
     if not now.is_prefilling:
@@ -189,16 +193,16 @@ def _worse_lateness(now: Situation, prefill: Prefill, units: int, setting: Setti
 
 
 def _slice(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
-    """Prompts on all units until decode must go on, then decode on all of them; always a span at least."""
+    """Prompts on all units until decode must go on, then decode on all of them; always until they can be stopped."""
     prices, units = setting.prices, setting.prices.units
     if now.is_stepping:
         return Choice(Form.DECODE, units, Reason.SLICE)
     slack_s = due_s(now.decoding, setting.preset.credit) - now.now_s
     slack_s -= _counted(prices.decode(now.decode, units), setting)
-    span_s = prices.span_s(prices.prefill_s(prefill.shape, units))
-    if now.form is Form.PREFILL and slack_s < span_s:
+    stop_s = prices.stop_s(prices.prefill_s(prefill.shape, units))
+    if now.form is Form.PREFILL and slack_s < stop_s:
         return Choice(Form.DECODE, units, Reason.SLICE)
-    return Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + max(slack_s, span_s))
+    return Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + max(slack_s, stop_s))
 
 
 def _fused(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
@@ -233,16 +237,19 @@ def _longest_chunk(now: Situation, prefill: Prefill, budget_s: float, most: int,
     longest_s = seconds(total)
     if longest_s <= budget_s:
         return total
-    count = _last_within(budget_s, -(-total // LEAST_CHUNK), longest_s, lambda count: seconds(count * LEAST_CHUNK))
-    return count * LEAST_CHUNK
+    none_s = seconds(0)
+    if none_s > budget_s:
+        return 0
+    high = -(-total // LEAST_CHUNK)
+    return _last_within(budget_s, none_s, high, longest_s, lambda count: seconds(count * LEAST_CHUNK)) * LEAST_CHUNK
 
 
-def _last_within(budget_s: float, high: int, high_s: float, seconds: Callable[[int], float]) -> int:
-    """The last count below `high` that takes no longer than the budget, 0 if none does. More never takes less, and
-    mostly in proportion: where the line through both ends meets the budget is a better guess than the middle, but two
-    times out of three only, because the line may be far from the curve.
+def _last_within(budget_s: float, none_s: float, high: int, high_s: float, seconds: Callable[[int], float]) -> int:
+    """The last count below `high` that takes no longer than the budget, 0 if none does; a count of none takes `none_s`.
+    More never takes less, and mostly in proportion: where the line through both ends meets the budget is a better guess
+    than the middle, but two times out of three only, because the line may be far from the curve.
     """
-    low, low_s, turn = 0, 0.0, 0
+    low, low_s, turn = 0, none_s, 0
     while high - low > 1:
         turn += 1
         part = 0.5 if turn % 3 == 0 else (budget_s - low_s) / (high_s - low_s)
@@ -330,13 +337,13 @@ def _turn_option(now: Situation, prefill: Prefill, due: float, setting: Setting)
     prices = setting.prices
     decode_s = _counted(prices.decode(now.decode, prices.units), setting)
     seconds = prices.prefill_s(prefill.shape, prices.units)
-    slack_s, span_s = due - now.now_s - decode_s, prices.span_s(seconds)
+    slack_s, stop_s = due - now.now_s - decode_s, prices.stop_s(seconds)
     turn_s = due - max(one.last_s for one in now.decoding)
     part = max(0.0, 1.0 - decode_s / turn_s) if turn_s > 0 else 0.0
     rate = part * prefill.shape.num_tokens / seconds
-    if now.form is Form.PREFILL and 0 <= slack_s < span_s:
+    if now.form is Form.PREFILL and 0 <= slack_s < stop_s:
         yield _Option(Choice(Form.DECODE, prices.units, Reason.SLICE), rate)
-    elif slack_s >= span_s:
+    elif slack_s >= stop_s:
         yield _Option(Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + slack_s), rate)
 
 

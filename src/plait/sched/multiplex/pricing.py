@@ -7,18 +7,22 @@ Invariant: nothing is priced on no unit, and nothing beside a neighbour that doe
 from __future__ import annotations
 
 from plait.core.step import ChunkShape, StepShape
-from plait.cost.model import Bound, CostModel, StepPrice
+from plait.cost.model import Bound, CostModel, StepPrice, pair_prices
 from plait.cost.partitions import layers_to_launch
 from plait.sched.multiplex.situation import Prefill, Prompt
 
 
 class Prices:
-    """Of one device. `num_spans`: pieces between which a prefill can be interrupted."""
+    """Of one device. `num_spans`: pieces between which a prefill can be interrupted; `stop_s`: how soon it is, where
+    that is sooner than at the end of a span.
+    """
 
-    def __init__(self, cost: CostModel, units: int, num_spans: int) -> None:
+    def __init__(self, cost: CostModel, units: int, num_spans: int, stop_s: float | None = None) -> None:
         self._cost = cost
+        self._price_both = pair_prices(cost)
         self.units = units
         self.num_spans = num_spans
+        self._stop_s = stop_s
 
     def decode(self, shape: StepShape, units: int, beside: StepShape | None = None) -> StepPrice:
         """Of a whole decode step, on so many units."""
@@ -34,7 +38,7 @@ class Prices:
         return self._cost.price(shape_of((prompt,)), units).expected_s
 
     def fused(self, decode: StepShape, prompts: StepShape) -> StepPrice:
-        return self._cost.price(StepShape((*decode.chunks, *prompts.chunks)), self.units)
+        return self._price_both(decode, prompts, self.units)
 
     def is_bound_by_compute(self, shape: StepShape, units: int) -> bool:
         return self._cost.price(shape, units).bound is Bound.COMPUTE
@@ -45,6 +49,10 @@ class Prices:
 
     def span_s(self, prefill_s: float) -> float:
         return prefill_s / self.num_spans
+
+    def stop_s(self, prefill_s: float) -> float:
+        """Until a prefill that has begun can be stopped: no turn of prompts is shorter."""
+        return prefill_s / self.num_spans if self._stop_s is None else self._stop_s
 
     def spans_left(self, prefill: Prefill) -> float:
         return prefill.left * self.num_spans

@@ -28,7 +28,7 @@ from plait.sched.filling import go_on_beside, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.multiplex.decide import Setting, decide
 from plait.sched.multiplex.presets import Prefers, Preset, shares_of
-from plait.sched.multiplex.pricing import Prices, shape_of
+from plait.sched.multiplex.pricing import Prices, cut, shape_of
 from plait.sched.multiplex.situation import NEVER, Choice, Form, Prefill, Prompt, Reason, Situation
 from plait.sched.multiplex.tracking import Speech, Tracker
 from plait.sched.multiplex.viewing import View, decode_shape
@@ -57,6 +57,8 @@ class MultiplexConfig:
     """Units that shares are made of."""
     num_spans: int = 1
     """Of the program: where a prefill can be interrupted."""
+    stop_s: float | None = None
+    """How soon one can be, where that is sooner than at the end of a span; None: it is not."""
     max_step_tokens: int = 512
     """Of a fused step."""
     max_prefill_tokens: int = 512
@@ -80,7 +82,7 @@ class MultiplexScheduler:
         self._preset = config.preset
         self._lives = Lives(config.lives, kv, events)
         self._speech = Speech()
-        self._prices = Prices(cost, config.share_units, config.num_spans)
+        self._prices = Prices(cost, config.share_units, config.num_spans, config.stop_s)
         self._view = View(self._lives, self._speech, self._prices, self._preset)
         shares = () if self._preset.is_fused else shares_of(self._preset, config.share_units, config.granule)
         self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens)
@@ -206,7 +208,8 @@ class MultiplexScheduler:
         most = self._config.max_prefill_tokens
         self._num_together = self._view.together(self._batch, num_begun, units, most)
         first = self._batch[: self._num_together]
-        return Prefill(first, shape_of(first)), self._batch[self._num_together :]
+        # One step holds so much of a prompt, and what is behind it comes in the next ones.
+        return Prefill(first, cut(first, most)), self._batch[self._num_together :]
 
     def _beginning(self, units: int, now: float) -> tuple[Prompt, ...]:
         """Whose prompts could be computed from now on, in order: those that were begun before the others."""
@@ -290,6 +293,7 @@ class MultiplexScheduler:
         decode = self._flights[self._decode_lane].shape if self._decode_lane in self._flights else None
         new_s = self._prices.prefill_s(shape_of(fresh[:count]), units, decode)
         left_s = self._tracker.left(active_lane, now) * self._prices.prefill_s(active.shape, units, decode)
+        left_s += sum(self._prices.prompt_s(one, units) for one in Prefill(active.prompts, active.shape).rest())
         due_s = min(one.due_s for one in active.prompts)
         return due_s < NEVER and now + new_s + left_s <= due_s
 
@@ -313,7 +317,7 @@ class MultiplexScheduler:
             return
         self._units = units
         self._tracker.assign({lane: len(given) for lane, given in units.items()}, now)
-        self._controls.append(Assign(units))
+        self._controls.append(Assign(units, may_help=self._preset.overlaps))
 
     def _without_losses(self, units: Shares, now: float) -> Shares:
         """For now, nobody has what a step in flight is losing: it goes on with it to the end of its span."""

@@ -8,7 +8,7 @@ Invariant: equal situations give equal decisions.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from plait.core.ids import SeqId
@@ -59,6 +59,13 @@ class Prefill:
     @property
     def is_begun(self) -> bool:
         return self.left < 1.0
+
+    def rest(self) -> list[Prompt]:
+        """What comes behind it of prompts that are too long for one step, of which `shape` is."""
+        pairs = zip(self.prompts, self.shape.chunks, strict=False)
+        ends = [(one, chunk.start + chunk.num_tokens) for one, chunk in pairs]
+        behind = [(one, end, one.start + one.num_tokens - end) for one, end in ends]
+        return [replace(one, start=end, num_tokens=count) for one, end, count in behind if count > 0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,247 @@
+"""Trial: streams that decode while prompts keep coming, under one policy, for a few seconds.
+
+Owns the load, the window in which it is looked at, and what is kept of it: gaps of the streams, tokens of prompts that
+were computed, what control cost. Knows no target and judges nothing.
+Invariant: equal seeds give equal prompts; what is counted lies inside the window, steps that reach over its edges in
+proportion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import plait.sched.multiplex.scheduler as multiplex
+from plait.build import LoadedModel, LocalEngine, start_engine
+from plait.config.engine_options import EngineOptions
+from plait.config.schedulers import parse_scheduler
+from plait.core.decision import Decision, SeqUpdate, Submit
+from plait.core.events import Collected, Emitted, Event, Started, Submitted
+from plait.core.executor import ExecutorInfo
+from plait.core.ids import RequestId, SeqId, StepId
+from plait.core.request import Request, ServiceClass, Slo
+from plait.core.sampling import SamplingParams
+from plait.core.step import StepResult, StepShape
+from plait.metrics.histogram import Histogram
+from plait.sched.multiplex.decide import Setting, decide
+from plait.sched.multiplex.situation import Choice, Situation
+
+STREAM_PROMPT, STREAM_TOKENS = 256, 4096
+PROMPTS = (1024, 2048, 4096, 1536, 3072)
+SETTLE_S = 0.5
+PATIENCE_S = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`window_s`: how long prompts are looked at at least; None: until the one prompt of `only` tokens is computed."""
+
+    streams: int = 8
+    window_s: float | None = 5.0
+    only: int = 4096
+    seed: int = 1
+
+
+@dataclass(slots=True)
+class Step:
+    """A step that was collected."""
+
+    result: StepResult
+    shape: StepShape
+    prompt_tokens: int
+    """Of sequences that had not said anything when it was planned."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """An event sink. Times are the engine's."""
+
+    info: ExecutorInfo | None = None
+    steps: list[Step] = field(default_factory=list)
+    emitted: dict[SeqId, list[float]] = field(default_factory=dict)
+    planned: dict[StepId, tuple[StepShape, int]] = field(default_factory=dict)
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Started(info=info):
+                self.info = info
+            case Submitted(plan=plan):
+                fresh = sum(chunk.num_tokens for chunk in plan.chunks if chunk.seq not in self.emitted)
+                self.planned[plan.step] = (plan.shape(), fresh)
+            case Collected(result=result):
+                self.steps.append(Step(result, *self.planned.pop(result.step)))
+            case Emitted(at_s=at_s, seq=seq):
+                self.emitted.setdefault(seq, []).append(at_s)
+            case _:
+                pass
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Seconds of processor time. `decisions`: of each choice of a policy; `turns`: (planning and committing, sequences)
+    of each step. `delays`: until workers took up what had been decided.
+    """
+
+    decisions: tuple[float, ...]
+    turns: tuple[tuple[float, int], ...]
+    delays: Histogram | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    gaps_s: tuple[float, ...]
+    """Of the streams, inside the window."""
+    prompt_tokens_per_s: float
+    ttft_s: float | None
+    """Of the only prompt, where there is one."""
+    steps: tuple[Step, ...]
+    control: Control
+    units: int
+
+    def gap_s(self, part: float) -> float:
+        ordered = sorted(self.gaps_s)
+        return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
+
+
+def run_trial(model: LoadedModel, options: EngineOptions, limit_s: float | None, load: Load) -> Trial:
+    """Every request has `limit_s` as its bound on gaps; the streams begin first."""
+    heard = Heard()
+    slos = {} if limit_s is None else {ServiceClass.ONLINE: Slo(itl_s=limit_s)}
+    with timed() as timers:
+        engine = start_engine(options, model, heard, lambda words: None, slos=slos)
+        try:
+            begin_s, end_s, ttft_s = asyncio.run(_drive(engine, heard, load, model.program.vocab_size))
+            delays = None if engine.change_delays is None else engine.change_delays()
+        finally:
+            engine.close()
+    assert heard.info is not None
+    streams = list(heard.emitted)[: load.streams]
+    gaps = [
+        later - earlier
+        for seq in streams
+        for earlier, later in zip(heard.emitted[seq], heard.emitted[seq][1:], strict=False)
+        if begin_s <= earlier and later <= end_s
+    ]
+    tokens = sum(step.prompt_tokens * _inside(step.result, begin_s, end_s) for step in heard.steps)
+    return Trial(
+        tuple(gaps),
+        tokens / (end_s - begin_s),
+        ttft_s,
+        tuple(step for step in heard.steps if begin_s <= step.result.start_s and step.result.end_s <= end_s),
+        Control(tuple(timers.decisions), tuple(timers.turns), delays),
+        heard.info.share_units,
+    )
+
+
+def _inside(result: StepResult, begin_s: float, end_s: float) -> float:
+    """Part of a step that lies in the window."""
+    whole = max(1e-9, result.end_s - result.start_s)
+    return max(0.0, min(end_s, result.end_s) - max(begin_s, result.start_s)) / whole
+
+
+async def _drive(engine: LocalEngine, heard: Heard, load: Load, vocab_size: int) -> tuple[float, float, float | None]:
+    """(begin, end) of the window, and when the only prompt had its token."""
+
+    def words(number: int, count: int) -> tuple[int, ...]:
+        return tuple((load.seed * 7919 + number * 104729 + place * 31) % vocab_size for place in range(count))
+
+    async def ask(number: int, prompt: int, output: int) -> None:
+        sampling = SamplingParams(seed=number, max_tokens=output, ignore_eos=True)
+        async for delta in engine.client.submit(Request(RequestId(f"ask-{number}"), words(number, prompt), sampling)):
+            if delta.error is not None:
+                raise SystemExit(f"a request failed: {delta.error}")
+
+    async def prompts() -> None:
+        for number in range(1000):
+            await ask(load.streams + number, PROMPTS[(load.seed + number) % len(PROMPTS)], 1)
+
+    streams = [asyncio.create_task(ask(number, STREAM_PROMPT, STREAM_TOKENS)) for number in range(load.streams)]
+    try:
+        await _until(lambda: len(heard.emitted) >= load.streams and min(map(len, heard.emitted.values())) > 4, streams)
+        await asyncio.sleep(SETTLE_S)
+        begin_s = time.monotonic()
+        if load.window_s is None:
+            await asyncio.wait_for(ask(load.streams, load.only, 1), PATIENCE_S)
+            ttft_s = time.monotonic() - begin_s
+            return begin_s, begin_s + ttft_s, ttft_s
+        others = asyncio.create_task(prompts())
+        streams.append(others)
+        until_s = begin_s + load.window_s
+        # Until the end of a step with prompts in it, so that what is in flight then is not lost.
+        await _until(lambda: bool(_ends(heard, until_s)), streams)
+        return begin_s, _ends(heard, until_s)[0], None
+    finally:
+        for task in streams:
+            task.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+
+
+def _ends(heard: Heard, from_s: float) -> list[float]:
+    return [step.result.end_s for step in heard.steps if step.prompt_tokens and step.result.end_s >= from_s]
+
+
+async def _until(holds: Callable[[], bool], tasks: list[asyncio.Task[None]]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        for task in tasks:
+            if task.done():
+                task.result()
+        if time.monotonic() > until_s:
+            raise SystemExit(f"nothing came of {PATIENCE_S:.0f} s; is the machine busy?")
+        await asyncio.sleep(0.005)
+
+
+@dataclass(slots=True)
+class Timers:
+    decisions: list[float] = field(default_factory=list)
+    turns: list[tuple[float, int]] = field(default_factory=list)
+
+
+@contextmanager
+def timed() -> Iterator[Timers]:
+    """The multiplexing scheduler with a clock around what it does, as it is served with."""
+    timers = Timers()
+    kind = multiplex.MultiplexScheduler
+    plan, commit = kind.plan, kind.commit
+    spent = [0.0]
+
+    def timed_decide(now: Situation, setting: Setting) -> Choice:
+        begin = time.thread_time()
+        choice = decide(now, setting)
+        timers.decisions.append(time.thread_time() - begin)
+        return choice
+
+    def timed_plan(self: multiplex.MultiplexScheduler, now: float) -> list[Decision]:
+        begin = time.thread_time()
+        made = plan(self, now)
+        spent[0] += time.thread_time() - begin
+        for decision in made:
+            if isinstance(decision, Submit):
+                timers.turns.append((spent[0], len(decision.plan.chunks)))
+                spent[0] = 0.0
+        return made
+
+    def timed_commit(self: multiplex.MultiplexScheduler, result: StepResult, now: float) -> list[SeqUpdate]:
+        begin = time.thread_time()
+        updates = commit(self, result, now)
+        spent[0] += time.thread_time() - begin
+        return updates
+
+    setattr(multiplex, "decide", timed_decide)  # noqa: B010  # a module's name, which assignment may not change
+    kind.plan, kind.commit = timed_plan, timed_commit  # type: ignore[method-assign]
+    try:
+        yield timers
+    finally:
+        setattr(multiplex, "decide", decide)  # noqa: B010
+        kind.plan, kind.commit = plan, commit  # type: ignore[method-assign]
+
+
+def with_scheduler(options: EngineOptions, scheduler: str, step_tokens: int | None = None) -> EngineOptions:
+    return replace(
+        options,
+        scheduler=parse_scheduler(scheduler),
+        max_num_batched_tokens=step_tokens or options.max_num_batched_tokens,
+    )

@@ -1,0 +1,1 @@
+"""Draft: guesses of what a sequence will say, how often they come true, and how many are worth verifying."""

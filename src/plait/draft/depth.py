@@ -1,0 +1,197 @@
+"""Depth: how many drafts of which sequences are worth verifying in a step.
+
+Owns the choice and its price: tokens that the step is expected to give, by the seconds that it takes, against the same
+step without drafts. Beyond the rows that a machine computes for nothing a verified token costs about as much as a
+decoded one, so depth follows the batch by itself and is 0 when drafts would lose (docs/concepts/speculation.md).
+Invariant: what drafts cost more than they brought is at most `LOSS_SHARE` of the time in which steps ran, and
+`FIRST_CREDIT_STEPS` steps, whatever the drafter says and however wrong the prices are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from plait.draft.step_times import StepTimes
+
+MOST_DRAFTS = 16
+"""Of a sequence in a step. Even certain ones bring little more than half as many in each of twice as many steps."""
+
+MOST_DRAFT_ROWS = 64
+"""Of all sequences in a step."""
+
+NO_LIMIT = float("inf")
+
+LOSS_SHARE = 0.005
+FIRST_CREDIT_STEPS = 4.0
+_MOST_CREDIT_STEPS = 16.0
+"""What was won before is not all put at risk again."""
+
+_LEAST_CHANCE = 0.05
+"""What is less likely is worth no row anywhere."""
+
+_DEAD_BAND = 1.05
+"""A plan with drafts must promise so many times the tokens per second of one without."""
+
+_NEWEST_SHARE = 0.15
+_FIRST_WAIT_SHARE = 0.1
+"""Of a step of one row: what it is taken to cost that a step cannot be planned while another runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A step that was collected: one row a sequence, and drafts."""
+
+    num_sequences: int
+    num_drafts: int
+    num_accepted: int
+    seconds: float
+    """From its first op to its last."""
+    waited_s: float | None = None
+    """How long the device had nothing to do before it, because nothing could be planned behind the step before. None:
+    it was planned ahead, or nobody had anything to do.
+    """
+    waited_for_drafts: bool = False
+    """Without drafts the step would have been planned ahead."""
+
+
+class Depth(Protocol):
+    """What decides how much is verified."""
+
+    @property
+    def most(self) -> int:
+        """Drafts of one sequence in a step."""
+
+    @property
+    def beside_prompts(self) -> bool:
+        """Whether steps that compute prompts, too, may have drafts."""
+
+    def may_pay(self, num_sequences: int) -> bool:
+        """Whether drafts could be worth anything in a step of so many sequences; where not, nobody need guess."""
+
+    def choose(
+        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+    ) -> list[int]:
+        """How many drafts of each guess are verified by a step of `num_sequences` rows and these drafts, `most_rows`
+        of them at most. `chances[i][k]`: that drafts 0 to k of guess i are all right. `within_s`: when the next token
+        must be there although no draft was right.
+        """
+
+    def note(self, made: Made) -> None:
+        """A step without prompts ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedDepth:
+    """Everything that was guessed, up to a number, at any price: for tests and measurements."""
+
+    most: int = MOST_DRAFTS
+    beside_prompts: bool = True
+
+    def may_pay(self, num_sequences: int) -> bool:
+        return True
+
+    def choose(
+        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+    ) -> list[int]:
+        depths = []
+        for one in chances:
+            depth = min(len(one), self.most, most_rows)
+            most_rows -= depth
+            depths.append(depth)
+        return depths
+
+    def note(self, made: Made) -> None:
+        """Nothing is learned."""
+
+
+class PricedDepth:
+    """By price: nothing is drafted before a step without drafts was seen."""
+
+    def __init__(self) -> None:
+        self._times = StepTimes()
+        self._wait_s: float | None = None
+        self._credit_s: float | None = None
+
+    @property
+    def most(self) -> int:
+        return MOST_DRAFTS
+
+    @property
+    def beside_prompts(self) -> bool:
+        # Such a step has more rows than a machine computes for nothing: what is verified there and rejected is lost.
+        return False
+
+    @property
+    def credit_s(self) -> float:
+        """Seconds that may be lost."""
+        return self._credit_s or 0.0
+
+    def may_pay(self, num_sequences: int) -> bool:
+        if self._times.is_empty:
+            return False
+        plain = self._plain_rate(num_sequences)
+        return any(self._rate(num_sequences, depth, depth) > plain for depth in (1, 2, 4, 8, MOST_DRAFTS))
+
+    def choose(
+        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+    ) -> list[int]:
+        depths = [0] * len(chances)
+        if self._times.is_empty:
+            return depths
+        # A draft is never likelier than the one before it, so in this order they come after those they rely on.
+        drafts = [
+            (-chance, place, which)
+            for which, one in enumerate(chances)
+            for place, chance in enumerate(one)
+            if chance >= _LEAST_CHANCE
+        ]
+        drafts.sort()
+        del drafts[min(most_rows, MOST_DRAFT_ROWS) :]
+        best, taken, expected = self._plain_rate(num_sequences), 0, 0.0
+        for count, (chance, _, _) in enumerate(drafts, start=1):
+            expected -= chance
+            seconds = self._seconds(num_sequences + count)
+            rate = (num_sequences + expected) / seconds
+            if rate > best and seconds <= within_s:
+                best, taken = rate, count
+        if taken and self._at_risk_s(num_sequences, taken) > self.credit_s:
+            return depths
+        for _, _, which in drafts[:taken]:
+            depths[which] += 1
+        return depths
+
+    def note(self, made: Made) -> None:
+        num_rows = made.num_sequences + made.num_drafts
+        self._times.note(num_rows, made.seconds)
+        if made.waited_s is not None:
+            known = made.waited_s if self._wait_s is None else self._wait_s
+            # A long one was somebody else's work on the engine's processor.
+            self._wait_s = known + (min(made.waited_s, 2.0 * known) - known) * _NEWEST_SHARE if known else made.waited_s
+        plain_s = self._times.seconds(made.num_sequences)
+        earned_s = made.seconds * LOSS_SHARE
+        if made.num_drafts or made.waited_for_drafts:
+            # Without drafts each further token would have taken its sequence's part of a step of its own.
+            brought_s = plain_s * (1.0 + made.num_accepted / made.num_sequences)
+            earned_s += brought_s - made.seconds - (made.waited_s or 0.0)
+        first_s = FIRST_CREDIT_STEPS * plain_s if self._credit_s is None else self._credit_s
+        self._credit_s = min(first_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
+
+    def _plain_rate(self, num_sequences: int) -> float:
+        """Tokens per second without drafts, and a little more."""
+        return _DEAD_BAND * num_sequences / self._times.seconds(num_sequences)
+
+    def _rate(self, num_sequences: int, num_drafts: int, expected: float) -> float:
+        return (num_sequences + expected) / self._seconds(num_sequences + num_drafts)
+
+    def _seconds(self, num_rows: int) -> float:
+        """Of a step with drafts, until another can begin."""
+        return self._times.seconds(num_rows) + self._waiting_s()
+
+    def _waiting_s(self) -> float:
+        return self._times.seconds(1) * _FIRST_WAIT_SHARE if self._wait_s is None else self._wait_s
+
+    def _at_risk_s(self, num_sequences: int, num_drafts: int) -> float:
+        """Lost if no draft is right."""
+        return self._seconds(num_sequences + num_drafts) - self._times.seconds(num_sequences)

@@ -1,0 +1,81 @@
+"""N-gram drafter: what stood behind the same words earlier in prompt and output will stand there again.
+
+Owns the bounded window of a sequence in which it looks, and the levels of its guesses: the length of the ending that
+was found again. "Prompt lookup" as Saxena, "Prompt Lookup Decoding", 2023, has it, over the longest ending of all.
+Invariant: memory and time for a token are bounded, whatever the text; nothing is drawn at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from plait.draft.drafter import NO_GUESS, Drafter, Guess
+from plait.draft.suffixes import SuffixAutomaton
+
+MOST_TOKENS = 8192
+"""In the window; about 250 bytes each."""
+
+MOST_AT_ONCE = 512
+"""Tokens that one call takes up at most, about a millisecond: a long prompt is read over several steps."""
+
+_LENGTHS = (1, 2, 3, 4, 6, 9, 16, 32)
+"""The shortest ending of each level."""
+
+FIRST_RATES = (0.15, 0.3, 0.45, 0.55, 0.65, 0.75, 0.8, 0.85)
+
+_LONGEST = _LENGTHS[-1]
+_LEVELS = tuple(sum(shortest <= length for shortest in _LENGTHS) - 1 for length in range(_LONGEST + 1))
+"""By length of the ending; longer ones are like the last. Length 0 has none."""
+
+
+class NgramDrafter:
+    """A `Drafter`."""
+
+    __slots__ = ("_automaton", "_num_taken", "_window")
+
+    def __init__(self) -> None:
+        self._num_taken = 0
+        """Of the sequence's tokens, how many were taken up."""
+        self._begin([])
+
+    def _begin(self, kept: list[int]) -> None:
+        self._window = kept
+        self._automaton = SuffixAutomaton()
+        for token in kept:
+            self._automaton.add(token)
+
+    def guess(self, tokens: Sequence[int], most: int) -> Guess:
+        self._take_up(tokens)
+        automaton, window = self._automaton, self._window
+        if self._num_taken < len(tokens) or not automaton.match_length:
+            return NO_GUESS
+        first, length = automaton.match_end + 1, automaton.match_length
+        guessed = window[first : first + most]
+        period = len(window) - first
+        while len(guessed) < most:
+            # The two occurrences overlap or touch: what repeats goes on repeating.
+            guessed.append(guessed[-period])
+        return Guess(tuple(guessed), tuple([_LEVELS[min(length + i, _LONGEST)] for i in range(most)]))
+
+    def _take_up(self, tokens: Sequence[int]) -> None:
+        if len(tokens) - self._num_taken > MOST_TOKENS:
+            self._num_taken = len(tokens) - MOST_TOKENS
+            self._begin([])
+        end = min(len(tokens), self._num_taken + MOST_AT_ONCE)
+        for place in range(self._num_taken, end):
+            if len(self._window) >= MOST_TOKENS:
+                self._begin(self._window[-MOST_TOKENS // 2 :])
+            self._window.append(tokens[place])
+            self._automaton.add(tokens[place])
+        self._num_taken = end
+
+
+class NgramDrafts:
+    """A `DrafterSource`."""
+
+    @property
+    def first_rates(self) -> Sequence[float]:
+        return FIRST_RATES
+
+    def begin(self) -> Drafter:
+        return NgramDrafter()

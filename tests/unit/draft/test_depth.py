@@ -1,0 +1,87 @@
+"""Depth follows prices: deep where rows are free, none where they cost what they bring, and losses are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from plait.draft.depth import LOSS_SHARE, MOST_DRAFTS, FixedDepth, Made, PricedDepth
+
+STEP_S = 0.010
+SURE = [[0.99**place for place in range(1, MOST_DRAFTS + 1)]]
+
+
+def memory_bound(rows: int) -> float:
+    """Eight rows for the price of one."""
+    return STEP_S * max(1.0, rows / 8)
+
+
+def compute_bound(rows: int) -> float:
+    return STEP_S * rows
+
+
+def seen(price: Callable[[int], float], *numbers: int) -> PricedDepth:
+    depth = PricedDepth()
+    for rows in numbers:
+        for _ in range(5):
+            depth.note(Made(rows, 0, 0, price(rows)))
+    return depth
+
+
+def test_before_anything_was_measured_nothing_is_drafted() -> None:
+    depth = PricedDepth()
+    assert not depth.may_pay(1)
+    assert depth.choose(1, SURE, 64) == [0]
+
+
+def test_drafts_go_as_deep_as_rows_are_free() -> None:
+    depth = seen(memory_bound, 1, 2, 4, 8, 16, 32)
+    assert 7 <= depth.choose(1, SURE, 64)[0] <= 12
+    assert 2 <= depth.choose(1, [[0.5**place for place in range(1, 17)]], 64)[0] <= 8
+
+
+def test_where_every_row_costs_the_same_no_draft_pays_and_nobody_need_guess() -> None:
+    depth = seen(compute_bound, 1, 2, 4, 8, 16, 32)
+    assert not depth.may_pay(1)
+    assert not depth.may_pay(8)
+    assert depth.choose(8, SURE * 8, 64) == [0] * 8
+
+
+def test_the_likelier_sequence_is_drafted_deeper() -> None:
+    depth = seen(memory_bound, 1, 2, 4, 8, 16, 32)
+    likely, unlikely = depth.choose(2, [[0.9, 0.8, 0.7, 0.6], [0.3, 0.09, 0.03, 0.01]], 64)
+    assert likely > unlikely
+
+
+def test_rows_are_never_more_than_asked_for() -> None:
+    for depth in (seen(memory_bound, 1, 8, 64), FixedDepth()):
+        assert sum(depth.choose(3, SURE * 3, 5)) <= 5
+
+
+@pytest.mark.parametrize("price", [memory_bound, compute_bound])
+def test_a_drafter_that_is_never_right_costs_a_bounded_part_of_the_time(price: Callable[[int], float]) -> None:
+    """Although it goes on saying that it is sure, and waiting for its guesses costs a tenth of a step."""
+    depth, lost_s, worked_s, num_steps = seen(price, 1), 0.0, 0.0, 20_000
+    for _ in range(num_steps):
+        (drafts,) = depth.choose(1, SURE, 64) if depth.may_pay(1) else [0]
+        seconds, waited_s = price(1 + drafts), 0.1 * STEP_S if drafts else None
+        depth.note(Made(1, drafts, 0, seconds, waited_s))
+        worked_s += seconds
+        lost_s += seconds + (waited_s or 0.0) - price(1)
+    assert lost_s < (LOSS_SHARE * worked_s + 8 * STEP_S) * 1.2
+    assert lost_s < 0.01 * worked_s
+
+
+def test_who_waits_for_guesses_and_gets_none_pays_for_it_too() -> None:
+    depth = seen(memory_bound, 1)
+    before_s = depth.credit_s
+    depth.note(Made(1, 0, 0, STEP_S, 0.004, waited_for_drafts=True))
+    assert depth.credit_s == pytest.approx(before_s - 0.004 + LOSS_SHARE * STEP_S)
+
+
+def test_a_drafter_that_is_right_earns_what_may_be_risked() -> None:
+    depth = seen(memory_bound, 1)
+    before_s = depth.credit_s
+    depth.note(Made(1, 3, 3, memory_bound(4), 0.001))
+    assert depth.credit_s > before_s + 2 * STEP_S

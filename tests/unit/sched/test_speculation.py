@@ -1,0 +1,204 @@
+"""Drafts in the engine: fewer steps and the same answers, whatever ends them; nothing of a rejected draft stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conformance.drafting import Guesser, GuessOf, spoiled
+from tests.unit.engine.kit import EOS, OneSecondPerToken, Stage, ask, says
+
+from plait.assembly import Drafting, Policy
+from plait.core.errors import UsageError
+from plait.core.events import Collected, Finished, Submitted
+from plait.core.request import FinishReason, Slo
+from plait.core.sampling import SamplingParams
+from plait.core.step import StepPlan, StepShape
+from plait.cost.model import Bound, StepPrice
+from plait.draft.depth import FixedDepth, PricedDepth
+from plait.sched.multiplex.presets import preset_of
+
+SONG = "abc, and so it goes on and on until it ends."
+TOKENS = [*SONG.encode(), EOS]
+
+
+def right(tokens: Sequence[int], most: int) -> Sequence[int]:
+    return TOKENS[len(tokens) : len(tokens) + most]
+
+
+def wrong(tokens: Sequence[int], most: int) -> Sequence[int]:
+    return [ord("#")] * most
+
+
+def verified(guess_of: GuessOf, most: int = 4) -> Drafting:
+    return Drafting(Guesser(guess_of), FixedDepth(most))
+
+
+def stage(drafting: Drafting | None, **how: int) -> Stage:
+    return Stage(token_at=says(SONG), drafting=drafting, max_model_tokens=100, **how)
+
+
+def plans(played: Stage) -> list[StepPlan]:
+    return [event.plan for event in played.of(Submitted)]
+
+
+@pytest.mark.parametrize("guess_of", [right, wrong])
+@pytest.mark.parametrize("max_tokens", [1, 2, 5, 6, 7, 30, None])
+def test_an_answer_has_the_length_and_the_end_that_it_has_without(guess_of: GuessOf, max_tokens: int | None) -> None:
+    played = [stage(drafting) for drafting in (None, verified(guess_of))]
+    for one in played:
+        one.arrive(ask("a", max_tokens=max_tokens))
+        one.run()
+        one.assert_memory_is_empty()
+    plain, drafted = played
+    assert drafted.answers.tokens("a") == plain.answers.tokens("a")
+    assert drafted.answers.text("a") == plain.answers.text("a")
+    assert drafted.answers.last("a").finish_reason == plain.answers.last("a").finish_reason
+    ends = [[(event.reason, event.num_output) for event in one.of(Finished)] for one in played]
+    assert ends[0] == ends[1]
+
+
+def test_five_tokens_come_from_a_step_whose_drafts_are_right() -> None:
+    played = stage(verified(right))
+    played.arrive(ask("a", max_tokens=11))
+    played.run()
+    chunks = [(chunk.start, chunk.num_drafts) for plan in plans(played) for chunk in plan.chunks]
+    assert chunks == [(0, 0), (3, 0), (4, 4), (9, 3)]
+
+
+def test_nothing_is_planned_behind_drafts_and_what_was_rejected_is_written_again() -> None:
+    played = stage(verified(wrong))
+    played.arrive(ask("a", max_tokens=4))
+    played.run()
+    order = [type(event) for event in played.events if isinstance(event, Submitted | Collected)]
+    assert order == [Submitted, Submitted, Collected, Collected, *[Submitted, Collected] * 2]
+    starts = [(chunk.start, chunk.num_drafts) for plan in plans(played) for chunk in plan.chunks]
+    assert starts == [(0, 0), (3, 0), (4, 1), (5, 0)]
+
+
+def test_a_stop_string_among_accepted_drafts_ends_the_answer_there() -> None:
+    played = [stage(drafting) for drafting in (None, verified(right, 16))]
+    for one in played:
+        one.arrive(ask("a", max_tokens=None, sampling=SamplingParams(stop=("goes",))))
+        one.run()
+    plain, drafted = played
+    assert drafted.answers.text("a") == plain.answers.text("a") == ", and so it "
+    assert drafted.answers.tokens("a") == plain.answers.tokens("a")
+    assert drafted.answers.last("a").finish_reason is FinishReason.STOP
+
+
+def test_what_was_rejected_is_in_no_index() -> None:
+    played = stage(verified(wrong, 8))
+    played.arrive(ask("a", max_tokens=20))
+    played.run()
+    guessed = SONG[:4] + "#" * 12
+    played.arrive(ask("b", guessed + "?", max_tokens=1), at_s=1000.0)
+    played.arrive(ask("c", SONG[:20] + "?", max_tokens=1), at_s=2000.0)
+    played.run()
+    assert played.answers.last("b").num_cached == 4
+    assert played.answers.last("c").num_cached == 20
+
+
+def test_who_can_have_no_memory_for_drafts_goes_on_without() -> None:
+    played = stage(verified(right, 16), num_blocks=4)
+    played.arrive(ask("a", max_tokens=12))
+    played.run()
+    assert played.answers.text("a") == SONG[3:15]
+    assert max(chunk.end for plan in plans(played) for chunk in plan.chunks) <= 16
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.integers(14, 40), st.integers(1, 12), st.sampled_from([2, 5, 16]), st.booleans())
+def test_any_load_with_any_drafts_is_answered_as_without_and_leaves_nothing(
+    seed: int, num_blocks: int, most: int, budget: int, enable_prefix: bool
+) -> None:
+    """Memory for one long answer at least, so that sequences are preempted; every tick looks through memory."""
+    answers = []
+    for drafting in (None, verified(spoiled(right, 256), most)):
+        dice = Random(seed)
+        played = stage(drafting, num_blocks=num_blocks, max_step_tokens=budget, enable_prefix=enable_prefix)
+        for number in range(dice.randint(1, 6)):
+            prompt = SONG[: dice.randint(1, 12)]
+            sampling = SamplingParams(stop=dice.choice(((), (), ("on",), (", a", "ends"))))
+            request = ask(
+                str(number), prompt, max_tokens=dice.randint(1, 40), sampling=sampling, n=dice.choice((1, 1, 2))
+            )
+            played.arrive(request, at_s=dice.uniform(0, 60))
+        played.abort("0", dice.uniform(0, 80))
+        played.run()
+        played.assert_memory_is_empty()
+        told = [name for name in played.answers.by_request if name != "0"]
+        choices = [(name, choice) for name in sorted(told) for choice in range(2)]
+        answers.append([(played.answers.text(*one), played.answers.tokens(*one)) for one in choices])
+    assert answers[0] == answers[1]
+
+
+class MemoryBound(OneSecondPerToken):
+    """Eight rows for the price of one."""
+
+    def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
+        seconds = max(1.0, shape.num_tokens / 8)
+        return StepPrice(seconds, seconds, Bound.MEMORY)
+
+
+def seconds(guess_of: GuessOf | None, cost: OneSecondPerToken) -> float:
+    """Until three long answers have been given, one after another."""
+    drafting = None if guess_of is None else Drafting(Guesser(guess_of), PricedDepth())
+    text = "abc" + "0123456789" * 60
+    played = Stage(
+        token_at=says(text),
+        drafting=drafting,
+        cost=cost,
+        num_blocks=150,
+        max_model_tokens=600,
+        max_step_tokens=64,
+        checks=False,
+    )
+    for number in range(3):
+        played.arrive(ask(str(number), max_tokens=500), at_s=played.now())
+        played.run()
+        assert played.answers.text(str(number)) == text[3:503]
+    return played.now()
+
+
+def counts_on(tokens: Sequence[int], most: int) -> Sequence[int]:
+    return [ord("0") + (len(tokens) - 3 + place) % 10 for place in range(most)]
+
+
+def test_where_rows_are_free_right_drafts_make_answers_fast() -> None:
+    assert seconds(counts_on, MemoryBound()) < seconds(None, MemoryBound()) / 3
+
+
+@pytest.mark.parametrize("cost", [MemoryBound(), OneSecondPerToken()])
+def test_drafts_that_are_never_right_cost_less_than_a_hundredth(cost: OneSecondPerToken) -> None:
+    assert seconds(wrong, cost) < 1.01 * seconds(None, cost)
+
+
+def test_where_every_row_costs_as_much_right_drafts_are_left_alone() -> None:
+    assert seconds(counts_on, OneSecondPerToken()) == seconds(None, OneSecondPerToken())
+
+
+def test_nobody_waits_longer_for_a_token_than_he_was_promised() -> None:
+    """A step of eleven rows takes eleven eighths of a second, one of twelve more."""
+    promised = Slo(itl_s=1.4)
+    drafting = Drafting(Guesser(counts_on), PricedDepth())
+    played = Stage(
+        token_at=says("abc" + "0123456789" * 60),
+        drafting=drafting,
+        cost=MemoryBound(),
+        num_blocks=150,
+        max_model_tokens=600,
+        checks=False,
+    )
+    played.arrive(replace(ask("a", max_tokens=400), slo=promised))
+    played.run()
+    assert max(sum(chunk.num_tokens for chunk in plan.chunks) for plan in plans(played)) == 11
+
+
+def test_policies_that_price_steps_do_not_take_drafts_yet() -> None:
+    with pytest.raises(UsageError, match="chunked alone"):
+        Stage(drafting=verified(right), policy=Policy(preset_of("plait", ()), OneSecondPerToken()))
