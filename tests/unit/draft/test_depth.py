@@ -54,6 +54,13 @@ def test_the_likelier_sequence_is_drafted_deeper() -> None:
     assert likely > unlikely
 
 
+def test_times_are_explored_from_what_was_seen_on() -> None:
+    depth = seen(memory_bound, 1)
+    assert depth.choose(1, SURE, 64) == [3]
+    depth.note(Made(1, 3, 3, memory_bound(4), 0.0))
+    assert depth.choose(1, SURE, 64)[0] in range(6, 10)
+
+
 def test_rows_are_never_more_than_asked_for() -> None:
     for depth in (seen(memory_bound, 1, 8, 64), FixedDepth()):
         assert sum(depth.choose(3, SURE * 3, 5)) <= 5
