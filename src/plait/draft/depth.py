@@ -28,6 +28,9 @@ FIRST_CREDIT_STEPS = 4.0
 _MOST_CREDIT_STEPS = 16.0
 """What was won before is not all put at risk again."""
 
+_LEAST_SHARE = 0.95
+"""Of the tokens per second that it has without, what every sequence keeps at least, one without drafts too."""
+
 _MOST_OVER = 3.0
 """Times the price that a step is booked with at most."""
 
@@ -155,12 +158,16 @@ class PricedDepth:
         known_rows = max(2 * self._times.most_rows + 2 - num_sequences, 0)
         del drafts[min(most_rows, MOST_DRAFT_ROWS, known_rows) :]
         best, taken, expected = self._plain_rate(num_sequences), 0, 0.0
-        for count, (chance, _, _) in enumerate(drafts, start=1):
+        of_each, plain_s = [0.0] * len(chances), self._times.seconds(num_sequences)
+        for count, (chance, _, which) in enumerate(drafts, start=1):
             expected -= chance
+            of_each[which] -= chance
             seconds = self._seconds(num_sequences + count)
             rate = (num_sequences + expected) / seconds
             if rate > best and seconds <= within_s:
-                best, taken = rate, count
+                least = 1.0 + (min(of_each) if len(chances) == num_sequences else 0.0)
+                if least * plain_s >= _LEAST_SHARE * seconds:
+                    best, taken = rate, count
         if taken and self._at_risk_s(num_sequences, taken) > self.credit_s:
             return depths
         for _, _, which in drafts[:taken]:
