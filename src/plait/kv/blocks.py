@@ -138,7 +138,7 @@ class BlockPool:
 
         Where from, in this order (Jenga's, adapted: a cached block is never evicted while a free one will do, so making
         room comes before, in the facade, and none of these steps loses anything; and rests of pages are shared, which
-        docs/adr/0018 weighs):
+        docs/adr/0019 weighs):
           1. free blocks of the owner's own pages: they will be freed together;
           2. a fresh page, cut up for this owner;
           3. pages whose owner has ended: such a page is adopted whole;

@@ -36,7 +36,7 @@ class MemoryRules:
     where the next question begins, or at a whole block. (As many as Jenga's artifact keeps.)
     """
     kept_fraction: float = 0.25
-    """Of the memory, what trunks in use may keep of the windows before their ends (Jenga's pool of common pages, SOSP'25);
+    """Of the memory, what trunks in use may keep of the windows before their ends (Jenga's pool of common pages);
     0: nothing.
     """
     tails: bool = True

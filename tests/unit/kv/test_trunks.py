@@ -63,8 +63,8 @@ def test_a_trunk_that_is_evicted_leaves_nothing_behind() -> None:
 
 
 def windowed(kept_fraction: float) -> Stage:
-    """A window of 9 tokens beside full attention, one block on a page, and a trunk that somebody has begun with and left
-    far behind, beside somebody else.
+    """A window of 9 tokens beside full attention, one block on a page, and a trunk that somebody has begun with and
+    left far behind, beside somebody else.
     """
     groups = mixed_groups((1, 1), [("full", 0), ("window", 9)], 4)
     rules = MemoryRules(kept_fraction=kept_fraction)
