@@ -17,11 +17,12 @@ import argparse
 import json
 import random
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from layouts.memory_alone import hit_fraction
+from layouts.taking_turns import turns
 from layouts.visit import Refused, Visit, visit
 from layouts.workload import Batch, Sizes, answers_batch, capacity_batch, documents_batch
 from memory_per_block import GROUPS, us_per_step
@@ -227,6 +228,7 @@ def _bounds(bench: Bench, limits: MachineLimits) -> dict[str, float]:
     # One step in twenty stands for its neighbours: context grows evenly.
     some = decode_steps(sizes.answers, sizes.short_prompt, sizes.long_output)[::20]
     took = seconds([prompts]) + seconds(some) * (sizes.long_output - 1) / max(1, len(some))
+    print(f"at most: answers {_most_ratio(bench, took, seconds):.2f} x uniform, whose ideal steps hold fewer rows")
     documents = documents_batch(sizes, sizes.documents, bench.vocab, 1)
     text = sizes.document - sizes.question - sizes.reply
     own = [StepShape((ChunkShape(text, sizes.question, 1),)), *decode_steps(1, text + sizes.question, sizes.reply)]
@@ -235,6 +237,24 @@ def _bounds(bench: Bench, limits: MachineLimits) -> dict[str, float]:
         "answers": answers.num_tokens / took,
         "documents": documents.num_tokens / (once + seconds(own) * len(documents.prompts) / 4),
     }
+
+
+def _most_ratio(bench: Bench, all_at_once_s: float, seconds: Callable[[Sequence[StepShape]], float]) -> float:
+    """What memory for everybody can be worth over uniform, which has room for two documents, in ideal steps of both. It
+    is little where a step of ten rows takes twice as long as one of five.
+    """
+    sizes = bench.sizes
+    found = turns(2 * bench.length, sizes.answers, sizes.short_prompt, sizes.long_output)
+    prompts = StepShape((ChunkShape(0, sizes.short_prompt, 1),) * sizes.answers)
+    again = [StepShape((ChunkShape(0, length, 0),)) for length in found.again]
+    # One step in twenty stands for its neighbours.
+    some = [StepShape(tuple(ChunkShape(length, 1, 1) for length in step)) for step in found.lengths[::20]]
+    took = seconds([prompts]) + seconds(again) + seconds(some) * len(found.lengths) / len(some)
+    print(
+        f"uniform: {len(found.lengths):,} steps instead of {sizes.long_output:,}, {len(found.again)} answers leave, "
+        f"{sum(found.again):,} tokens are computed again"
+    )
+    return took / all_at_once_s
 
 
 def _hits(bench: Bench, layouts: Sequence[str]) -> dict[str, object]:

@@ -303,8 +303,8 @@ def show_control(bench: Bench) -> dict[str, object]:
     turns = [turn for one in trials for turn in one.control.turns if turn[1] == bench.load.streams]
     if turns:
         each = median(seconds / count for seconds, count in turns)
-        print(f"planning and committing a decode step, choice included: {each * 1e6:.1f} us per sequence (reach 12 us, "
-              f"without the choice): {verdict(each <= 12e-6)}")  # fmt: skip
+        print(f"planning and committing a decode step, the choice left out: {each * 1e6:.1f} us per sequence (reach "
+              f"12 us): {verdict(each <= 12e-6)}")  # fmt: skip
         found["turn_s"] = each
     return found
 

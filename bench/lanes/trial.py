@@ -81,8 +81,8 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Seconds. `decisions`: of each choice of a policy; `turns`: (planning and committing, sequences) of each step;
-    `delays`: until workers took up what had been decided.
+    """Seconds of processor time. `decisions`: of each choice of a policy; `turns`: (planning and committing without
+    choosing, sequences) of each step. `delays`: until workers took up what had been decided.
     """
 
     decisions: tuple[float, ...]
@@ -209,15 +209,16 @@ def timed() -> Iterator[Timers]:
     spent = [0.0]
 
     def timed_decide(now: Situation, setting: Setting) -> Choice:
-        begin = time.perf_counter()
+        begin = time.thread_time()
         choice = decide(now, setting)
-        timers.decisions.append(time.perf_counter() - begin)
+        timers.decisions.append(time.thread_time() - begin)
+        spent[0] -= timers.decisions[-1]
         return choice
 
     def timed_plan(self: multiplex.MultiplexScheduler, now: float) -> list[Decision]:
-        begin = time.perf_counter()
+        begin = time.thread_time()
         made = plan(self, now)
-        spent[0] += time.perf_counter() - begin
+        spent[0] += time.thread_time() - begin
         for decision in made:
             if isinstance(decision, Submit):
                 timers.turns.append((spent[0], len(decision.plan.chunks)))
@@ -225,9 +226,9 @@ def timed() -> Iterator[Timers]:
         return made
 
     def timed_commit(self: multiplex.MultiplexScheduler, result: StepResult, now: float) -> list[SeqUpdate]:
-        begin = time.perf_counter()
+        begin = time.thread_time()
         updates = commit(self, result, now)
-        spent[0] += time.perf_counter() - begin
+        spent[0] += time.thread_time() - begin
         return updates
 
     setattr(multiplex, "decide", timed_decide)  # noqa: B010  # a module's name, which assignment may not change

@@ -356,12 +356,18 @@ struct Runtime::Impl {
 #endif
   }
 
-  // Wakes workers of a lane, then those who may help it, one for each of `num_units`; the caller, if it is one of them,
-  // counts as one.
+  // Wakes workers of a lane, then those who may help it, one for each of `num_units`. Behind a publication, which a
+  // worker calls for, those of the lane who are awake count as one each: they have no unit of the op before any more,
+  // and look for others before they sleep.
   void WakeWorkers(const Lane& lane, const Worker* caller, uint32_t num_units) {
     if (num_parked.load(std::memory_order_seq_cst) == 0) return;
     const uint32_t index = IndexOf(lane);
-    if (caller != nullptr && LaneOf(*caller) == &lane) --num_units;
+    if (caller != nullptr) {
+      for (const Worker& worker : workers) {
+        const bool is_awake = worker.parked.load(std::memory_order_seq_cst) == 0;
+        if (is_awake && num_units > 0 && worker.lane.load(std::memory_order_seq_cst) == index) --num_units;
+      }
+    }
     for (Worker& worker : workers) {
       if (num_units == 0) return;
       if (worker.lane.load(std::memory_order_seq_cst) == index && worker.Wake()) --num_units;

@@ -42,8 +42,8 @@ constexpr uint32_t kMostStackedRows = 16;
 // Tiles that a stack must save to be worth its merging.
 constexpr uint32_t kLeastSavedTiles = 2;
 constexpr double kMergeUs = 0.5;
-// What taking part in attention costs each worker: its first keys, which a worker that had the KV head before would have
-// asked for in time.
+// What taking part in attention costs each worker: its first keys, which a worker that had the KV head before would
+// have asked for in time.
 constexpr double kAttendShareUs = 2.4;
 // For sums that are not quite what they were cut to be.
 constexpr double kFullUnit = 0.99;
@@ -337,8 +337,8 @@ class AttendPlanner {
   void AddTask(const AttendTask& task, double cost_us) {
     result_.tasks.push_back(task);
     in_unit_us_ += cost_us;
-    // Ends where it is nearest to the size: equal tasks make equal units, and parts that were cut to be a unit each, none
-    // of which is below two thirds of one, stay one.
+    // Ends where it is nearest to the size: equal tasks make equal units, and parts that were cut to be a unit each,
+    // none of which is below two thirds of one, stay one.
     const double size_us = kFullUnit * std::min(unit_us_, policy_.sizes.largest_us);
     const bool is_full =
         policy_.draws != nullptr ? policy_.draws->Between(0, 2) == 0 : in_unit_us_ + 0.5 * cost_us >= size_us;

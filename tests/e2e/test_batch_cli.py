@@ -252,3 +252,27 @@ def test_a_name_that_is_no_utf8_and_an_input_that_is_closed(tmp_path: Path, tiny
     done = subprocess.run(closed, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "standard input is closed" in done.stderr
+
+
+def test_a_plan_says_what_each_order_takes_and_runs_nothing(tiny: Path, tmp_path: Path) -> None:
+    lines = [completion_line(f"id-{n}", f"{f'Subject {n % 7}. ' * 8}{n}", max_tokens=2 + n % 3) for n in range(70)]
+    write_lines(tmp_path / "in.jsonl", [*lines, {"custom_id": "faulty"}])
+    memory = ["--kv-cache-memory", "1MiB"]
+    planned = batch(tmp_path, tiny, "--plan-only", *memory)
+    assert planned.returncode == 0, planned.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
+    plan = json.loads(planned.stdout)
+    assert (plan["lines"], plan["faulty_lines"], plan["lines_of_known_length"]) == (71, 1, 70)
+    assert plan["output_tokens_at_most"] == sum(2 + n % 3 for n in range(70))
+    assert sum(plan["density_histogram"]) == 70
+    assert set(plan["orders"]) == {"input", "random", "dfs", "bfs", "density", "blend"}
+    for run in plan["orders"].values():
+        assert run["seconds"] > 0
+        assert sum(run["limits"].values()) == pytest.approx(1.0)
+    assert plan["orders"]["dfs"]["prefix_hit_fraction"] > plan["orders"]["random"]["prefix_hit_fraction"]
+    outputs = []
+    for order in ("input", "auto"):
+        assert batch(tmp_path, tiny, "--restart", "--order", order, *memory).returncode == 0
+        answers = [json.loads(line)["response"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+        outputs.append([answer and answer["body"]["choices"] for answer in answers])
+    assert outputs[0] == outputs[1]

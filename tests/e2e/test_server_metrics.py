@@ -54,6 +54,10 @@ def test_dashboards_see_every_sequence_once(tmp_path: Path) -> None:
         assert now[gauge] == 0
     assert now["vllm:iteration_tokens_total_count"] == now["plait:steps_total"] > 0
     assert now["process_resident_memory_bytes"] > 0
+    # One lane with all workers, who were never told to work for another.
+    assert now["plait:lane_share_units"] >= 1
+    assert now["plait:lane_share_unit_seconds_total"] > before["plait:lane_share_unit_seconds_total"]
+    assert now["plait:share_changes_total"] == now["plait:lane_change_delay_seconds_count"] == 0
 
 
 def leave_in_mid_stream(server: ServerProcess) -> None:

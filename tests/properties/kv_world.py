@@ -104,6 +104,7 @@ class World(Naive):
             assert (talker.branch is None) == (talker.branch_node is None)
         if hit.num_tokens:
             talker.states = {g: (root, tuple(tokens[: hit.num_tokens])) for g in self.states}
+            talker.born = {g: self.pieces[prefix, g].born for g, prefix in talker.states.items()}
             talker.keeps_states = bool(talker.states)
         if hit.tail is not None:
             talker.copy = Copy(self.prefix_of(hit), hit.tail.num_tokens)
@@ -477,7 +478,7 @@ class World(Naive):
         talker.keeps_states = talker.keeps_states and talker.in_flight
         for g, prefix in talker.states.items():
             piece = self.pieces.get((prefix, g))
-            if piece is not None and piece.born == talker.born.get(g, piece.born):
+            if piece is not None and piece.born == talker.born[g]:
                 self.stamp_piece(prefix, g, self.now_s)
         for place, prefix in enumerate(self.prefixes(talker)):
             for g in self.windows:

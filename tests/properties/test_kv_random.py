@@ -23,7 +23,7 @@ MEMORIES: list[Memory] = [
     (14, (3, 1), 2, True, ("window 7", "full")),
     (20, (1, 2), 2, False, ("full", "chunked 6")),
     (16, (2, 1), 3, True, ("full", "chunked 7")),
-    (12, (2,), 2, True, ("window 6",)),
+    (24, (2,), 2, True, ("window 6",)),
     (16, (2, 1), 2, True, ("full", "state")),
     (16, (2,), 2, True, ("state",)),
     (30, (2, 3, 1, 2), 2, True, ("full", "window 5", "chunked 8", "state")),

@@ -45,7 +45,8 @@ def serve(preset: Preset, seed: int, *, has_lanes: bool) -> tuple[Answers, set[F
         forms.add(choice.form)
 
     policy = Policy(preset, AnyPrice(seed), num_spans=SPANS, has_lanes=has_lanes, observe=observe)
-    room = Treatment(threads=3, lanes=LANES, blocking_seed=seed)
+    # Not paced: whoever waits for a step on a lane that rests waits for the scheduler, and so for himself.
+    room = Treatment(threads=3, lanes=LANES, blocking_seed=seed, paced=False)
     serving = Serving(SERVED, Setup(max_step_tokens=48, enable_prefix=True, make_room=room, policy=policy))
     # With a bound on first tokens prompts may be overtaken, and with one on gaps decode is due.
     requests = [replace(one, slo=Slo(ttft_s=30.0, itl_s=0.01)) for one in REQUESTS] if seed > 1 else REQUESTS

@@ -26,7 +26,7 @@ State = tuple[float, float, float, float]
 
 def state_of(shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> State:
     tokens = shape.num_tokens
-    before = sum(chunk.start * chunk.num_tokens for chunk in shape.chunks)
+    before = sum([chunk.start * chunk.num_tokens for chunk in shape.chunks])
     return float(share), float(tokens), before / max(1, tokens), float(sum(other.num_tokens for other in beside))
 
 

@@ -64,6 +64,7 @@ class CalibratedModel:
         self._lines: dict[tuple[float, float, float, bool], AlphaLine] = {}
         self._slowdowns: dict[Corners, float] = {}
         self._facts = lru_cache(REMEMBERED)(_Facts.of)
+        self._mixed_at = lru_cache(REMEMBERED)(self._find_mixed)
         self._price = lru_cache(REMEMBERED)(self._compute)
         self._price_both = lru_cache(REMEMBERED)(self._compute_both)
 
@@ -116,7 +117,9 @@ class CalibratedModel:
         both_s += decode_s * self._alpha_of_phase(decode, share, beside)
         return both_s / (prefill_s + decode_s) * self._mixed(prefill, decode, share)
 
-    def bound_of(self, shape: StepShape, share: int, beside: tuple[StepShape, ...], expected: Roof) -> float:
+    def _bound_of(
+        self, shape: StepShape, share: int, beside: tuple[StepShape, ...], expected: Roof, alpha: float
+    ) -> float:
         """Seconds that a step may take at worst, without overhead."""
         guard, facts = self._calibration.guard, self._facts(shape)
         if guard is not None and beside and facts.is_decode and not facts.prefill.chunks:
@@ -125,12 +128,13 @@ class CalibratedModel:
                 alone = self._roofline.roof(shape, share)
                 return self.alpha(shape, share) * alone.worst_s * self._slowdown(guard, pair_of(shape, share, prefill))
         worst_s = expected.worst_s if guard is None or not beside else expected.seconds
-        return self.alpha(shape, share, beside) * worst_s * self._calibration.spread
+        return alpha * worst_s * self._calibration.spread
 
     def _compute(self, shape: StepShape, share: int, beside: tuple[StepShape, ...]) -> StepPrice:
         roof, overhead_s = self._roofline.roof(shape, share, beside), self.overhead_s(shape)
-        price = price_of(roof, self.alpha(shape, share, beside), overhead_s)
-        worst_s = self.bound_of(shape, share, beside, roof) + overhead_s
+        alpha = self.alpha(shape, share, beside)
+        price = price_of(roof, alpha, overhead_s)
+        worst_s = self._bound_of(shape, share, beside, roof, alpha) + overhead_s
         return StepPrice(price.expected_s, max(price.expected_s, worst_s), price.bound)
 
     def price_both(self, first: StepShape, second: StepShape, share: int) -> StepPrice:
@@ -138,9 +142,11 @@ class CalibratedModel:
         return self._price_both(first, second, share)
 
     def _compute_both(self, first: StepShape, second: StepShape, share: int) -> StepPrice:
+        if not first.chunks or not second.chunks:
+            return self.price(first if first.chunks else second, share)
         parts = (self._facts(first), self._facts(second))
         decode, prefill = (parts[0].decode, parts[1].prefill)
-        if parts[0].prefill.chunks or parts[1].decode.chunks or not (decode.chunks and prefill.chunks):
+        if parts[0].prefill.chunks or parts[1].decode.chunks:
             # Not decode and prompts, so that phases are not the two shapes.
             return self.price(both(first, second), share)
         roof = self._roofline.roof_of_both(decode, prefill, share)
@@ -173,10 +179,12 @@ class CalibratedModel:
         return self._lines[key]
 
     def _mixed(self, prefill: StepShape, decode: StepShape, share: int) -> float:
+        return 1.0 if self._calibration.mixed is None else self._mixed_at(prefill.num_tokens, len(decode.chunks), share)
+
+    def _find_mixed(self, tokens: int, rows: int, share: int) -> float:
         grid = self._calibration.mixed
-        if grid is None:
-            return 1.0
-        at = (share, prefill.num_tokens, len(decode.chunks))
+        assert grid is not None
+        at = (share, tokens, rows)
         near = [min(max(value, axis.knots[0]), axis.knots[-1]) for value, axis in zip(at, grid.axes, strict=True)]
         return grid.at(near)
 

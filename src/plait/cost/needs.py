@@ -68,7 +68,7 @@ class ProgramNeeds:
         return tuple([one.seen(shape.chunks) for one in self._attend])
 
     def _count_attention(self, shape: StepShape) -> tuple[OpNeeds, ...]:
-        needs = self._attention_needs(self.seen(shape), shape.num_tokens)
+        needs = self._attention_needs(self.seen(shape), self.rest_key(shape)[0])
         if self._tiles is None:
             return needs
         rows = [chunk.num_tokens for chunk in shape.chunks if chunk.num_tokens > 1]
@@ -81,7 +81,8 @@ class ProgramNeeds:
     def attention_of_both(self, first: StepShape, second: StepShape) -> tuple[OpNeeds, ...]:
         """What `attention` gives for a step of the chunks of both, but for blocks, which are not counted."""
         pairs = zip(self.seen(first), self.seen(second), strict=True)
-        return self._attention_needs([one.beside(other) for one, other in pairs], first.num_tokens + second.num_tokens)
+        rows = self.rest_key(first)[0] + self.rest_key(second)[0]
+        return self._attention_needs([one.beside(other) for one, other in pairs], rows)
 
     def _attention_needs(self, seen: Iterable[Seen], rows: int) -> tuple[OpNeeds, ...]:
         return tuple([_attention_of(one, part, rows) for one, part in zip(self._attend, seen, strict=True)])

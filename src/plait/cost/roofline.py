@@ -118,6 +118,8 @@ class RooflineModel:
         return self._price_both(first, second, share)
 
     def _compute_both(self, first: StepShape, second: StepShape, share: int) -> StepPrice:
+        if not first.chunks or not second.chunks:
+            return self.price(first if first.chunks else second, share)
         if self._rest is None:
             return self.price(both(first, second), share)
         chunks = len(first.chunks) + len(second.chunks)
@@ -248,7 +250,10 @@ class RooflineModel:
         if self._rest is None:
             return self._seconds(self._needs.rest(key), share, bytes_per_s, worst)
         compute_s, memory_s = self._rest.seconds(key, self._hardware.compute_rate(share), bytes_per_s)
-        more = self._seconds(self._others(key), share, bytes_per_s, worst)
+        others = self._others(key)
+        if not others:
+            return compute_s, memory_s, 0.0
+        more = self._seconds(others, share, bytes_per_s, worst)
         return compute_s + more[0], memory_s + more[1], more[2]
 
     def _count_others(self, key: RestKey) -> Sequence[OpNeeds]:

@@ -28,10 +28,16 @@ FIRST_CREDIT_STEPS = 4.0
 _MOST_CREDIT_STEPS = 16.0
 """What was won before is not all put at risk again."""
 
+_LEAST_SHARE = 0.95
+"""Of the tokens per second that it has without, what every sequence keeps at least, one without drafts too."""
+
+_MOST_OVER = 3.0
+"""Times the price that a step is booked with at most."""
+
 _LEAST_CHANCE = 0.05
 """What is less likely is worth no row anywhere."""
 
-_DEAD_BAND = 1.03
+_DEAD_BAND = 1.05
 """A plan with drafts must promise so many times the tokens per second of one without."""
 
 _NEWEST_SHARE = 0.15
@@ -148,14 +154,20 @@ class PricedDepth:
             if chance >= _LEAST_CHANCE
         ]
         drafts.sort()
-        del drafts[min(most_rows, MOST_DRAFT_ROWS) :]
+        # Far beyond what was seen a time is hardly known; step by step it will be.
+        known_rows = max(2 * self._times.most_rows + 2 - num_sequences, 0)
+        del drafts[min(most_rows, MOST_DRAFT_ROWS, known_rows) :]
         best, taken, expected = self._plain_rate(num_sequences), 0, 0.0
-        for count, (chance, _, _) in enumerate(drafts, start=1):
+        of_each, plain_s = [0.0] * len(chances), self._times.seconds(num_sequences)
+        for count, (chance, _, which) in enumerate(drafts, start=1):
             expected -= chance
+            of_each[which] -= chance
             seconds = self._seconds(num_sequences + count)
             rate = (num_sequences + expected) / seconds
             if rate > best and seconds <= within_s:
-                best, taken = rate, count
+                least = 1.0 + (min(of_each) if len(chances) == num_sequences else 0.0)
+                if least * plain_s >= _LEAST_SHARE * seconds:
+                    best, taken = rate, count
         if taken and self._at_risk_s(num_sequences, taken) > self.credit_s:
             return depths
         for _, _, which in drafts[:taken]:
@@ -164,6 +176,8 @@ class PricedDepth:
 
     def note(self, made: Made) -> None:
         num_rows = made.num_sequences + made.num_drafts
+        # A step that was held up by something else is not held against drafts.
+        most_s = made.seconds if self._times.is_empty else _MOST_OVER * self._times.seconds(num_rows)
         self._times.note(num_rows, made.seconds)
         if made.waited_s is not None:
             known = made.waited_s if self._wait_s is None else self._wait_s
@@ -174,7 +188,7 @@ class PricedDepth:
         if made.num_drafts or made.waited_for_drafts:
             # Without drafts each further token would have taken its sequence's part of a step of its own.
             brought_s = plain_s * (1.0 + made.num_accepted / made.num_sequences)
-            earned_s += brought_s - made.seconds - (made.waited_s or 0.0)
+            earned_s += brought_s - min(made.seconds, most_s) - min(made.waited_s or 0.0, plain_s)
         first_s = FIRST_CREDIT_STEPS * plain_s if self._credit_s is None else self._credit_s
         self._credit_s = min(first_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
 

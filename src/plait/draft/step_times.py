@@ -44,6 +44,11 @@ class StepTimes:
     def is_empty(self) -> bool:
         return not self._rows
 
+    @property
+    def most_rows(self) -> int:
+        """Of the steps that were seen."""
+        return self._rows[-1] if self._rows else 0
+
     def note(self, num_rows: int, seconds: float) -> None:
         self._smooth = []
         if num_rows not in self._means:

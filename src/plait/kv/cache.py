@@ -396,6 +396,9 @@ class KVCache:
             self._index.keep_young(table.node, dead, now_s)
         if table.branch is not None:
             self._index.branched(table.branch, self._windows, now_s)
+        for g, piece in table.states.items():
+            if self._index.piece(g, piece.block) is piece:
+                self._index.stamp(piece, now_s)
         if table.planned is not None:
             self._planned.drop(seq, table.planned)
             table.planned = None
@@ -547,10 +550,6 @@ class KVCache:
             self._pools[g].disown(checkpoints_of(table.seq))
         if table.keeps_states:
             self._give_states(table, at_s)
-        else:
-            for g, piece in table.states.items():
-                if self._index.piece(g, piece.block) is piece:
-                    self._index.stamp(piece, at_s)
         self._sights.left(table, at_s)
         self._index.leave(table.node, at_s)
 

@@ -16,9 +16,6 @@ from plait.kv.blocks import OWN_PAGES
 ABLATIONS: Final = ("request-awareness", "alignment", "balance", "tails")
 
 
-KEPT = 0.25
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryRules:
     """All on: the memory as it is meant. Each one off is an ablation of Jenga (SOSP'25, sections 4.3 and 5)."""
@@ -38,8 +35,10 @@ class MemoryRules:
     not where prompts part or end, is older than all else. A hit ends some tokens before the end of what is cached:
     where the next question begins, or at a whole block. (As many as Jenga's artifact keeps.)
     """
-    kept_fraction: float = KEPT
-    """Of the memory, what trunks in use may keep of the windows before their ends (Jenga's pool of common pages)."""
+    kept_fraction: float = 0.25
+    """Of the memory, what trunks in use may keep of the windows before their ends (Jenga's pool of common pages, SOSP'25);
+    0: nothing.
+    """
     tails: bool = True
     """A hit may end inside a block, which is copied; off: hits are whole blocks."""
 

@@ -48,7 +48,7 @@ class Mamba2:
 
     def cache_group(self) -> CacheGroup:
         parts = (self.channels * (self.conv_width - 1), self.inner * self.state_dim)
-        return CacheGroup(GroupId(0), "states", GroupKind.STATE, len(self.layers), state_parts=parts)
+        return CacheGroup(GroupId(0), "mamba2", GroupKind.STATE, len(self.layers), state_parts=parts)
 
 
 def mixer(

@@ -51,7 +51,7 @@ def rwkv7_program(config: ModelConfig) -> Program:
 def _state_group(config: ModelConfig) -> CacheGroup:
     matrices = config.num_heads * config.head_dim * config.head_dim
     parts = (config.hidden, matrices, config.hidden)
-    return CacheGroup(GroupId(0), "states", GroupKind.STATE, config.num_layers, state_parts=parts)
+    return CacheGroup(GroupId(0), "rwkv", GroupKind.STATE, config.num_layers, state_parts=parts)
 
 
 class _Layer:

@@ -87,11 +87,12 @@ class Speculation:
         able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
         if most_rows < 1 or not able or (has_prompts and not self._depth.beside_prompts):
             return {}
-        if not self._depth.may_pay(len(running)):
+        num_rows = sum([seq.num_plannable > 0 for seq in running])
+        if not self._depth.may_pay(num_rows):
             return {}
         guesses = [self._guess(seq, min(self._depth.most, _room(seq))) for seq in able]
         chances = [self._of(seq).acceptance.chances(one.levels) for seq, one in zip(able, guesses, strict=True)]
-        depths = self._depth.choose(len(running), chances, most_rows, _tightest_s(running))
+        depths = self._depth.choose(num_rows, chances, most_rows, _tightest_s(running))
         chosen = {}
         for seq, guess, depth in zip(able, guesses, depths, strict=True):
             drafted = _drafted(seq, guess.tokens[:depth])

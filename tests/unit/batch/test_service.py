@@ -12,12 +12,14 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from tests.unit.api.byte_text import MODEL, byte_text
 from tests.unit.batch.jobs import chat_line, good_lines
 from tests.unit.batch.scripted_client import ScriptedClient, words_of
+from tests.unit.sched.blend.test_feeds import EvenLives
 
 from plait.api.bodies import JsonObject
 from plait.api.calls import Endpoint
@@ -30,6 +32,9 @@ from plait.core.client import ModelInfo
 from plait.core.errors import PlaitError, RequestError
 from plait.core.request import Request
 from plait.metrics.limit import WorkDone
+from plait.sched.blend.choosing import AnyOrdering, Choosing
+from plait.sched.blend.feeds import JobOrder, Ordering
+from plait.sched.blend.forecast import Machine
 
 PATIENCE_S = 20.0
 NOW = 1_700_000_000
@@ -38,12 +43,12 @@ NOW = 1_700_000_000
 class World:
     """A service on a folder, with a clock that tests turn."""
 
-    def __init__(self, folder: Path, client: ScriptedClient | None = None) -> None:
+    def __init__(self, folder: Path, client: ScriptedClient | None = None, ordering: AnyOrdering | None = None) -> None:
         self.unix_now = NOW
         self.client = client or ScriptedClient()
         self.store = Store.open(folder)
         self.service = BatchService(
-            ServiceConfig(("byte-model",), rest_s=0.05),
+            ServiceConfig(("byte-model",), rest_s=0.05, ordering=ordering),
             self.store,
             self.client,
             byte_text(),
@@ -114,6 +119,30 @@ def test_a_batch_closes_with_a_report_in_the_log(tmp_path: Path, caplog: pytest.
         "output_tokens": 3 * 5,
         "limited_by": "input: the engine waited for requests",
     }
+
+
+def test_a_batch_is_blended_where_that_is_shorter(tmp_path: Path) -> None:
+    memory = 8000.0
+    how = Choosing(Ordering(JobOrder.BLEND, EvenLives(), memory), Machine(memory, 256, tells=False))
+    stems = [letter * 40 for letter in "abcdefghij"]
+    lines = [chat_line(f"q{place}", f"{stems[place % 10]} {place}", max_tokens=1) for place in range(80)]
+    asked, answers = [], []
+    for name, ordering in (("given", None), ("chosen", how)):
+        world = World(tmp_path / name, ordering=ordering)
+
+        async def work(world: World = world) -> None:
+            await world.batch(world.file(lines))
+            record = await world.ended()
+            assert record.num_completed == 80
+            answers.append([line["custom_id"] for line in world.lines(record.output_file_id)])
+
+        live(world, work)
+        asked.append([next(stem for stem in stems if stem in words_of(one)) for one in world.client.submitted])
+    assert answers[0] == answers[1]
+    changes = [sum(one != other for one, other in pairwise(stems)) for stems in asked]
+    # Questions that begin alike follow each other, on each of two sides.
+    assert changes[0] == 79
+    assert changes[1] < 40
 
 
 def test_a_full_disk_is_waited_out_and_nothing_runs_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,26 @@ def test_the_likelier_sequence_is_drafted_deeper() -> None:
     assert likely > unlikely
 
 
+def test_nobody_pays_for_the_drafts_of_others() -> None:
+    """Eight rows are free, and further ones cheap. With guesses for all, they are worth it; not for one without."""
+
+    def price(rows: int) -> float:
+        return STEP_S * (1.0 + 0.05 * max(rows - 8, 0))
+
+    depth = seen(price, 1, 2, 4, 6, 8, 12, 16, 32)
+    depth.note(Made(6, 0, 0, price(6), 0.0002))
+    lucky = [0.95, 0.9]
+    assert sum(depth.choose(6, [lucky] * 6, 64)) >= 6
+    assert sum(depth.choose(6, [lucky] * 5, 64)) == 2
+
+
+def test_times_are_explored_from_what_was_seen_on() -> None:
+    depth = seen(memory_bound, 1)
+    assert depth.choose(1, SURE, 64) == [3]
+    depth.note(Made(1, 3, 3, memory_bound(4), 0.0))
+    assert depth.choose(1, SURE, 64)[0] in range(6, 10)
+
+
 def test_rows_are_never_more_than_asked_for() -> None:
     for depth in (seen(memory_bound, 1, 8, 64), FixedDepth()):
         assert sum(depth.choose(3, SURE * 3, 5)) <= 5

@@ -5,11 +5,13 @@ Four tokens per block, four blocks of group 1 on a page.
 
 from __future__ import annotations
 
-from tests.unit.kv.kit import Stage, full_groups, make_layout
+import pytest
+from tests.unit.kv.kit import Stage, full_groups, make_layout, mixed_groups
 
 from plait.core.ids import GroupId
 from plait.kv.cache import KVCache
 from plait.kv.owners import Lifetime
+from plait.kv.rules import MemoryRules
 
 SMALL = GroupId(1)
 HEAD = "aaaabbbbcccc"
@@ -58,3 +60,49 @@ def test_a_trunk_that_is_evicted_leaves_nothing_behind() -> None:
     assert stage.kv.usage().free_pages == 24
     assert not pool._owned
     assert not pool._open
+
+
+def windowed(kept_fraction: float) -> Stage:
+    """A window of 9 tokens beside full attention, one block on a page, and a trunk that somebody has begun with and left
+    far behind, beside somebody else.
+    """
+    groups = mixed_groups((1, 1), [("full", 0), ("window", 9)], 4)
+    rules = MemoryRules(kept_fraction=kept_fraction)
+    stage = Stage(KVCache(make_layout(40, groups, groups[0].num_layers, 4), groups, rules=rules))
+    for letter in "def":
+        stage.cache(HEAD + letter)
+    stage.run("y")
+    stage.run(HEAD + "g" + "hijklmnopqrstuvw")
+    return stage
+
+
+@pytest.mark.parametrize(("kept_fraction", "hit"), [(0.5, 12), (0.0, 4)])
+def test_a_trunk_in_use_keeps_the_window_before_its_end(kept_fraction: float, hit: int) -> None:
+    """All else that is cached goes to others first, and then nothing more is to be had."""
+    stage = windowed(kept_fraction)
+    assert stage.cached_tokens(HEAD + "z") == 12
+    other = stage.open("xxxx" * 30)
+    grown = 0
+    while stage.reserve(other, grown + 4) is not None:
+        grown += 4
+    assert stage.cached_tokens(HEAD + "z") == hit
+    stage.kv.check()
+
+
+def test_nothing_is_kept_that_keeps_a_lonely_sequence_from_its_memory() -> None:
+    stage = windowed(0.5)
+    first, user = sorted(stage.texts)[-2:]
+    stage.release(first)
+    assert not any(piece.is_kept for node in stage.kv._index.nodes() for piece in node.pieces.values())
+    stage.release(user)
+    stage.kv.check()
+    assert stage.kv.usage().used_bytes == 0
+
+
+def test_trunks_that_nobody_uses_keep_nothing() -> None:
+    stage = windowed(0.5)
+    stage.run("v")
+    assert any(piece.is_kept for node in stage.kv._index.nodes() for piece in node.pieces.values())
+    stage.release(sorted(stage.texts)[-2])
+    assert not any(piece.is_kept for node in stage.kv._index.nodes() for piece in node.pieces.values())
+    stage.kv.check()

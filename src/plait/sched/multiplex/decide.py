@@ -277,11 +277,11 @@ def _most_progress(now: Situation, prefill: Prefill, setting: Setting) -> Choice
     if now.is_stepping and not now.is_prefilling and now.form is not Form.LANES:
         return Choice(Form.DECODE, units, Reason.KEPT)
     can_fuse = Form.FUSED in setting.preset.forms and not (now.is_stepping or now.is_prefilling or prefill.is_begun)
-    due = due_s(now.decoding, setting.preset.credit)
-    if due == NEVER and can_fuse:
+    dues = _dues(now, setting)
+    if dues.step_s == NEVER and can_fuse:
         most = max(0, setting.max_step_tokens - len(now.decoding))
         return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=most)
-    options = list(_options(now, prefill, _dues(now, setting), setting, can_fuse=can_fuse))
+    options = list(_options(now, prefill, dues, setting, can_fuse=can_fuse))
     if not options:
         if Form.LANES in setting.preset.forms and setting.preset.balances:
             return _balanced(now, prefill, setting)

@@ -33,7 +33,7 @@ def run(
 @pytest.mark.parametrize("knows", [True, False])
 @pytest.mark.parametrize("memory_bytes", [1e4, 1e6, 1e12])
 def test_all_is_computed_and_read_once(order: JobOrder, knows: bool, memory_bytes: float) -> None:
-    prompts, outputs = mixed_job(4, 200)
+    prompts, outputs = mixed_job(4, 80)
     found = run(prompts, outputs, order, Machine(memory_bytes, 512), knows=knows)
     tokens = sum(map(len, prompts)) + sum(outputs) - found.found_tokens
     assert found.compute_s == pytest.approx(tokens * LIVES.prompt_token_s)
