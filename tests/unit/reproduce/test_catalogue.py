@@ -50,6 +50,7 @@ OUTSIDE = {
         "ShareGPT without launches, requests within targets, over chunks of 1,024",
         "ShareGPT without launches, E2E of chunks of 1,024 over ours",
     },
+    "bullet-ablation": {"ShareGPT and Azure-code, requests within targets, both over scheduler alone"},
     "muxwise-latencies": {"Conversation, mean TBT of MuxWise", "Tool&Agent, mean TBT of MuxWise"},
     "muxwise-shares": {"partitions of a burst"},
     "bullet-muxwise-controls": {"requests within targets, Bullet over chunks of 2,048: a third of the SMs"},

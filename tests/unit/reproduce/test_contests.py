@@ -65,7 +65,7 @@ def test_a_first_gap_counts_from_when_a_sequence_joins() -> None:
 
 
 def test_without_the_guard_more_tokens_come_late_by_far() -> None:
-    found = muxwise_violations.played(0, 30)
+    found = muxwise_violations.played(0, 40)
     guarded, bare = (found[name] for name in (muxwise_violations.WITH, muxwise_violations.WITHOUT))
     assert guarded.num_gaps == bare.num_gaps > 1000
     assert guarded.late_fraction < 0.01
