@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 from typing import TypeAlias
 
 from plait.core.errors import InvariantError
@@ -133,10 +134,20 @@ class Sampled:
     """A number of several runs that differ in their seed alone; at least one."""
 
     runs: tuple[float, ...]
+    by_median: bool = False
+    """For ratios that are large without a meaning where their denominator is nearly nothing."""
 
     @property
     def mean(self) -> float:
         return sum(self.runs) / len(self.runs)
+
+    @property
+    def center(self) -> float:
+        return median(self.runs) if self.by_median else self.mean
+
+    @property
+    def center_name(self) -> str:
+        return "median" if self.by_median else "mean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +171,12 @@ class Outcome:
 
     @property
     def ours(self) -> Value | None:
-        """What the band is laid on: of several runs the mean."""
+        """What the band is laid on: of several runs the mean, or the median where they say so."""
         match self.answer:
             case NotRun():
                 return None
             case Sampled():
-                return self.answer.mean
+                return self.answer.center
             case Measured():
                 return self.answer.value
             case _:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 from plait.reproduce.case import Case, CaseReport
-from plait.reproduce.figure import Evidence, Outcome, Reference, Verdict
+from plait.reproduce.figure import Evidence, Outcome, Reference, Sampled, Verdict
 
 WIDTH = 100
 LIST_SCHEMA = "plait.reproduce.list/1"
@@ -107,10 +107,10 @@ def _note_lines(report: CaseReport) -> list[str]:
 
 
 def _runs_text(outcome: Outcome) -> str:
-    if len(outcome.runs) < 2:
+    if len(outcome.runs) < 2 or not isinstance(outcome.answer, Sampled):
         return ""
     low, high = (outcome.figure.shown(edge) for edge in (min(outcome.runs), max(outcome.runs)))
-    return f"mean of {len(outcome.runs)} seeds, {low} to {high}"
+    return f"{outcome.answer.center_name} of {len(outcome.runs)} seeds, {low} to {high}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -51,6 +51,8 @@ OUTSIDE = {
         "ShareGPT without launches, E2E of chunks of 1,024 over ours",
     },
     "bullet-ablation": {"ShareGPT and Azure-code, requests within targets, both over scheduler alone"},
+    "muxwise-goodput-8b": {"no launches, over chunked"},
+    "muxwise-goodput-70b": {"over no reuse", "no launches, over chunked"},
     "muxwise-latencies": {"Conversation, mean TBT of MuxWise", "Tool&Agent, mean TBT of MuxWise"},
     "muxwise-shares": {"partitions of a burst"},
     "bullet-muxwise-controls": {"requests within targets, Bullet over chunks of 2,048: a third of the SMs"},
@@ -78,8 +80,6 @@ OUTSIDE = {
     },
     "jenga-fragmentation": {"27B, owners", "27B, paged", "27B, without owners"},
     "jenga-throughput": {
-        "character 70B, H100, over uniform",
-        "geometric mean, H100, over uniform",
         "geometric mean, L4, over uniform",
         "geometric mean, H100, over uniform, long answers",
     },

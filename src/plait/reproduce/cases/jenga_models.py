@@ -28,6 +28,8 @@ IMAGE_ROWS, IMAGE_TEXT = 6193, 43
 """Of a prompt of MMMU-pro, in the mean."""
 SUBJECTS = 14
 """Of MMLU-pro: five worked examples of one go before each question."""
+QUESTIONS, QUESTION_TOKENS = 4, 10
+"""Of arXiv-QA: as many about each document, in the authors' released commands."""
 NAMED_TOKENS = 64
 """Tokens of a named piece of a shared prefix."""
 BOS = Image(b"", 0, 1)
@@ -206,6 +208,22 @@ def articles(count: int, shortest: int, longest: int, num_output: int, seed: int
     dice = random.Random(seed)
     lengths = [dice.randint(shortest, longest) for _ in range(count)]
     return Load(tuple(_request(i, prompt_of(n, (), 1, i, 1000), num_output) for i, n in enumerate(lengths)))
+
+
+@cache
+def questioned(num_documents: int, shortest: int, longest: int, num_output: int, seed: int = 0) -> Load:
+    """arXiv-QA: four questions about every document, all in random order."""
+    dice = random.Random(seed)
+    lengths = [dice.randint(shortest, longest) // NAMED_TOKENS * NAMED_TOKENS for _ in range(num_documents)]
+    order = [document for document in range(num_documents) for _ in range(QUESTIONS)]
+    dice.shuffle(order)
+    most = longest // NAMED_TOKENS
+    found = []
+    for index, document in enumerate(order):
+        names = tuple(range(document * most, document * most + lengths[document] // NAMED_TOKENS))
+        prompt = prompt_of(lengths[document] + QUESTION_TOKENS, names, NAMED_TOKENS, index, 100_000)
+        found.append(_request(index, prompt, num_output))
+    return Load(tuple(found))
 
 
 def of_lengths(lengths: Sequence[tuple[int, int]]) -> Load:
