@@ -19,8 +19,6 @@ RESTED_S = 0.01
 """From when on a device that had nothing to do counts as rested."""
 MOST_RATIO = 100.0
 _LEAST_JITTER_S = -1.0
-_LEAST_PART = 0.5
-"""Of what its spell makes of a step, that jitter leaves of it: it may have been measured on longer ones."""
 _POINTS = 200
 _MASK = (1 << 64) - 1
 
@@ -83,15 +81,15 @@ class Replay:
         self._from_s = _part(seed, 0, 0) * self._ends_s[-1]
 
     def departs(self, number: int, at_s: float, price_s: float, rest_s: float) -> tuple[float, float]:
-        """(Factor on its price, seconds on top) of the step of a number that begins at a moment. Nothing ran for
-        `rest_s` before.
+        """(Factor on its price, seconds on top, maybe below 0) of the step of a number that begins at a moment.
+        Nothing ran for `rest_s` before.
         """
         begin_s = self._from_s + at_s
         over = self._sum_to(begin_s + price_s) - self._sum_to(begin_s)
         factor = over / price_s if price_s > 0 else 1.0
         jitter_s = quantile(self._scatter.jitter_s, _part(self._seed, 1, number))
         rested_s = self._scatter.rested_s if rest_s >= RESTED_S else 0.0
-        return factor, max(jitter_s, -_LEAST_PART * factor * price_s) + rested_s
+        return factor, jitter_s + rested_s
 
     def late_s(self, number: int) -> float:
         """How late the engine sees the end for which it waits for the so many'th time."""

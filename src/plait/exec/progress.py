@@ -30,6 +30,10 @@ DepartsOf = Callable[[int, float, float, float], tuple[float, float]]
 """(Factor on its price, seconds on top) of a step: its number, when it begins, its price, how long nothing had run."""
 
 # A verb that comes this close behind a quantum's start counts as coming at its start: clocks add rounding errors.
+LEAST_PART = 0.5
+"""Of what a spell makes of a step, that seconds off leave of it: they may have been measured on longer ones, and its price
+may fall while it runs.
+"""
 _QUANTUM_SLACK = 1e-9
 
 
@@ -317,7 +321,8 @@ class Progress:
         if lane.factor is None:
             first = lane.steps[0]
             lane.factor, lane.more_s = self._departs(first.plan.step, first.start_s, price_s, lane.rest_s)
-        return lane.factor * price_s + lane.more_s
+        spell_s = lane.factor * price_s
+        return spell_s + max(lane.more_s, -LEAST_PART * spell_s)
 
     def _look_ahead(self, lane: Lane) -> None:
         """A run that nothing disturbs: its steps follow each other to the end."""

@@ -60,12 +60,6 @@ def test_draws_follow_from_seed_and_number_and_have_the_measured_distribution() 
     assert [Replay(scatter, 1).late_s(n) for n in range(9)] != [Replay(scatter, 2).late_s(n) for n in range(9)]
 
 
-def test_what_was_measured_on_long_steps_leaves_half_of_a_short_one() -> None:
-    scatter = Scatter((1.0,), (1.5,), (-1.0,), (0.0,), 0.0)
-    assert Replay(scatter).departs(0, 0.0, 4.0, 0.0) == pytest.approx((1.5, -1.0))
-    assert Replay(scatter).departs(0, 0.0, 0.4, 0.0) == pytest.approx((1.5, -0.3))
-
-
 def test_a_rest_costs_the_step_after_it() -> None:
     assert Replay(CALM).departs(0, 0.0, 1.0, RESTED_S)[1] == 0.25
     assert Replay(CALM).departs(0, 0.0, 1.0, RESTED_S / 2)[1] == 0.0

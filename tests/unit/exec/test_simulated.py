@@ -498,3 +498,25 @@ def test_an_engine_that_comes_later_than_the_next_end_finds_both() -> None:
     rig.submit(D, s2=4)
     assert [one.end_s for one in rig.wait()] == pytest.approx([1.0, 2.0])
     assert rig.clock.now() == pytest.approx(2.5)
+
+
+def test_what_was_measured_on_long_steps_leaves_half_of_a_short_one() -> None:
+    rig = Rig(replay=Replay(Scatter((1.0,), (1.5,), (-1.0,), (0.0,), 0.0)))
+    rig.submit(D, s1=12)
+    rig.submit(D, s2=1)
+    first, second = rig.ends().values()
+    assert first == pytest.approx((0.0, 1.5 * 3.0 - 1.0))
+    assert second[1] - second[0] == pytest.approx(1.5 * 0.25 / 2)
+
+
+def test_a_step_whose_price_falls_while_it_runs_still_takes_time() -> None:
+    rig = Rig(replay=Replay(Scatter((1.0,), (1.0,), (-0.9,), (0.0,), 0.0)))
+    rig.executor.assign({D: (0,), P: (1, 2, 3)})
+    rig.submit(P, s2=8)
+    rig.submit(D, s1=1)
+    rig.run_to(0.05)
+    rig.executor.assign({D: (0, 1, 2, 3), P: ()})
+    rig.run_to(2.0)
+    assert rig.clock.now() == 2.0
+    (ended,) = rig.executor.collect()
+    assert ended.end_s > ended.start_s == 0.0
