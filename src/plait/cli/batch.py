@@ -60,6 +60,9 @@ def _line_bar(now: BatchProgress) -> tqdm[None]:
 def run_batch_command(sources: OptionSources) -> int:
     engine_options, options = sources.read(EngineOptions), sources.read(BatchOptions)
     config = _config(options, engine_options)
+    if options.plan_only and (options.strict or options.restart):
+        given = "--strict" if options.strict else "--restart"
+        raise UsageError(f"{given} is for a run, and --plan-only runs nothing; leave one of them out")
     # Before a model is fetched and loaded: what cannot work should fail at once.
     check_input(config.input)
     if not options.plan_only:

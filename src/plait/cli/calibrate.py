@@ -28,6 +28,7 @@ from plait.config.engine_options import EngineOptions
 from plait.config.machine import available_memory_bytes, processor_model, processor_seconds
 from plait.config.option import OptionSources
 from plait.config.places import calibration_file
+from plait.config.schedulers import DEFAULT_SCHEDULER
 from plait.core.clock import RealClock
 from plait.core.errors import PlaitError, UsageError
 from plait.core.own_file import check_replaceable
@@ -94,6 +95,9 @@ def run_calibrate(sources: OptionSources) -> int:
         raise UsageError("--executor is reference but only the native executor is measured; leave it out")
     if engine_options.profile is not None:
         raise UsageError(f"--profile is {engine_options.profile} but it is for what is served; leave it out")
+    if engine_options.speculative != "off" or engine_options.scheduler != DEFAULT_SCHEDULER:
+        said = f"--scheduler {engine_options.scheduler}, --speculative {engine_options.speculative}"
+        raise UsageError(f"{said}: steps are measured as --scheduler chunked plans them, without drafts; leave both out")
     path = _target(options, engine_options)
     began, before = time.monotonic(), processor_seconds()
     with download_progress(engine_options.model, quiet=options.quiet or options.json) as progress:

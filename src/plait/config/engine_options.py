@@ -12,7 +12,7 @@ from plait.config.ablations import ABLATIONS, some_of
 from plait.config.kv_layouts import parse_served_layout
 from plait.config.option import option
 from plait.config.places import cache_dir
-from plait.config.schedulers import DEFAULT_SCHEDULER, SCHEDULERS, SchedulerChoice, parse_scheduler
+from plait.config.schedulers import DEFAULT_SCHEDULER, SCHEDULERS, UNPARTITIONED, SchedulerChoice, parse_scheduler
 from plait.config.values import (
     count_between,
     count_from,
@@ -128,7 +128,7 @@ class EngineOptions:
     scheduler: SchedulerChoice = option(
         DEFAULT_SCHEDULER,
         parse_scheduler,
-        f"which tokens a step has: {', '.join(SCHEDULERS)}, chunked:TIME; all but chunked need what plait calibrate "
+        f"which tokens a step has: {', '.join(SCHEDULERS)}, chunked:TIME, static:UNITS, {UNPARTITIONED}; all but chunked need what plait calibrate "
         "measured here",
         metavar="NAME",
         rare=True,

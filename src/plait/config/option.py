@@ -163,7 +163,7 @@ def _read_yaml(path: Path, specs: Sequence[OptionSpec]) -> dict[str, str]:
         return {}
     if not isinstance(document, dict):
         raise UsageError(f"--config {path} holds no options; write lines such as `max-model-len: 4096`")
-    known = {spec.flag: spec.field for spec in specs}
+    known = {spec.flag: spec for spec in specs}
     values: dict[str, str] = {}
     for key, value in document.items():
         flag = str(key).replace("_", "-")
@@ -171,5 +171,11 @@ def _read_yaml(path: Path, specs: Sequence[OptionSpec]) -> dict[str, str]:
             raise UsageError(f"--config {path} names the option {key!r}, which does not exist{nearest(flag, known)}")
         if not isinstance(value, str | int | float | bool):
             raise UsageError(f"--config {path}: {key} is {value!r}; one value is expected")
-        values[known[flag]] = str(value).lower() if isinstance(value, bool) else str(value)
+        values[known[flag].field] = _bare_word(value, known[flag].choices) if isinstance(value, bool) else str(value)
     return values
+
+
+def _bare_word(value: bool, choices: Sequence[str]) -> str:
+    """What somebody may have written: `off` without quotes is false in YAML, though a choice may have that name."""
+    switch = "on" if value else "off"
+    return switch if switch in choices else str(value).lower()

@@ -116,7 +116,7 @@ def parse_seconds(text: str) -> float:
     found = _SECONDS.fullmatch(text.strip())
     value = 0.0 if found is None else float(found.group(1)) * {"ms": 1e-3, "m": 60.0}.get(found.group(2) or "s", 1.0)
     if value <= 0:
-        raise ValueError("a time such as 0.5s, 500ms or 2m is expected")
+        raise ValueError("a time above 0 such as 0.5s, 500ms or 2m is expected")
     return value
 
 

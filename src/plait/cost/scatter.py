@@ -19,6 +19,9 @@ RESTED_S = 0.01
 """From when on a device that had nothing to do counts as rested."""
 MOST_RATIO = 100.0
 _LEAST_JITTER_S = -1.0
+_MOST_S = 60.0
+"""Of jitter, lateness and rests; a machine that does worse is measured on a better day."""
+_MOST_SPELL_S = 1e6
 _POINTS = 200
 _MASK = (1 << 64) - 1
 
@@ -55,6 +58,11 @@ def read_scatter(fields: Fields) -> Scatter:
     for name, values in (("spell_s", spell_s), ("spell_ratios", found.spell_ratios)):
         if not values or min(values) <= 0 or (name != "spell_s" and max(values) > MOST_RATIO):
             raise fields.fault(name, f"there must be some, above 0, and ratios at most {MOST_RATIO:g}")
+    if max(spell_s) > _MOST_SPELL_S:
+        raise fields.fault("spell_s", f"at most {_MOST_SPELL_S:g} s each")
+    for name, values in (("jitter_s", found.jitter_s), ("late_s", found.late_s), ("rested_s", (found.rested_s,))):
+        if values and max(values) > _MOST_S:
+            raise fields.fault(name, f"at most {_MOST_S:g} s")
     for name, values in (("jitter_s", found.jitter_s), ("late_s", found.late_s)):
         if not values or list(values) != sorted(values):
             raise fields.fault(name, "there must be some, and they must ascend")

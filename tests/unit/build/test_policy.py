@@ -65,7 +65,7 @@ def test_a_split_that_this_machine_does_not_have_is_refused(path: Path, tmp_path
     model = loaded(options)
     assert said(replace(options, scheduler=parse_scheduler("static:1")), model, None) == []
     for text in ("static:2", "static:99"):
-        with pytest.raises(UsageError, match="units; leave some for prompts and for decode"):
+        with pytest.raises(UsageError, match="for decode: static:1 to static:1 do"):
             said(replace(options, scheduler=parse_scheduler(text)), model, None)
 
 

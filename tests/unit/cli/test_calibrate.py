@@ -247,6 +247,8 @@ def test_what_cannot_end_well_is_said_before_anything_is_measured(tmp_path: Path
     assert "cannot be written to" in refused("--output", str(notes / "mine.json"))
     assert "only the native executor is measured" in refused("--executor", "reference")
     assert "it is for what is served" in refused("--profile", str(tmp_path / "trace.json"))
+    assert "without drafts; leave both out" in refused("--speculative", "ngram")
+    assert "are measured as --scheduler chunked plans them" in refused("--scheduler", "muxwise")
     assert "give --fit-from too" in refused("--hardware", "a100-80g")
     assert "name it with --hardware" in refused("--fit-from", str(notes))
     assert "say where with -o FILE" in refused("--fit-from", str(notes), "--hardware", "a100-80g")

@@ -129,7 +129,7 @@ def test_a_model_in_this_process_is_measured(tmp_path: Path, capsys: Capture, mo
         (["--rate", "0"], "--rate is '0'; a number above 0 up to 1e+06 is expected"),
         (["--prompt-tokens", "9:3"], "--prompt-tokens is '9:3'; numbers from 1 to 16777216, the smaller first"),
         (["--output-tokens", "many"], "a number of tokens such as 128, or a range such as 64:256, is expected"),
-        (["--ttft-slo", "soon"], "--ttft-slo is 'soon'; a time such as 0.5s, 500ms or 2m is expected"),
+        (["--ttft-slo", "soon"], "--ttft-slo is 'soon'; a time above 0 such as 0.5s, 500ms or 2m is expected"),
         (["--endpoint", "chat"], "--endpoint chat is about a server; name one with --url"),
     ],
 )

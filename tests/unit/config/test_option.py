@@ -20,6 +20,7 @@ class Kitchen:
     max_pots: int = option(3, parse_positive, "pots on the stove", metavar="N", short="-p")
     gas: bool = option(True, parse_flag, "cook with gas")
     dish: str = option("soup", parse_text, "what to cook", choices=("soup", "stew"))
+    fan: str = option("auto", parse_text, "the fan", choices=("auto", "off"))
 
 
 SPECS = options_of(Kitchen)
@@ -48,7 +49,7 @@ def refusal(**sources: object) -> str:
 
 
 def test_fields_are_options() -> None:
-    pots, gas, dish = SPECS
+    pots, gas, dish, _ = SPECS
     assert (pots.field, pots.flag, pots.short, pots.metavar, pots.default) == ("max_pots", "max-pots", "-p", "N", 3)
     assert (pots.is_switch, gas.is_switch, dish.is_switch) == (False, True, False)
     assert (dish.metavar, dish.choices, dish.short) == ("DISH", ("soup", "stew"), None)
@@ -106,6 +107,8 @@ def test_a_wrong_value_in_a_file_names_the_file(tmp_path: Path) -> None:
         ("max-pots: 4.0", Kitchen(4)),
         ("gas: 0", Kitchen(gas=False)),
         ("dish: stew", Kitchen(dish="stew")),
+        # To YAML this word is false.
+        ("fan: off", Kitchen(fan="off")),
     ],
 )
 def test_yaml_may_be_written_as_yaml_is(yaml: str, expected: Kitchen, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_schedulers_are_read_and_written(text: str, expected: SchedulerChoice) -
         ("bullet:3", "chunked:TIME, static:UNITS, unpartitioned or interleaved"),
         ("static", "static:UNITS, unpartitioned or interleaved is expected$"),
         ("static:0", "static:UNITS, unpartitioned or interleaved is expected$"),
-        ("chunked:", "a time such as"),
+        ("chunked:", "a time above 0 such as"),
         ("", "one of chunked"),
     ],
 )

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.cost.scatter import RESTED_S, Replay, Scatter, evenly, quantile
+from plait.core.errors import UsageError
+from plait.cost.fields import Fields
+from plait.cost.scatter import RESTED_S, Replay, Scatter, evenly, quantile, read_scatter
 
 CALM = Scatter((2.0, 1.0), (1.0, 2.0), (0.0,), (0.0,), 0.25)
 """Two seconds as priced, one at half the speed."""
@@ -72,3 +74,14 @@ def test_many_values_become_two_hundred_of_the_same_distribution() -> None:
     assert sum(many) / 200 == pytest.approx(5000, rel=0.01)
     # The largest stands for the last two hundredth, not for one value in ten thousand.
     assert many[-1] == 9975.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("jitter_s", [0.0, 1e308]), ("late_s", [61.0]), ("rested_s", 1e9), ("spell_s", [1e308, 1e308])],
+)
+def test_no_machine_departs_by_minutes_and_none_runs_for_weeks_in_one_spell(field: str, value: object) -> None:
+    given: dict[str, object] = {**CALM.json_object(), field: value}
+    with pytest.raises(UsageError, match=f"{field}.*at most"):
+        read_scatter(Fields("mine.json", "scatter", given))
+    assert read_scatter(Fields("mine.json", "scatter", CALM.json_object())) == CALM

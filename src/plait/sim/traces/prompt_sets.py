@@ -52,6 +52,8 @@ def _pieces(body: Mapping[str, object], place: Place) -> Iterator[object]:
         yield from pieces_of(prompt)
     elif isinstance(prompt, list) and prompt and all(type(one) is int for one in prompt):
         yield from prompt
+    elif isinstance(prompt, list) and prompt:
+        raise place.error("body.prompt", prompt, "one prompt a line is replayed here; give each a line of its own")
     elif isinstance(messages, str):
         yield from pieces_of(messages)
     elif isinstance(messages, list):

@@ -281,6 +281,11 @@ GOOD = "arrival_s,input_tokens,output_tokens\n0.0,374,44\n4.3,396,109\n"
         ),
         (
             "a.jsonl",
+            '{"custom_id": "a", "body": {"prompt": ["hi", "you"], "max_tokens": 5}}\n',
+            "line 1: body.prompt is ['hi', 'you']; one prompt a line is replayed here",
+        ),
+        (
+            "a.jsonl",
             '{"custom_id": "a", "body": {"prompt": "hi", "max_tokens": "five"}}\n',
             "line 1: max_tokens is 'five'",
         ),
