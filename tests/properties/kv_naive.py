@@ -144,10 +144,10 @@ class Naive:
         self.now_s = self.told_s = 0.0
         self.published: dict[Prefix, Published] = {}
         self.pieces: dict[PieceKey, Piece] = {}
-        self.kept: set[PieceKey] = set()
-        """Pieces that trunks in use keep, whose users look at them no more."""
-        self.keeping: dict[Prefix, None] = {}
-        """Those trunks, in the order in which they began to."""
+        self.keeping: dict[Prefix, set[PieceKey]] = {}
+        """Trunks in use, in the order in which they began to keep pieces at which their users look no more, and which
+        ones each of them wants.
+        """
         self.live: dict[SeqId, Talker] = {}
         self.quarantined: list[Talker] = []
         self.flights: dict[StepId, Flight] = {}
@@ -168,7 +168,7 @@ class Naive:
         return used
 
     def used_pieces(self) -> set[PieceKey]:
-        used = {key for flight in self.flights.values() for key in flight.pieces} | self.kept
+        used = {key for flight in self.flights.values() for key in flight.pieces} | self.kept()
         for talker in [*self.live.values(), *self.quarantined]:
             used |= {(prefix, g) for g, prefix in talker.states.items() if talker.keeps_states}
             if talker.copy is not None:
@@ -180,22 +180,15 @@ class Naive:
                         used.add((prefix, g))
         return used
 
-    def keep_no_more(self, trunk: Prefix) -> None:
-        """What it keeps, up to where another one begins."""
-        del self.keeping[trunk]
-        root, tokens = trunk
-        for end in range(len(tokens), 0, -self.size):
-            prefix = (root, tokens[:end])
-            if prefix in self.keeping:
-                break
-            self.kept -= {(prefix, g) for g in self.windows}
+    def kept(self) -> set[PieceKey]:
+        """What any trunk wants."""
+        return {key for wanted in self.keeping.values() for key in wanted}
 
     def settle_kept(self) -> None:
         """Trunks that nobody uses keep nothing."""
         used = self.used_prefixes()
-        for trunk in sorted(self.keeping, key=lambda one: -len(one[1])):
-            if trunk not in used:
-                self.keep_no_more(trunk)
+        for trunk in [trunk for trunk in self.keeping if trunk not in used]:
+            del self.keeping[trunk]
 
     def cached(self, group: int) -> dict[BlockId, Key]:
         """Published blocks of a group and when they go, used ones too."""

@@ -71,6 +71,21 @@ class World(Naive):
         bits = self.dice.getrandbits(num_tokens)
         return [bits >> place & 1 for place in range(num_tokens)]
 
+    def can_go_on(self, talker: Talker, num_tokens: int) -> bool:
+        """Whether a block more is to be had in every group that follows step by step."""
+        demand = []
+        for g, table in enumerate(talker.tables):
+            end = num_tokens if g in self.whole else talker.slots + self.size
+            demand.append(1 - len(table) if g in self.states else max(0, -(-end // self.size) - len(table)))
+        _, _, loose, most = self.room()
+        return self.num_pages_for(demand, most) <= loose
+
+    def go_on_with_prompt(self, talker: Talker, num_tokens: int) -> None:
+        """Trunks give up what they keep before a prompt stops, those that began first; no more than it takes."""
+        while self.keeping and not self.can_go_on(talker, num_tokens):
+            del self.keeping[next(iter(self.keeping))]
+            self.count("given up for a prompt")
+
     def admit(self) -> bool:
         root = ROOTS[self.dice.random() < 0.2]
         publish = self.enable_prefix and self.dice.random() < 0.9
@@ -429,12 +444,11 @@ class World(Naive):
         for prefix, g in left:
             end = len(prefix[1])
             stays = end <= len(trunk[1]) and not self.is_dead(g, end // self.size - 1, len(trunk[1]))
-            if stays and (prefix, g) not in self.kept:
-                self.kept.add((prefix, g))
-                self.keeping.setdefault(trunk)
-                self.count("kept")
-                while sum(self.block_bytes[g] for _, g in self.kept) > self.most_kept_bytes:
-                    self.keep_no_more(next(iter(self.keeping)))
+            if stays:
+                self.count("kept for two" if (prefix, g) in self.kept() else "kept")
+                self.keeping.setdefault(trunk, set()).add((prefix, g))
+                while sum(self.block_bytes[g] for _, g in self.kept()) > self.most_kept_bytes:
+                    del self.keeping[next(iter(self.keeping))]
                     self.count("kept too much")
 
     def outlive(self, talker: Talker, group: int) -> None:
@@ -464,8 +478,8 @@ class World(Naive):
             talker.branch = None  # it went, or is no trunk
         self.kv.release(talker.seq, self.tell())
         del self.live[talker.seq]
-        for trunk in list(self.keeping) if len(self.live) <= 1 else ():
-            self.keep_no_more(trunk)
+        if len(self.live) <= 1:
+            self.keeping.clear()
         talker.released_s = self.now_s
         self.stamp(talker.root, tuple(talker.tokens[: talker.published]), self.now_s)
         if talker.copy is not None:
@@ -544,7 +558,11 @@ class World(Naive):
         num_tokens = self.dice.randint(1, most)
         up_to = num_tokens
         if self.windows and self.dice.random() < 0.7:
-            up_to = max(min(talker.slots, num_tokens), self.kv.extent(talker.seq, num_tokens, num_tokens))
+            end = self.kv.extent(talker.seq, num_tokens, num_tokens)
+            up_to = max(min(talker.slots, num_tokens), end)
+            if num_tokens > talker.slots and talker.planned_end < talker.num_prompt:
+                self.go_on_with_prompt(talker, num_tokens)
+                assert end > talker.slots or not self.can_go_on(talker, num_tokens)
         self.reserve(talker, num_tokens, up_to)
         return True
 

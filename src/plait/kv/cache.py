@@ -113,7 +113,7 @@ class KVCache:
         self.capacity_tokens = self._room.num_tokens_empty()
         """Tokens of one sequence alone in empty memory."""
         self._sights = Sights(self._images, self._pools)
-        self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block)
+        self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block, self._index.keep_less)
         self._totals = HitTotals(len(self._pools))
 
     def lookup(self, tokens: Sequence[int], root: Root, limit: int | None = None) -> Hit:
@@ -243,7 +243,7 @@ class KVCache:
     def extent(self, seq: SeqId, num_tokens: int, end: int) -> int:
         """How far, up to slot `end`, groups that do not keep everything can follow now, if the table is to hold
         `num_tokens` tokens in all; never less than they do already. What others were promised for their prompts is left
-        to them.
+        to them; what trunks keep is given up if a prompt could not go on at all.
         """
         return self._promises.extent(self._table(seq), num_tokens, end) if self._windows else end
 

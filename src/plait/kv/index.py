@@ -181,32 +181,44 @@ class PrefixIndex:
 
     def keep(self, piece: Piece, trunk: Node) -> None:
         """Whoever parts at the end of a trunk looks at a piece which those that use the trunk now leave behind. So the
-        trunk references it, until nobody uses the trunk, or trunks keep too much and it did so first.
+        trunk references it, until nobody uses the trunk, or trunks keep too much and it did so first. Trunks that have
+        it in common have one reference, as long as one of them keeps it.
         """
-        if not piece.is_kept and self.piece(piece.group, piece.block) is piece:
+        if trunk.id in piece.keepers or self.piece(piece.group, piece.block) is not piece:
+            return
+        if not piece.keepers:
             self.take(piece)
-            piece.is_kept = trunk.keeps_window = True
-            self._keeping[trunk.id] = trunk
             self._kept_bytes += self._pools[piece.group].layout.block_bytes
-            while self._kept_bytes > self._most_kept_bytes:
-                self._keep_no_more(next(iter(self._keeping.values())))
+        piece.keepers[trunk.id] = None
+        trunk.keeps_window = True
+        self._keeping[trunk.id] = trunk
+        while self._kept_bytes > self._most_kept_bytes:
+            self.keep_less()
+
+    def keep_less(self) -> bool:
+        """The trunk that began first to keep pieces gives them up; False if none keeps any."""
+        trunk = next(iter(self._keeping.values()), None)
+        if trunk is not None:
+            self._keep_no_more(trunk)
+        return trunk is not None
 
     def keep_nothing(self) -> None:
         """Not even for trunks in use."""
-        for trunk in list(self._keeping.values()):
-            self._keep_no_more(trunk)
+        while self.keep_less():
+            pass
 
     def _keep_no_more(self, trunk: Node) -> None:
-        """Up to where another trunk begins that keeps its own."""
+        """What other trunks keep too stays."""
         trunk.keeps_window = False
         del self._keeping[trunk.id]
         at = trunk
-        while at.parent is not None and not at.keeps_window:
+        while at.parent is not None:
             for piece in at.pieces.values():
-                if piece.is_kept:
-                    piece.is_kept = False
-                    self._kept_bytes -= self._pools[piece.group].layout.block_bytes
-                    self.give(piece, piece.last_access_s)
+                if trunk.id in piece.keepers:
+                    del piece.keepers[trunk.id]
+                    if not piece.keepers:
+                        self._kept_bytes -= self._pools[piece.group].layout.block_bytes
+                        self.give(piece, piece.last_access_s)
             at = at.parent
 
     def leave(self, node: Node, at_s: float) -> None:
@@ -377,9 +389,10 @@ class PrefixIndex:
 
     def _check_pieces(self, node: Node, piece_refs: dict[Piece, int]) -> int:
         for group, piece in node.pieces.items():
-            refs = piece_refs.get(piece, 0) + piece.is_kept
+            users = piece_refs.get(piece, 0)
+            refs = users + bool(piece.keepers)
             is_right = piece.node is node and piece.group == group and piece.num_refs == refs
-            if not is_right or refs - piece.is_kept > node.num_refs or (piece.is_kept and not self._keeping):
+            if not is_right or users > node.num_refs or not piece.keepers.keys() <= self._keeping.keys():
                 found = f"block {piece.block} of group {group} has {piece.num_refs} references"
                 raise InvariantError(f"index: {found}, its users make {refs}")
         return sum(not piece.num_refs for piece in node.pieces.values())

@@ -73,8 +73,10 @@ class Piece:
     num_refs: int = 0
     was_hit: bool = False
     """Somebody besides who computed it has used it."""
-    is_kept: bool = False
-    """A trunk that somebody uses, who himself looks at it no more, has a reference of its own."""
+    keepers: dict[int, None] = field(default_factory=dict)
+    """Trunks that somebody uses, who himself looks at it no more: node ids. All of them together have a reference of
+    their own.
+    """
 
     @property
     def key(self) -> Key:

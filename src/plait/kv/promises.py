@@ -2,13 +2,14 @@
 
 Owns how far groups that do not keep everything run ahead of what is committed. Groups that keep everything are reserved
 to the end of a prompt; a window is not, or a long prompt would hold what it gives up a moment later. So it is promised.
-Invariant: while everybody keeps to promises, a prompt that was started can always go on by a few blocks (H10).
+Invariant: while everybody keeps to promises, a prompt that was started can always go on by a few blocks (H10): what
+trunks keep (`PrefixIndex.keep`) is given up before such a prompt would have to stop.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from plait.core.ids import SeqId
 from plait.kv.hit import Hit
@@ -21,9 +22,16 @@ class Promises:
     """Over the tables of all living sequences."""
 
     def __init__(
-        self, room: Room, keeps: Sequence[Keeps], tables: Mapping[SeqId, SeqTable], tokens_per_block: int
+        self,
+        room: Room,
+        keeps: Sequence[Keeps],
+        tables: Mapping[SeqId, SeqTable],
+        tokens_per_block: int,
+        keep_less: Callable[[], bool],
     ) -> None:
+        """`keep_less`: makes more memory obtainable, without need of which it is kept; False if there is no more."""
         self._room = room
+        self._keep_less = keep_less
         self._keeps = tuple(keeps)
         self._tables = tables
         self._size = tokens_per_block
@@ -61,7 +69,11 @@ class Promises:
         if not found:
             # Nothing beyond others' promises: a block may be had all the same.
             promised = [0] * len(self._keeps)
-            found = bisect_right(range(have + 1, have + 2), False, key=is_short)
+            # A prompt goes on before anything is kept for others; an answer may have to stop for it.
+            is_prompt = table.planned_end < table.num_prompt
+            while (is_stuck := is_short(have + 1)) and is_prompt and self._keep_less():
+                pass
+            found = int(not is_stuck)
         return min(end, (have + found) * size)
 
     def made(self, but: SeqTable | None = None) -> list[int]:

@@ -76,15 +76,25 @@ def windowed(kept_fraction: float) -> Stage:
     return stage
 
 
+def kept(stage: Stage) -> int:
+    """Blocks that trunks keep."""
+    return sum(bool(piece.keepers) for node in stage.kv._index.nodes() for piece in node.pieces.values())
+
+
+def take_all(stage: Stage) -> None:
+    """Somebody takes all that is to be had."""
+    other = stage.open("xxxx" * 40)
+    grown = 0
+    while stage.reserve(other, grown + 4) is not None:
+        grown += 4
+
+
 @pytest.mark.parametrize(("kept_fraction", "hit"), [(0.5, 12), (0.0, 4)])
 def test_a_trunk_in_use_keeps_the_window_before_its_end(kept_fraction: float, hit: int) -> None:
     """All else that is cached goes to others first, and then nothing more is to be had."""
     stage = windowed(kept_fraction)
     assert stage.cached_tokens(HEAD + "z") == 12
-    other = stage.open("xxxx" * 30)
-    grown = 0
-    while stage.reserve(other, grown + 4) is not None:
-        grown += 4
+    take_all(stage)
     assert stage.cached_tokens(HEAD + "z") == hit
     stage.kv.check()
 
@@ -93,7 +103,7 @@ def test_nothing_is_kept_that_keeps_a_lonely_sequence_from_its_memory() -> None:
     stage = windowed(0.5)
     first, user = sorted(stage.texts)[-2:]
     stage.release(first)
-    assert not any(piece.is_kept for node in stage.kv._index.nodes() for piece in node.pieces.values())
+    assert not kept(stage)
     stage.release(user)
     stage.kv.check()
     assert stage.kv.usage().used_bytes == 0
@@ -102,7 +112,55 @@ def test_nothing_is_kept_that_keeps_a_lonely_sequence_from_its_memory() -> None:
 def test_trunks_that_nobody_uses_keep_nothing() -> None:
     stage = windowed(0.5)
     stage.run("v")
-    assert any(piece.is_kept for node in stage.kv._index.nodes() for piece in node.pieces.values())
+    assert kept(stage)
     stage.release(sorted(stage.texts)[-2])
-    assert not any(piece.is_kept for node in stage.kv._index.nodes() for piece in node.pieces.values())
+    assert not kept(stage)
+    stage.kv.check()
+
+
+def test_what_two_trunks_have_in_common_stays_when_the_users_of_one_leave() -> None:
+    groups = mixed_groups((1, 1), [("full", 0), ("window", 9)], 4)
+    rules = MemoryRules(kept_fraction=0.5)
+    stage = Stage(KVCache(make_layout(60, groups, groups[0].num_layers, 4), groups, rules=rules))
+    stems = ["aaaabbbbcccc", "aaaabbbbdddd"]
+    for stem in stems:
+        for letter in "def":
+            stage.cache(stem + letter)
+    stage.run("y")
+    first, _ = (stage.run(stem + letter + "hijklmnopqrstuvw") for stem, letter in zip(stems, "gG", strict=True))
+    num_kept = kept(stage)
+    stage.release(first)
+    assert kept(stage) == num_kept - 1, "of the one stem its own block alone, behind the fork"
+    take_all(stage)
+    assert stage.cached_tokens(stems[1] + "z") == 12
+    stage.kv.check()
+    stage.release(sorted(stage.texts)[-2])
+    assert not kept(stage)
+    stage.kv.check()
+
+
+def test_a_prompt_that_was_started_goes_on_before_trunks_keep_anything() -> None:
+    """The memory that its windows were promised when it began is what the trunk kept afterwards."""
+    stage = windowed(0.5)
+    prompt = stage.open("p" * 12)
+    assert stage.kv.reserve(prompt, 12, stage.now_s, up_to=4) is not None
+    take_all(stage)
+    assert kept(stage)
+    for _ in range(2):
+        end = stage.kv.extent(prompt, 12, stage.kv.num_slots(prompt) + 4)
+        assert stage.kv.reserve(prompt, 12, stage.now_s, up_to=end) is not None
+    assert stage.kv.num_slots(prompt) == 12
+    assert not kept(stage)
+    stage.kv.check()
+
+
+def test_an_answer_stops_before_trunks_in_use_give_up_what_they_keep() -> None:
+    stage = windowed(0.5)
+    answer = stage.run("p" * 4)
+    take_all(stage)
+    num_kept = kept(stage)
+    assert num_kept
+    assert stage.kv.extent(answer, 8, 8) == 4
+    assert stage.reserve(answer, 8) is None
+    assert kept(stage) == num_kept
     stage.kv.check()
