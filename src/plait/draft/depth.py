@@ -61,8 +61,8 @@ class Made:
     waited_for_drafts: bool = False
     """Without drafts the step would have been planned ahead."""
     num_rows_beside: int | None = None
-    """Rows of prompts that it computed, too. None: it did nothing else, so `seconds` are what its rows take. 0 if it had
-    no prompts and somebody was cancelled or failed.
+    """Rows of prompts that it computed, too; 0 if there were none and somebody was cancelled or failed. None: it did
+    nothing else, so `seconds` are what its rows take.
     """
 
 

@@ -13,8 +13,8 @@ from plait.draft.drafter import NO_GUESS, Drafter, Guess
 from plait.draft.suffixes import SuffixAutomaton
 
 MOST_TOKENS = 8192
-"""In the window. An automaton takes 50 to 150 bytes each, and behind the first half of the window a second one grows: up
-to about 220 bytes each, 1.7 MiB a sequence.
+"""In the window. An automaton takes 50 to 150 bytes each; behind the first half of the window a second one grows: up to
+about 220 bytes each then, 1.7 MiB a sequence.
 """
 
 MOST_AT_ONCE = 512
@@ -44,8 +44,8 @@ class NgramDrafter:
         self._window: list[int] = []
         self._automaton = SuffixAutomaton()
         self._next: SuffixAutomaton | None = None
-        """Of the second half of the window: nothing can be taken out of an automaton, so this one is ready when it is full.
-        Made at once, half a window would hold up everybody's step.
+        """Of the second half of the window: nothing can be taken out of an automaton, so this one is there when the
+        window is full. Made at once, half a window would hold up everybody's step.
         """
 
     def guess(self, tokens: Sequence[int], most: int) -> Guess:

@@ -216,7 +216,7 @@ def has_drafts(plan: StepPlan) -> bool:
 
 
 @pytest.mark.parametrize("short_of", ["rows", "memory"])
-@pytest.mark.parametrize("end", ["length", "abort", "deadline"])
+@pytest.mark.parametrize("end", ["length", "stop", "abort", "deadline"])
 def test_whoever_takes_the_place_of_one_who_ended_meets_no_drafts(short_of: str, end: str) -> None:
     """One long answer, and a line of others who take turns beside it."""
     limits = {"max_rows": 2} if short_of == "rows" else {"num_blocks": 18, "max_rows": 8}
@@ -225,8 +225,9 @@ def test_whoever_takes_the_place_of_one_who_ended_meets_no_drafts(short_of: str,
     prompt = SONG[:3] if short_of == "rows" else SONG[:16]
     played.arrive(ask("long", max_tokens=40))
     for number in range(8):
-        at_s = 30.5 + 8 * number
-        request = ask(str(number), prompt, max_tokens=5 if end == "length" else 24)
+        at_s = 30.0 + 9 * number
+        sampling = SamplingParams(stop=("it", "so") if end == "stop" else ())
+        request = ask(str(number), prompt, max_tokens=5 if end == "length" else 24, sampling=sampling)
         played.arrive(replace(request, deadline_s=at_s) if end == "deadline" else request)
         if end == "abort":
             played.abort(str(number), at_s)
