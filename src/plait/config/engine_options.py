@@ -137,7 +137,7 @@ class EngineOptions:
         "off",
         parse_text,
         "guess tokens and verify several in a step where that pays; ngram: what stood behind the same words before. "
-        "Answers stay equal",
+        "Answers stay equal to the last bit on executors that are bit-exact (native)",
         choices=("off", "ngram"),
     )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)

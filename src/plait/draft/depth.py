@@ -60,6 +60,10 @@ class Made:
     """
     waited_for_drafts: bool = False
     """Without drafts the step would have been planned ahead."""
+    num_rows_beside: int | None = None
+    """Rows of prompts that it computed, too; 0 if there were none and somebody was cancelled or failed. None: it did
+    nothing else, so `seconds` are what its rows take.
+    """
 
 
 class Depth(Protocol):
@@ -85,7 +89,7 @@ class Depth(Protocol):
         """
 
     def note(self, made: Made) -> None:
-        """A step without prompts ended."""
+        """A step ended that had no prompts, or had drafts or waited for some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,9 @@ class PricedDepth:
         return depths
 
     def note(self, made: Made) -> None:
+        if made.num_rows_beside is not None:
+            self._note_beside(made, made.num_rows_beside)
+            return
         num_rows = made.num_sequences + made.num_drafts
         # A step that was held up by something else is not held against drafts.
         most_s = made.seconds if self._times.is_empty else _MOST_OVER * self._times.seconds(num_rows)
@@ -191,6 +198,20 @@ class PricedDepth:
             earned_s += brought_s - min(made.seconds, most_s) - min(made.waited_s or 0.0, plain_s)
         first_s = FIRST_CREDIT_STEPS * plain_s if self._credit_s is None else self._credit_s
         self._credit_s = min(first_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
+
+    def _note_beside(self, made: Made, num_rows_beside: int) -> None:
+        """What the drafts of a step took cannot be told from what else it did, so the price of their rows is booked."""
+        if self._times.is_empty or self._credit_s is None:
+            return
+        plain_s = self._times.seconds(made.num_sequences)
+        # Behind rows of prompts a row costs no less than behind those of the decodes alone.
+        drafts_s = max(
+            self._times.seconds(num_rows + made.num_drafts) - self._times.seconds(num_rows)
+            for num_rows in (made.num_sequences, made.num_sequences + num_rows_beside)
+        )
+        brought_s = plain_s * made.num_accepted / made.num_sequences
+        earned_s = brought_s - drafts_s - min(made.waited_s or 0.0, plain_s)
+        self._credit_s = min(self._credit_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
 
     def _plain_rate(self, num_sequences: int) -> float:
         """Tokens per second without drafts, and a little more."""

@@ -2,7 +2,7 @@
 
 Owns the bounded window of a sequence in which it looks, and the levels of its guesses: the length of the ending that
 was found again. "Prompt lookup" as Saxena, "Prompt Lookup Decoding", 2023, has it, over the longest ending of all.
-Invariant: memory and time for a token are bounded, whatever the text; nothing is drawn at random.
+Invariant: memory and the time of a call are bounded, whatever the text; nothing is drawn at random.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from plait.draft.drafter import NO_GUESS, Drafter, Guess
 from plait.draft.suffixes import SuffixAutomaton
 
 MOST_TOKENS = 8192
-"""In the window; about 250 bytes each."""
+"""In the window. An automaton takes 50 to 150 bytes each; behind the first half of the window a second one grows: up to
+about 220 bytes each then, 1.7 MiB a sequence.
+"""
 
 MOST_AT_ONCE = 512
-"""Tokens that one call takes up at most, about a millisecond: a long prompt is read over several steps."""
+"""Tokens that one call adds to automata at most, about two milliseconds: a long prompt is read over several steps."""
 
 _LENGTHS = (1, 2, 3, 4, 6, 9, 16, 32)
 """The shortest ending of each level."""
@@ -31,18 +33,20 @@ _LEVELS = tuple(sum(shortest <= length for shortest in _LENGTHS) - 1 for length 
 class NgramDrafter:
     """A `Drafter`."""
 
-    __slots__ = ("_automaton", "_num_taken", "_window")
+    __slots__ = ("_automaton", "_next", "_num_taken", "_window")
 
     def __init__(self) -> None:
         self._num_taken = 0
         """Of the sequence's tokens, how many were taken up."""
-        self._begin([])
+        self._begin()
 
-    def _begin(self, kept: list[int]) -> None:
-        self._window = kept
+    def _begin(self) -> None:
+        self._window: list[int] = []
         self._automaton = SuffixAutomaton()
-        for token in kept:
-            self._automaton.add(token)
+        self._next: SuffixAutomaton | None = None
+        """Of the second half of the window: nothing can be taken out of an automaton, so this one is there when the
+        window is full. Made at once, half a window would hold up everybody's step.
+        """
 
     def guess(self, tokens: Sequence[int], most: int) -> Guess:
         self._take_up(tokens)
@@ -60,14 +64,25 @@ class NgramDrafter:
     def _take_up(self, tokens: Sequence[int]) -> None:
         if len(tokens) - self._num_taken > MOST_TOKENS:
             self._num_taken = len(tokens) - MOST_TOKENS
-            self._begin([])
-        end = min(len(tokens), self._num_taken + MOST_AT_ONCE)
-        for place in range(self._num_taken, end):
-            if len(self._window) >= MOST_TOKENS:
-                self._begin(self._window[-MOST_TOKENS // 2 :])
-            self._window.append(tokens[place])
-            self._automaton.add(tokens[place])
-        self._num_taken = end
+            self._begin()
+        left = MOST_AT_ONCE
+        while self._num_taken < len(tokens):
+            left -= 1 if self._next is None else 2
+            if left < 0:
+                return
+            self._add(tokens[self._num_taken])
+            self._num_taken += 1
+
+    def _add(self, token: int) -> None:
+        self._window.append(token)
+        self._automaton.add(token)
+        if self._next is not None:
+            self._next.add(token)
+        if len(self._window) == MOST_TOKENS and self._next is not None:
+            self._automaton, self._next = self._next, None
+            del self._window[: MOST_TOKENS // 2]
+        if len(self._window) == MOST_TOKENS // 2:
+            self._next = SuffixAutomaton()
 
 
 class NgramDrafts:

@@ -61,6 +61,7 @@ class ChunkedScheduler:
         self._speculation = speculation
         self._lives = Lives(config.lives, kv, events)
         self._blocked: Blocked | None = None
+        """What the first who waits was short of in the last plan. None, too, once somebody has ended since."""
         self._is_news_near = False
         """Whether somebody who waits might be taken once what runs has gone on a little, without anybody ending."""
 
@@ -153,12 +154,20 @@ class ChunkedScheduler:
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         if self._speculation is not None:
             self._speculation.committed(result, now)
-        return self._lives.commit(result, now)
+        is_memory_coming = self._lives.is_memory_coming
+        updates = self._lives.commit(result, now)
+        if is_memory_coming or (self._blocked and any([one.finish_reason is not None for one in updates])):
+            self._blocked = None
+        return updates
 
     def expire(self, now: float) -> list[SeqUpdate]:
-        return self._lives.expire(now)
+        updates = self._lives.expire(now)
+        if updates:
+            self._blocked = None
+        return updates
 
     def abort(self, seq: SeqId, now: float) -> None:
+        self._blocked = None
         self._lives.abort(seq, now)
 
     def wake_at(self) -> float | None:

@@ -45,6 +45,7 @@ class _Guessing:
 class _Flight:
     num_drafts: int
     num_sequences: int
+    num_prompt_rows: int
     has_prompts: bool
     follows: bool
     """Planned as soon as a step before it was committed, with nothing else in flight."""
@@ -104,18 +105,25 @@ class Speculation:
         num_drafts = sum([chunk.num_drafts for chunk in plan.chunks])
         has_prompts = any([chunk.num_tokens - chunk.num_drafts != 1 or not _samples(chunk) for chunk in plan.chunks])
         follows = not self._flights and self._ended is not None and self._ended[1] == now
-        self._flights[plan.step] = _Flight(num_drafts, len(plan.chunks), has_prompts, follows, self._holds)
+        num_prompt_rows = sum([chunk.num_tokens for chunk in plan.chunks]) - num_drafts - len(plan.chunks)
+        self._flights[plan.step] = _Flight(
+            num_drafts, len(plan.chunks), num_prompt_rows, has_prompts, follows, self._holds
+        )
         self._holds = False
 
     def committed(self, result: StepResult, now: float) -> None:
         flight = self._flights.pop(result.step)
         before, self._ended = self._ended, (result.end_s, now)
-        if flight.has_prompts or any([one.status is not SeqStatus.OK for one in result.seqs]):
+        is_mixed = flight.has_prompts or any([one.status is not SeqStatus.OK for one in result.seqs])
+        if is_mixed and not (flight.num_drafts or flight.waited):
             return
         waited_s = max(result.start_s - before[0], 0.0) if flight.follows and before is not None else None
         num_accepted = sum([one.num_accepted for one in result.seqs])
         seconds = result.end_s - result.start_s
-        self._depth.note(Made(flight.num_sequences, flight.num_drafts, num_accepted, seconds, waited_s, flight.waited))
+        beside = flight.num_prompt_rows if is_mixed else None
+        self._depth.note(
+            Made(flight.num_sequences, flight.num_drafts, num_accepted, seconds, waited_s, flight.waited, beside)
+        )
 
     # What it does for that.
 
@@ -146,10 +154,9 @@ class Speculation:
             if token != guessed:
                 break
         likely = () if seq.constraint is None else seq.constraint.likely()[:most]
-        if likely:
-            guessing.guess = Guess(likely, (self._likely_level,) * len(likely))
-        else:
-            guessing.guess = self._checked(guessing.drafter.guess(seq.tokens, most), most)
+        guess = Guess(likely, (self._likely_level,) * len(likely))
+        # Forms are not trusted either: a tokenizer may have more ids than the model has outputs.
+        guessing.guess = self._checked(guess if likely else guessing.drafter.guess(seq.tokens, most), most)
         guessing.num_tokens = len(seq.tokens)
         return guessing.guess
 

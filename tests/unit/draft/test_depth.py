@@ -105,3 +105,31 @@ def test_a_drafter_that_is_right_earns_what_may_be_risked() -> None:
     before_s = depth.credit_s
     depth.note(Made(1, 3, 3, memory_bound(4), 0.001))
     assert depth.credit_s > before_s + 2 * STEP_S
+
+
+def test_a_drafted_step_with_prompts_is_booked_at_the_price_of_its_rows_and_its_time_is_not_learned() -> None:
+    depth, few = seen(compute_bound, 1, 2, 4, 8), seen(compute_bound, 1, 2, 4, 8)
+    before_s = depth.credit_s
+    depth.note(Made(2, 3, 0, 7.0, 0.001, num_rows_beside=100))
+    assert depth.credit_s == pytest.approx(before_s - 3 * STEP_S - 0.001)
+    few.note(Made(2, 3, 2, 7.0, num_rows_beside=0))
+    assert few.credit_s == pytest.approx(before_s - 3 * STEP_S + 2 * STEP_S)
+    assert depth._times.seconds(5) == pytest.approx(compute_bound(5))
+
+
+def test_beside_prompts_rows_are_not_taken_to_be_free() -> None:
+    """Although they are in a step of few rows."""
+    depth = seen(memory_bound, 1, 4, 8, 16)
+    before_s = depth.credit_s
+    depth.note(Made(1, 3, 0, 7.0, num_rows_beside=100))
+    assert depth.credit_s <= before_s - 3 * STEP_S / 8
+
+
+def test_drafts_that_are_never_right_stop_although_every_step_of_theirs_has_prompts() -> None:
+    depth, num_drafted = seen(memory_bound, 1, 2, 4, 8, 16), 0
+    for _ in range(1000):
+        (drafts,) = depth.choose(1, SURE, 64)
+        if drafts:
+            num_drafted += 1
+            depth.note(Made(1, drafts, 0, 1.0, num_rows_beside=100))
+    assert 0 < num_drafted < 40

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import tracemalloc
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.draft import ngram
 from plait.draft.drafter import NO_GUESS
 from plait.draft.ngram import MOST_AT_ONCE, MOST_TOKENS, NgramDrafter, NgramDrafts
+from plait.draft.suffixes import SuffixAutomaton
 
 
 def test_it_goes_on_as_the_text_did_behind_the_same_words() -> None:
@@ -58,6 +60,45 @@ def test_memory_is_bounded_and_the_newest_tokens_stay() -> None:
     assert held < 500 * MOST_TOKENS
     repeated = [*text, *text[-100:-90]]
     assert drafter.guess(repeated, 3).tokens == tuple(text[-90:-87])
+
+
+@pytest.mark.parametrize("tokens_a_call", [8, 300, 3 * MOST_TOKENS])
+def test_no_call_adds_more_than_it_may_however_the_window_moves_on(
+    monkeypatch: pytest.MonkeyPatch, tokens_a_call: int
+) -> None:
+    num_added = 0
+
+    class Counted(SuffixAutomaton):
+        __slots__ = ()
+
+        def add(self, token: int) -> None:
+            nonlocal num_added
+            num_added += 1
+            super().add(token)
+
+    monkeypatch.setattr(ngram, "SuffixAutomaton", Counted)
+    dice, drafter, added = random.Random(5), NgramDrafter(), []
+    text = [dice.randrange(500) for _ in range(3 * MOST_TOKENS)]
+    calls = [*range(tokens_a_call, len(text), tokens_a_call), *[len(text)] * (4 * MOST_TOKENS // MOST_AT_ONCE)]
+    for end in calls:
+        num_added = 0
+        drafter.guess(text[:end], 1)
+        added.append(num_added)
+    assert max(added) <= min(MOST_AT_ONCE, 2 * tokens_a_call)
+    assert added[-1] == 0
+    assert drafter.guess([*text, *text[-4000:-3990]], 3).tokens == tuple(text[-3990:-3987])
+
+
+def test_the_window_moves_on_to_its_newer_half_as_if_it_had_begun_there() -> None:
+    dice = random.Random(6)
+    text = [dice.randrange(30) for _ in range(MOST_TOKENS + 700)]
+    moved, begun = NgramDrafter(), NgramDrafter()
+    for end in range(0, MOST_TOKENS, 200):
+        moved.guess(text[:end], 1)
+    for end in range(MOST_TOKENS, len(text), 50):
+        for _ in range(MOST_TOKENS // MOST_AT_ONCE):
+            begun.guess(text[MOST_TOKENS // 2 : end], 1)
+        assert moved.guess(text[:end], 6) == begun.guess(text[MOST_TOKENS // 2 : end], 6) != NO_GUESS
 
 
 def test_every_level_has_a_first_rate() -> None:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance.drafting import Guesser, GuessOf, spoiled
-from tests.unit.engine.kit import EOS, OneSecondPerToken, Stage, ask, says
+from tests.unit.engine.kit import EOS, OneSecondPerToken, Stage, ask, failing, says
 
 from plait.assembly import Drafting, Policy
 from plait.core.errors import UsageError
 from plait.core.events import Collected, Finished, Submitted
-from plait.core.request import FinishReason, Slo
+from plait.core.ids import SeqId
+from plait.core.request import FinishReason, SeqState, Slo
+from plait.core.request import Sequence as Seq
 from plait.core.sampling import SamplingParams
 from plait.core.step import StepPlan, StepShape
 from plait.cost.model import Bound, StepPrice
-from plait.draft.depth import FixedDepth, PricedDepth
+from plait.draft.depth import FixedDepth, Made, PricedDepth
 from plait.sched.multiplex.presets import preset_of
+from plait.sched.speculation import Speculation
 
 SONG = "abc, and so it goes on and on until it ends."
 TOKENS = [*SONG.encode(), EOS]
@@ -202,3 +205,98 @@ def test_nobody_waits_longer_for_a_token_than_he_was_promised() -> None:
 def test_policies_that_price_steps_do_not_take_drafts_yet() -> None:
     with pytest.raises(UsageError, match="chunked alone"):
         Stage(drafting=verified(right), policy=Policy(preset_of("plait", ()), OneSecondPerToken()))
+
+
+def has_prompt(plan: StepPlan) -> bool:
+    return any(chunk.num_tokens - chunk.num_drafts > 1 for chunk in plan.chunks)
+
+
+def has_drafts(plan: StepPlan) -> bool:
+    return any(chunk.num_drafts for chunk in plan.chunks)
+
+
+@pytest.mark.parametrize("short_of", ["rows", "memory"])
+@pytest.mark.parametrize("end", ["length", "stop", "abort", "deadline"])
+def test_whoever_takes_the_place_of_one_who_ended_meets_no_drafts(short_of: str, end: str) -> None:
+    """One long answer, and a line of others who take turns beside it."""
+    limits = {"max_rows": 2} if short_of == "rows" else {"num_blocks": 18, "max_rows": 8}
+    drafting = Drafting(Guesser(right), FixedDepth(1, beside_prompts=False))
+    played = stage(drafting, enable_prefix=False, **limits)
+    prompt = SONG[:3] if short_of == "rows" else SONG[:16]
+    played.arrive(ask("long", max_tokens=40))
+    for number in range(8):
+        at_s = 30.0 + 9 * number
+        sampling = SamplingParams(stop=("it", "so") if end == "stop" else ())
+        request = ask(str(number), prompt, max_tokens=5 if end == "length" else 24, sampling=sampling)
+        played.arrive(replace(request, deadline_s=at_s) if end == "deadline" else request)
+        if end == "abort":
+            played.abort(str(number), at_s)
+    played.run()
+    assert sum(map(has_drafts, plans(played))) >= 5
+    assert sum(map(has_prompt, plans(played))) >= 4
+    assert not [plan.step for plan in plans(played) if has_drafts(plan) and has_prompt(plan)]
+
+
+@dataclass
+class Booked:
+    """A `Depth` that keeps what it is told."""
+
+    inner: FixedDepth
+    made: list[Made] = field(default_factory=list)
+
+    @property
+    def most(self) -> int:
+        return self.inner.most
+
+    @property
+    def beside_prompts(self) -> bool:
+        return self.inner.beside_prompts
+
+    def may_pay(self, num_sequences: int) -> bool:
+        return True
+
+    def choose(
+        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = 0.0
+    ) -> list[int]:
+        return self.inner.choose(num_sequences, chances, most_rows)
+
+    def note(self, made: Made) -> None:
+        self.made.append(made)
+
+
+def test_every_drafted_step_is_booked_whatever_else_is_in_it_and_whoever_fails() -> None:
+    depth = Booked(FixedDepth(3))
+    played = stage(Drafting(Guesser(right), depth), max_rows=2, edit=failing(2), enable_prefix=False)
+    played.arrive(ask("long", max_tokens=40), *[ask(str(number), SONG[:5], max_tokens=4) for number in range(5)])
+    played.run()
+    drafted = [plan for plan in plans(played) if has_drafts(plan)]
+    booked = [made for made in depth.made if made.num_drafts]
+    rows = [sum(chunk.num_tokens - chunk.num_drafts for chunk in plan.chunks) - len(plan.chunks) for plan in drafted]
+    assert [made.num_drafts for made in booked] == [sum(chunk.num_drafts for chunk in plan.chunks) for plan in drafted]
+    assert [made.num_rows_beside or 0 for made in booked] == rows
+    assert {0, 4} & set(rows)
+    assert 4 in rows
+
+
+class Foreign:
+    """A form whose tokenizer has more ids than the model has outputs."""
+
+    is_over = False
+
+    def mask(self) -> bytes:
+        return b"\xff" * 2
+
+    def accept(self, token: int) -> None:
+        """It has no state."""
+
+    def likely(self) -> tuple[int, ...]:
+        return (3, 4, 10, 5)
+
+    def masks_behind(self, tokens: Sequence[int]) -> tuple[bytes, ...]:
+        return (self.mask(),) * len(tokens)
+
+
+def test_what_a_form_leaves_no_choice_about_is_a_token_of_the_model_all_the_same() -> None:
+    speculation = Speculation(Guesser(right), FixedDepth(4), vocab_size=10)
+    seq = Seq(SeqId(0), ask("a", [1], max_tokens=20), 0, 0, 20, 0.0, [1, 2], SeqState.RUNNING, 1, constraint=Foreign())
+    assert speculation.choose([seq], 8, False)[seq.id].tokens == (3, 4)
