@@ -17,12 +17,16 @@ from tests.e2e.tiny_model import write_tiny_model
 
 from plait.api.bodies import JsonObject, JsonValue
 from plait.cli.main import main
+from plait.config.places import calibration_file
 
 MANY = 60
-"""Lines of a run that is to be caught at work."""
-MOST_SHOWN = 40
-"""It has so many of them on the disk at most when it is."""
-MOST_TRIES = 5
+"""Lines of a run that is to be caught at work, besides the endless ones."""
+ENDLESS = 4
+"""So many lines run at the same time, and in the middle of the input are as many that do not end by themselves."""
+ENDLESS_TOKENS = 100_000
+ROOMY_CONTEXT = 1 << 17
+ENDED = ("--max-model-len", "256")
+"""With it endless lines are refused, and the others run."""
 PLAIT = [sys.executable, "-c", "import sys; from plait.cli.main import main; sys.exit(main())"]
 
 
@@ -41,6 +45,13 @@ def many_lines(count: int, max_tokens: int = 24) -> list[JsonObject]:
     return [completion_line(f"id-{n}", f"{shared}{n:04}", max_tokens=max_tokens) for n in range(count)]
 
 
+def lines_to_be_caught_at() -> list[JsonObject]:
+    """Whatever the machine does meanwhile, a run of these is not over when somebody comes to end it."""
+    lines = many_lines(MANY)
+    endless = [completion_line(f"endless-{n}", "on and on", max_tokens=ENDLESS_TOKENS) for n in range(ENDLESS)]
+    return [*lines[: MANY // 2], *endless, *lines[MANY // 2 :]]
+
+
 def write_lines(path: Path, lines: list[JsonObject]) -> Path:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
@@ -57,34 +68,20 @@ def batch(folder: Path, model: Path, *extra: str) -> subprocess.CompletedProcess
 
 @contextmanager
 def running_batch(folder: Path, model: Path, *extra: str) -> Iterator[subprocess.Popen[str]]:
-    """A run that has at least one line on the disk and many to go. It stands still until `send` sends it something."""
-    for _ in range(MOST_TRIES):
-        for left in folder.glob("out.jsonl*"):
-            left.unlink()
-        arguments = command(folder, model, "--max-in-flight", "4", *extra)
-        with subprocess.Popen(arguments, stdout=-1, stderr=-1, text=True) as process:
-            try:
-                give_up = time.monotonic() + 60
-                while not num_shown(folder) and process.poll() is None and time.monotonic() < give_up:
-                    time.sleep(0.005)
-                process.send_signal(signal.SIGSTOP)
-                if num_shown(folder) <= MOST_SHOWN and process.poll() is None:
-                    yield process
-                    return
-            finally:
-                process.kill()
-    raise AssertionError(f"{MOST_TRIES} runs were nearly over when they were looked at")
-
-
-def num_shown(folder: Path) -> int:
-    """Lines that a run has on the disk."""
+    """A run of `lines_to_be_caught_at` that has at least one line on the disk, and half of them to go."""
+    write_lines(folder / "in.jsonl", lines_to_be_caught_at())
     partial = folder / "out.jsonl.partial"
-    return partial.read_bytes().count(b"\n") if partial.exists() else MANY * (folder / "out.jsonl").exists()
-
-
-def send(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    process.send_signal(number)
-    process.send_signal(signal.SIGCONT)
+    arguments = command(folder, model, "--max-in-flight", str(ENDLESS), *extra)
+    with subprocess.Popen(arguments, stdout=-1, stderr=-1, text=True) as process:
+        try:
+            give_up = time.monotonic() + 60
+            while not (partial.exists() and b"\n" in partial.read_bytes()):
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < give_up
+                time.sleep(0.005)
+            yield process
+        finally:
+            process.kill()
 
 
 def answers(folder: Path) -> dict[str, JsonValue]:
@@ -96,6 +93,12 @@ def answers(folder: Path) -> dict[str, JsonValue]:
         body = output["response"]["body"]
         found[output["custom_id"]] = [choice["text"] for choice in body["choices"]] if "choices" in body else body
     return found
+
+
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model with room for endless lines."""
+    return write_tiny_model(tmp_path_factory.mktemp("roomy") / "tiny.gguf", context=ROOMY_CONTEXT)
 
 
 @pytest.fixture(scope="module")
@@ -147,36 +150,38 @@ def test_many_at_once_answer_as_each_alone_and_find_the_common_beginning(
 
 
 def test_kill_minus_nine_and_the_same_command_again(
-    tmp_path: Path, tiny: Path, undisturbed: dict[str, JsonValue]
+    tmp_path: Path, roomy: Path, undisturbed: dict[str, JsonValue]
 ) -> None:
-    write_lines(tmp_path / "in.jsonl", many_lines(MANY))
-    with running_batch(tmp_path, tiny) as process:
-        send(process, signal.SIGKILL)
+    with running_batch(tmp_path, roomy) as process:
+        process.send_signal(signal.SIGKILL)
     assert not (tmp_path / "out.jsonl").exists()
-    again = batch(tmp_path, tiny)
+    again = batch(tmp_path, roomy, *ENDED)
     assert again.returncode == 0
     lines = json.loads(again.stdout)["lines"]
-    assert lines["completed"] == MANY
-    assert 0 < lines["resumed"] < MANY
-    assert answers(tmp_path) == undisturbed
-    once_more = batch(tmp_path, tiny)
-    assert (once_more.returncode, json.loads(once_more.stdout)["lines"]["resumed"]) == (0, MANY)
+    assert (lines["completed"], lines["failed"]) == (MANY, ENDLESS)
+    assert 0 < lines["resumed"] <= MANY // 2
+    assert without_the_endless(answers(tmp_path)) == undisturbed
+    once_more = batch(tmp_path, roomy, *ENDED)
+    assert (once_more.returncode, json.loads(once_more.stdout)["lines"]["resumed"]) == (0, MANY + ENDLESS)
 
 
 def test_an_interrupt_stops_in_good_order_without_a_trace(
-    tmp_path: Path, tiny: Path, undisturbed: dict[str, JsonValue]
+    tmp_path: Path, roomy: Path, undisturbed: dict[str, JsonValue]
 ) -> None:
-    write_lines(tmp_path / "in.jsonl", many_lines(MANY))
-    with running_batch(tmp_path, tiny) as process:
-        send(process, signal.SIGINT)
+    with running_batch(tmp_path, roomy) as process:
+        process.send_signal(signal.SIGINT)
         printed, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors
     summary = json.loads(printed)
     assert summary["interrupted_by"] == "SIGINT"
-    assert 0 < summary["lines"]["completed"] < MANY
-    assert batch(tmp_path, tiny).returncode == 0
-    assert answers(tmp_path) == undisturbed
+    assert 0 < summary["lines"]["completed"] <= MANY // 2
+    assert batch(tmp_path, roomy, *ENDED).returncode == 0
+    assert without_the_endless(answers(tmp_path)) == undisturbed
+
+
+def without_the_endless(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {custom_id: answer for custom_id, answer in found.items() if not custom_id.startswith("endless")}
 
 
 def test_standard_input_is_an_input(tmp_path: Path, tiny: Path) -> None:
@@ -254,6 +259,19 @@ def test_a_name_that_is_no_utf8_and_an_input_that_is_closed(tmp_path: Path, tiny
     assert "standard input is closed" in done.stderr
 
 
+def test_a_calibration_that_cannot_be_read_is_a_warning_for_whoever_orders(tiny: Path, tmp_path: Path) -> None:
+    write_lines(tmp_path / "in.jsonl", [completion_line("a", "x", max_tokens=2)])
+    cache = tmp_path / "cache"
+    calibration_file(cache).parent.mkdir(parents=True)
+    calibration_file(cache).write_text('{"schema": "plait-hardware/999"}')
+    for extra in (["--order", "auto"], ["--order", "blend"], ["--plan-only"]):
+        done = batch(tmp_path, tiny, "--cache-dir", str(cache), "--restart", *extra)
+        assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+        assert done.stderr.startswith("warning: ")
+        assert str(calibration_file(cache)) in done.stderr
+    assert batch(tmp_path, tiny, "--cache-dir", str(cache), "--scheduler", "bullet", "--restart").returncode == 2
+
+
 def test_a_plan_says_what_each_order_takes_and_runs_nothing(tiny: Path, tmp_path: Path) -> None:
     lines = [completion_line(f"id-{n}", f"{f'Subject {n % 7}. ' * 8}{n}", max_tokens=2 + n % 3) for n in range(70)]
     write_lines(tmp_path / "in.jsonl", [*lines, {"custom_id": "faulty"}])
@@ -272,7 +290,12 @@ def test_a_plan_says_what_each_order_takes_and_runs_nothing(tiny: Path, tmp_path
     assert plan["orders"]["dfs"]["prefix_hit_fraction"] > plan["orders"]["random"]["prefix_hit_fraction"]
     outputs = []
     for order in ("input", "auto"):
-        assert batch(tmp_path, tiny, "--restart", "--order", order, *memory).returncode == 0
+        arguments = command(tmp_path, tiny, "--restart", "--order", order, *memory)
+        arguments.remove("--quiet")
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        told = [line for line in done.stderr.splitlines() if "the forecast says blended" in line]
+        assert len(told) == (order == "auto")
         answers = [json.loads(line)["response"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
         outputs.append([answer and answer["body"]["choices"] for answer in answers])
     assert outputs[0] == outputs[1]

@@ -10,7 +10,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.e2e.test_batch_cli import MANY, PLAIT, batch, completion_line, many_lines, running_batch, send, write_lines
+from tests.e2e.test_batch_cli import (
+    PLAIT,
+    ROOMY_CONTEXT,
+    batch,
+    completion_line,
+    many_lines,
+    running_batch,
+    write_lines,
+)
 from tests.e2e.tiny_model import LAYERS, write_tiny_model
 
 from plait.api.bodies import JsonObject
@@ -80,10 +88,10 @@ def test_a_batch_is_profiled(tmp_path: Path, tiny: Path) -> None:
     assert {f"layers.{layer}.down gemm F32" for layer in range(LAYERS)} <= {one["name"] for one in units}
 
 
-def test_an_interrupted_run_leaves_a_whole_trace(tmp_path: Path, tiny: Path) -> None:
-    write_lines(tmp_path / "in.jsonl", many_lines(MANY))
-    with running_batch(tmp_path, tiny, "--profile", str(tmp_path / "trace.json")) as process:
-        send(process, signal.SIGINT)
+def test_an_interrupted_run_leaves_a_whole_trace(tmp_path: Path) -> None:
+    roomy = write_tiny_model(tmp_path / "tiny.gguf", context=ROOMY_CONTEXT)
+    with running_batch(tmp_path, roomy, "--profile", str(tmp_path / "trace.json")) as process:
+        process.send_signal(signal.SIGINT)
         printed, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors

@@ -16,6 +16,8 @@ import pytest
 from tests.e2e.server_process import ServerProcess, serving
 from tests.e2e.tiny_model import write_tiny_model
 
+from plait.config.places import calibration_file
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -26,6 +28,18 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with serving(tiny, "--batch-dir", str(tmp_path_factory.mktemp("batches"))) as running:
         yield running
+
+
+def test_a_calibration_that_cannot_be_read_keeps_no_server_from_starting(tiny: Path, tmp_path: Path) -> None:
+    file = calibration_file(tmp_path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text('{"schema": "plait-hardware/999"}')
+    with serving(tiny, "--cache-dir", str(tmp_path), "--batch-dir", str(tmp_path / "batches")) as running:
+        sdk = sdk_of(running)
+        assert ended(sdk, started(sdk, [line("a")])).request_counts.completed == 1
+        warnings = [one for one in running.said if str(file) in one]
+    assert len(warnings) == 1
+    assert "plait calibrate" in warnings[0]
 
 
 def sdk_of(server: ServerProcess, key: str = "none") -> openai.OpenAI:

@@ -28,7 +28,7 @@ from plait.batch.summary import Summary
 from plait.core.client import EngineClient
 from plait.core.clock import Clock
 from plait.core.errors import RequestError, UsageError
-from plait.sched.blend.choosing import AnyOrdering
+from plait.sched.blend.choosing import AnyOrdering, Choice
 
 JOB_NAME = "output"
 """A ledger beside an output holds one job. It has no name of its own, so that the pair may be renamed."""
@@ -47,6 +47,8 @@ class BatchPorts:
     progress: ProgressSink
     ordering: AnyOrdering | None = None
     """In which order the lines run; None: that of the input."""
+    chose: Callable[[Choice], None] = lambda choice: None
+    """Told which order was chosen, where there was a choice; from another thread."""
 
 
 def run_batch(config: BatchConfig, ports: BatchPorts) -> Summary:
@@ -104,6 +106,7 @@ class _Run:
                 max_in_flight=config.max_in_flight,
                 unix_now=lambda: int(ports.unix_offset_s + ports.clock.now()),
                 ordering=ports.ordering,
+                chose=ports.chose,
             )
         )
         self._interrupted_by: signal.Signals | None = None

@@ -37,7 +37,7 @@ from plait.batch.validating import faults_of
 from plait.core.client import EngineClient
 from plait.core.errors import EngineStopped, PlaitError, RequestError
 from plait.metrics.limit import WorkDone, limit_between
-from plait.sched.blend.choosing import AnyOrdering
+from plait.sched.blend.choosing import AnyOrdering, Choice
 
 MAX_AT_ONCE = 4
 """Batches that run at the same time: a short one does not wait for a long one, and memory stays bounded."""
@@ -360,6 +360,7 @@ class BatchService:
                 max_in_flight=self._config.max_in_flight,
                 unix_now=self._unix_now,
                 ordering=self._config.ordering,
+                chose=partial(_log_choice, running.record.id),
             )
         )
         left_s = running.record.expires_at - self._unix_now()
@@ -481,6 +482,13 @@ class BatchService:
             cached_tokens=rested.cached_tokens,
             output_tokens=rested.output_tokens,
         )
+
+
+def _log_choice(batch_id: str, choice: Choice) -> None:
+    fields = {"batch": batch_id, "order": choice.order.value, "lines": choice.num_requests, "reason": choice.why}
+    if choice.given_s is not None and choice.blended_s is not None:
+        fields |= {"given_s": round(choice.given_s, 3), "blended_s": round(choice.blended_s, 3)}
+    _LOG.info("batch order", extra={"fields": fields})
 
 
 def _closing(before: Counts, after: Counts, duration_s: float, limit: str) -> dict[str, object]:

@@ -8,6 +8,7 @@ Invariant: however it ends, a line that was finished is in the ledger when `serv
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,8 @@ from plait.batch.serving import LineServer, output_limit
 from plait.batch.source import Source
 from plait.batch.survey import survey
 from plait.core.client import EngineClient
-from plait.sched.blend.choosing import AnyOrdering, feed_for, is_as_given
+from plait.sched.blend.choosing import AnyOrdering, Choice, Choosing, GivenUp, feed_for, is_as_given
+from plait.sched.blend.feeds import JobOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class JobParts:
     unix_now: Callable[[], int]
     ordering: AnyOrdering | None = None
     """None: in the order of the input."""
+    chose: Callable[[Choice], None] = lambda choice: None
+    """Told which order was chosen, where there was a choice; from another thread."""
 
 
 class JobServing:
@@ -52,7 +56,7 @@ class JobServing:
     def __init__(self, parts: JobParts) -> None:
         self._parts = parts
         self._serving: asyncio.Task[None] | None = None
-        self._is_stopped = False
+        self._stopped = threading.Event()
 
     async def serve(self) -> None:
         """Return when every line is recorded, or those that were finished when `stop` came. Raises what went wrong."""
@@ -63,13 +67,13 @@ class JobServing:
         recording = asyncio.create_task(recorder.run())
         serving = asyncio.create_task(self._serve(server, finished))
         self._serving = serving
-        if self._is_stopped:
+        if self._stopped.is_set():
             serving.cancel()
         try:
             await asyncio.wait([serving, recording], return_when=asyncio.FIRST_COMPLETED)
         finally:
             # However the serving ended, what was finished is written; and if writing failed, serving is pointless.
-            serving.cancel()
+            self.stop()
             await asyncio.wait([serving])
             recorder.close()
             await asyncio.wait([recording])
@@ -83,16 +87,31 @@ class JobServing:
 
     def _lines(self, finished: frozenset[int]) -> Lines:
         parts, ordering = self._parts, self._parts.ordering
-        if ordering is None or is_as_given(ordering, parts.source.num_lines):
+        num_left = parts.source.num_lines - len(finished)
+        if ordering is None or is_as_given(ordering, num_left):
+            if isinstance(ordering, Choosing):
+                parts.chose(Choice(JobOrder.INPUT, num_left))
             return LinesAsGiven(read_lines(parts.source), finished)
         found = survey(
-            parts.source, parts.preparer, finished, lambda request: output_limit(request, parts.client.model)
+            parts.source,
+            parts.preparer,
+            finished,
+            lambda request: output_limit(request, parts.client.model),
+            self._go_on,
         )
-        return LinesInOrder(parts.source, found, feed_for(found.job, ordering), finished)
+        feed, choice = feed_for(found.job, ordering, self._go_on)
+        if choice is not None:
+            parts.chose(choice)
+        return LinesInOrder(parts.source, found, feed, finished)
+
+    def _go_on(self) -> None:
+        """In the thread that looks for an order: whoever stops a job waits for it to end."""
+        if self._stopped.is_set():
+            raise GivenUp("the job was stopped before its order was found")
 
     def stop(self) -> None:
         """Finish no further line."""
-        self._is_stopped = True
+        self._stopped.set()
         if self._serving is not None:
             self._serving.cancel()
 

@@ -46,16 +46,25 @@ class Survey:
             self.job.known[place] = most
 
 
-def survey(source: Source, preparer: Preparer, finished: frozenset[int], limit: OutputLimit) -> Survey:
-    """Encodes every prompt: not for an event loop."""
+def survey(
+    source: Source,
+    preparer: Preparer,
+    finished: frozenset[int],
+    limit: OutputLimit,
+    go_on: Callable[[], None] = lambda: None,
+) -> Survey:
+    """Encodes every prompt: not for an event loop. `go_on` is called before each line, and ends the work by raising."""
     found = Survey()
-    for line, call in _prepared(source, preparer, finished):
+    for line, call in _prepared(source, preparer, finished, go_on):
         found.add(line, call, limit)
     return found
 
 
-def _prepared(source: Source, preparer: Preparer, finished: frozenset[int]) -> Iterator[tuple[BatchLine, Call]]:
+def _prepared(
+    source: Source, preparer: Preparer, finished: frozenset[int], go_on: Callable[[], None]
+) -> Iterator[tuple[BatchLine, Call]]:
     for line in read_lines(source):
+        go_on()
         if isinstance(line, LineFault) or line.number in finished:
             continue
         try:

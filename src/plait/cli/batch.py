@@ -5,6 +5,7 @@ Owns what the user sees of a job: the report at the start, the bar, the summary.
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import replace
 from datetime import datetime
@@ -27,7 +28,7 @@ from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.core.errors import UsageError
 from plait.metrics.totals import Totals
-from plait.sched.blend.choosing import AnyOrdering
+from plait.sched.blend.choosing import AnyOrdering, Choice
 
 
 class _Bar:
@@ -46,6 +47,12 @@ class _Bar:
         bar.set_postfix_str(_speed(now), refresh=False)
         bar.n = now.lines_done + now.lines_failed
         bar.refresh()
+
+    def chose(self, choice: Choice) -> None:
+        if not self._quiet:
+            # A bar that stands on the line goes out of the way.
+            with tqdm.external_write_mode(file=sys.stderr):
+                say(f"order     {choice.order}: {choice.why}")
 
     def close(self) -> None:
         for bar in self._bars:
@@ -83,7 +90,7 @@ def run_batch_command(sources: OptionSources) -> int:
                 for line in plan.text():
                     show(line)
             return 0
-        ordering = ordering_of(options.order, engine_options, engine)
+        ordering = ordering_of(options.order, engine_options, engine, say)
         return _run(config, options, engine, totals, ordering)
     finally:
         engine.close()
@@ -94,7 +101,7 @@ def _run(
 ) -> int:
     bar = _Bar(quiet=options.quiet)
     unix_offset_s = time.time() - engine.clock.now()
-    ports = BatchPorts(engine.client, engine.text, engine.clock, unix_offset_s, bar, ordering)
+    ports = BatchPorts(engine.client, engine.text, engine.clock, unix_offset_s, bar, ordering, bar.chose)
     try:
         summary = run_batch(config, ports)
     finally:

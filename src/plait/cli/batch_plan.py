@@ -18,7 +18,8 @@ from plait.batch.serving import output_limit
 from plait.batch.source import open_source
 from plait.batch.survey import survey
 from plait.build import LocalEngine
-from plait.cli.offline import blending_here, hardware_here, machine_here
+from plait.cli.offline import blending_on, hardware_here, machine_of
+from plait.cli.streams import say
 from plait.config.engine_options import EngineOptions
 from plait.core.errors import UsageError
 from plait.sched.blend.feeds import JobOrder, Ordering, feed_over, outlook
@@ -114,8 +115,9 @@ def batch_plan(config: BatchConfig, options: EngineOptions, engine: LocalEngine)
         num_lines = source.num_lines
     if not len(found):
         raise UsageError(f"{config.input} has no line that can be served; run it without --plan-only to see why")
-    base = blending_here(options, engine)
-    return _planned(found.job, num_lines, base, machine_here(options, engine), hardware_here(options).name)
+    spec = hardware_here(options, say)
+    base, machine = blending_on(spec, options, engine), machine_of(spec, options, engine)
+    return _planned(found.job, num_lines, base, machine, spec.name)
 
 
 def _planned(job: OfflineJob, num_lines: int, base: Ordering, machine: Machine, hardware: str) -> BatchPlan:

@@ -6,12 +6,14 @@ Plait. Only their ratio decides an order, so a machine that is alike will do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from plait.build import LocalEngine, counted_formats
 from plait.config.engine_options import EngineOptions
 from plait.config.places import calibration_file
-from plait.cost.hardware import HardwareSpec, find_hardware
+from plait.core.errors import UsageError
+from plait.cost.hardware import HardwareSpec, find_hardware, read_hardware
 from plait.cost.lifetime import LifetimeCost
 from plait.sched.blend.choosing import AnyOrdering, Choosing
 from plait.sched.blend.feeds import JobOrder, Ordering
@@ -22,21 +24,33 @@ AUTO = "auto"
 """Blended where that is said to be shorter than the order of the input."""
 
 
-def hardware_here(options: EngineOptions) -> HardwareSpec:
+def hardware_here(options: EngineOptions, warn: Callable[[str], None]) -> HardwareSpec:
+    """Nobody who orders a batch asked for the file of a calibration: one that cannot be read is a warning."""
     path = calibration_file(options.cache_dir)
-    return find_hardware(str(path) if path.is_file() else LIKE_THIS)
+    try:
+        if path.is_file():
+            return read_hardware(path, str(path))
+    except (UsageError, OSError) as error:
+        warn(
+            f"warning: batches are ordered by the rates of {LIKE_THIS}, not of this machine: {error}; "
+            "plait calibrate measures anew"
+        )
+    return find_hardware(LIKE_THIS)
 
 
-def ordering_of(order: str, options: EngineOptions, engine: LocalEngine) -> AnyOrdering | None:
+def ordering_of(
+    order: str, options: EngineOptions, engine: LocalEngine, warn: Callable[[str], None]
+) -> AnyOrdering | None:
     """None for the order of the input, which nothing has to be known for."""
-    if order == AUTO:
-        return Choosing(blending_here(options, engine), machine_here(options, engine))
-    chosen = JobOrder(order)
-    return None if chosen is JobOrder.INPUT else replace(blending_here(options, engine), order=chosen)
+    if order == JobOrder.INPUT:
+        return None
+    spec = hardware_here(options, warn)
+    base = blending_on(spec, options, engine)
+    return Choosing(base, machine_of(spec, options, engine)) if order == AUTO else replace(base, order=JobOrder(order))
 
 
-def blending_here(options: EngineOptions, engine: LocalEngine) -> Ordering:
-    spec, model = hardware_here(options), engine.model
+def blending_on(spec: HardwareSpec, options: EngineOptions, engine: LocalEngine) -> Ordering:
+    model = engine.model
     units = spec.share_units
     lives = LifetimeCost(
         model.program,
@@ -47,9 +61,9 @@ def blending_here(options: EngineOptions, engine: LocalEngine) -> Ordering:
     return Ordering(JobOrder.BLEND, lives, engine.sizes.memory_bytes, options.seed)
 
 
-def machine_here(options: EngineOptions, engine: LocalEngine) -> Machine:
+def machine_of(spec: HardwareSpec, options: EngineOptions, engine: LocalEngine) -> Machine:
     """Steps are fused on this machine: what is read waits for what is computed."""
-    spec, program = hardware_here(options), engine.model.program
+    program = engine.model.program
     weight_bytes = program.num_parameters * counted_formats(options, engine.model).default_weight_bytes
     return Machine(
         engine.sizes.memory_bytes,

@@ -26,6 +26,7 @@ from plait.config.serve_options import ServeOptions
 from plait.core.errors import PlaitError
 from plait.core.request import ServiceClass, Slo
 from plait.metrics.serving_figures import ServingFigures
+from plait.sched.blend.choosing import AnyOrdering
 from plait.server.app import RouteOf, batch_routes, make_app
 from plait.server.door import Door
 from plait.server.layers import Layers
@@ -61,7 +62,8 @@ def opened_server(
         for line in start_report(engine):
             say(line)
         greeting = f"serving   {', '.join(door.names)} {where}"
-        return _opened(options, engine_options, engine, figures, door, layers, watching, store, greeting)
+        ordering = ordering_of(AUTO, engine_options, engine, say)
+        return _opened(options, engine_options, engine, figures, door, layers, watching, store, greeting, ordering)
     except BaseException:
         engine.close()
         raise
@@ -77,6 +79,7 @@ def _opened(
     watching: Watching,
     store: Store,
     greeting: str,
+    ordering: AnyOrdering | None,
 ) -> Opened:
     def unix_now() -> int:
         return int(time.time())
@@ -94,7 +97,7 @@ def _opened(
     )
     delay = LoopDelay()
     batches = BatchService(
-        ServiceConfig(door.names, seed=engine_options.seed, ordering=ordering_of(AUTO, engine_options, engine)),
+        ServiceConfig(door.names, seed=engine_options.seed, ordering=ordering),
         store,
         engine.client,
         engine.text,

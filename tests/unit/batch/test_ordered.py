@@ -9,18 +9,22 @@ from pathlib import Path
 
 import pytest
 from tests.unit.api.byte_text import MODEL, byte_text
-from tests.unit.batch.jobs import chat_line, completion_line, config_of, ports_of, write_input
+from tests.unit.batch.jobs import chat_line, completion_line, config_of, good_lines, ports_of, write_input
 from tests.unit.batch.scripted_client import ScriptedClient, words_of
 from tests.unit.sched.blend.test_feeds import EvenLives
 
 from plait.api.bodies import JsonObject
+from plait.api.calls import Call
+from plait.batch.lines import BatchLine
 from plait.batch.preparing import Preparer
 from plait.batch.runner import run_batch
 from plait.batch.source import Source, open_source
 from plait.batch.survey import survey
 from plait.core.errors import EngineStopped
 from plait.core.request import Request
+from plait.sched.blend.choosing import FEWEST, Choice, Choosing
 from plait.sched.blend.feeds import JobOrder, Ordering
+from plait.sched.blend.forecast import Machine
 
 ORDERINGS = [Ordering(order, EvenLives(), 2000.0, seed=1) for order in JobOrder]
 
@@ -79,6 +83,30 @@ def test_a_second_run_orders_what_is_left(tmp_path: Path) -> None:
     given.mkdir()
     run_batch(config_of(given, lines()), ports_of(ScriptedClient()))
     assert [one["custom_id"] for one in outputs_of(tmp_path)] == [one["custom_id"] for one in outputs_of(given)]
+
+
+def test_a_choice_is_made_for_the_lines_that_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choosing = Choosing(ORDERINGS[-1], Machine(2000.0, 256, tells=False))
+    config = replace(config_of(tmp_path, good_lines(100)), max_in_flight=2)
+    choices: list[Choice] = []
+    ports = replace(ports_of(ScriptedClient(on_submit=stop_at(90))), ordering=choosing, chose=choices.append)
+    with pytest.raises(EngineStopped, match="enough"):
+        run_batch(config, ports)
+    prepared: list[int] = []
+    prepare = Preparer.prepare
+
+    def noting(preparer: Preparer, line: BatchLine) -> Call:
+        prepared.append(line.number)
+        return prepare(preparer, line)
+
+    monkeypatch.setattr(Preparer, "prepare", noting)
+    summary = run_batch(config, replace(ports, client=ScriptedClient()))
+    left = 100 - summary.lines_resumed
+    assert 0 < left < FEWEST
+    assert (choices[0].num_requests, choices[0].given_s is None) == (100, False)
+    assert choices[1] == Choice(JobOrder.INPUT, left)
+    # Encoded when they are served, and not before.
+    assert len(prepared) == left
 
 
 def stop_at(count: int) -> Callable[[Request], None]:

@@ -22,9 +22,11 @@ from tests.unit.batch.scripted_client import ScriptedClient, words_of
 from tests.unit.sched.blend.test_feeds import EvenLives
 
 from plait.api.bodies import JsonObject
-from plait.api.calls import Endpoint
+from plait.api.calls import Call, Endpoint
 from plait.batch.ledger import Job, Ledger
+from plait.batch.lines import BatchLine
 from plait.batch.outcomes import LineOutcome
+from plait.batch.preparing import Preparer
 from plait.batch.records import BatchRecord, BatchState, StoredFile
 from plait.batch.service import BatchService, ServiceConfig
 from plait.batch.store import Store
@@ -121,13 +123,40 @@ def test_a_batch_closes_with_a_report_in_the_log(tmp_path: Path, caplog: pytest.
     }
 
 
-def test_a_batch_is_blended_where_that_is_shorter(tmp_path: Path) -> None:
-    memory = 8000.0
-    how = Choosing(Ordering(JobOrder.BLEND, EvenLives(), memory), Machine(memory, 256, tells=False))
+MEMORY = 8000.0
+CHOOSING = Choosing(Ordering(JobOrder.BLEND, EvenLives(), MEMORY), Machine(MEMORY, 256, tells=False))
+
+
+def test_a_cancel_does_not_wait_for_an_order_that_nobody_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, ordering=CHOOSING)
+    prepare, num_prepared = Preparer.prepare, 0
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+
+        def cancelled_at_the_fifth(preparer: Preparer, line: BatchLine) -> Call:
+            nonlocal num_prepared
+            num_prepared += 1
+            if num_prepared == 5:
+                cancelling = asyncio.run_coroutine_threadsafe(world.service.cancel("batch_1", ""), loop)
+                assert cancelling.result(PATIENCE_S).state is BatchState.CANCELLING
+            return prepare(preparer, line)
+
+        monkeypatch.setattr(Preparer, "prepare", cancelled_at_the_fifth)
+        await world.batch(world.file(good_lines(80)))
+        assert (await world.ended()).state is BatchState.CANCELLED
+
+    live(world, work)
+    assert num_prepared == 5
+    assert not world.client.submitted
+
+
+def test_a_batch_is_blended_where_that_is_shorter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "plait.batch")
     stems = [letter * 40 for letter in "abcdefghij"]
     lines = [chat_line(f"q{place}", f"{stems[place % 10]} {place}", max_tokens=1) for place in range(80)]
     asked, answers = [], []
-    for name, ordering in (("given", None), ("chosen", how)):
+    for name, ordering in (("given", None), ("chosen", CHOOSING)):
         world = World(tmp_path / name, ordering=ordering)
 
         async def work(world: World = world) -> None:
@@ -143,6 +172,9 @@ def test_a_batch_is_blended_where_that_is_shorter(tmp_path: Path) -> None:
     # Questions that begin alike follow each other, on each of two sides.
     assert changes[0] == 79
     assert changes[1] < 40
+    (told,) = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "batch order"]
+    assert (told["batch"], told["order"], told["lines"]) == ("batch_1", "blend", 80)
+    assert 0 < told["blended_s"] < told["given_s"]
 
 
 def test_a_full_disk_is_waited_out_and_nothing_runs_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

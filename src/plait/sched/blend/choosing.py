@@ -5,9 +5,11 @@ Owns the comparison and its margin. Invariant: without a clear gain a job stays 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from plait.core.errors import PlaitError
 from plait.sched.blend.feeds import Feed, JobOrder, Ordering, feed_of, feed_over, outlook
 from plait.sched.blend.forecast import Machine, forecast
 from plait.sched.blend.job import OfflineJob
@@ -18,6 +20,10 @@ CLEAR = 0.97
 
 FEWEST, MOST = 64, 100_000
 """Requests of a job that is worth a look: fewer are soon done, and more would take memory that others need."""
+
+
+class GivenUp(PlaitError):
+    """Nobody wants the order of the job any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,24 @@ class Choosing:
 AnyOrdering: TypeAlias = Ordering | Choosing
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which order a job of `num_requests` was given. Seconds are predictions, None where nothing was predicted."""
+
+    order: JobOrder
+    num_requests: int
+    given_s: float | None = None
+    blended_s: float | None = None
+
+    @property
+    def why(self) -> str:
+        if self.given_s is None or self.blended_s is None:
+            return f"of {self.num_requests:,} lines to run; forecasts are made for {FEWEST:,} to {MOST:,}"
+        times = f"blended {self.blended_s:,.3g} s, as given {self.given_s:,.3g} s"
+        margin = "" if self.order is JobOrder.BLEND else f", and blending must stay below {CLEAR:.0%} of that"
+        return f"the forecast says {times}{margin}"
+
+
 def is_as_given(how: AnyOrdering | None, num_requests: int) -> bool:
     """Whether nothing has to be known about a job of so many requests."""
     if isinstance(how, Choosing):
@@ -38,17 +62,27 @@ def is_as_given(how: AnyOrdering | None, num_requests: int) -> bool:
     return how is None or how.order is JobOrder.INPUT
 
 
-def feed_for(job: OfflineJob, how: AnyOrdering) -> Feed:
-    """As `plait.sched.blend.feeds.feed_of`."""
+def feed_for(job: OfflineJob, how: AnyOrdering, go_on: Callable[[], None] = lambda: None) -> tuple[Feed, Choice | None]:
+    """As `plait.sched.blend.feeds.feed_of`, and what was chosen if anything was. `go_on` is called again and again, and
+    ends the work by raising.
+    """
     if isinstance(how, Ordering):
-        return feed_of(job, how)
-    tree, base = build_tree(job.prompts), how.ordering
+        return feed_of(job, how), None
+    num_requests, base = len(job), how.ordering
+    tree = build_tree(job.prompts, go_on)
     look = outlook(job, tree, base.lives, job.known)
     outputs = [max(1, round(length)) for length in look.dense.loads.outputs]
-    orders = (replace(base, order=JobOrder.INPUT), replace(base, order=JobOrder.BLEND))
-    given_s, blended_s = (
-        forecast(feed_over(tree, job, one), tree, job.prompt_tokens, outputs, base.lives, how.machine).seconds
-        for one in orders
-    )
+
+    def seconds(order: JobOrder) -> float:
+        go_on()
+        feed = feed_over(tree, job, replace(base, order=order))
+        return forecast(
+            feed, tree, job.prompt_tokens, outputs, base.lives, how.machine, lambda compute, memory, count: go_on()
+        ).seconds
+
+    given_s, blended_s = seconds(JobOrder.INPUT), seconds(JobOrder.BLEND)
+    go_on()
     job.prompts.clear()
-    return feed_over(tree, job, orders[blended_s < CLEAR * given_s])
+    chosen = JobOrder.BLEND if blended_s < CLEAR * given_s else JobOrder.INPUT
+    feed = feed_over(tree, job, replace(base, order=chosen))
+    return feed, Choice(chosen, num_requests, given_s, blended_s)

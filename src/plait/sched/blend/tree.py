@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 TOKEN_BYTES = 4
@@ -67,9 +67,11 @@ class PrefixTree:
         return sum(self.ends) - sum(self.begins)
 
 
-def build_tree(prompts: Sequence[bytes]) -> PrefixTree:
-    """O(N log N) comparisons of prompts as bytes, then O(N). `prompts` as `packed` gives them."""
-    return _Building(prompts).tree()
+def build_tree(prompts: Sequence[bytes], go_on: Callable[[], None] = lambda: None) -> PrefixTree:
+    """O(N log N) comparisons of prompts as bytes, then O(N). `prompts` as `packed` gives them. `go_on` is called for
+    every prompt, and ends the work by raising.
+    """
+    return _Building(prompts).tree(go_on)
 
 
 class _Open:
@@ -94,11 +96,12 @@ class _Building:
         self._firsts, self._lasts, self._num_own = array("q"), array("q"), array("q")
         self._children: list[tuple[int, ...]] = []
 
-    def tree(self) -> PrefixTree:
+    def tree(self, go_on: Callable[[], None]) -> PrefixTree:
         prompts, path = self._prompts, self._open
         order = sorted(range(len(prompts)), key=prompts.__getitem__)
         before = b""
         for place, request in enumerate(order):
+            go_on()
             prompt = prompts[request]
             self._close(common_tokens(before, prompt), place)
             num_tokens = len(prompt) // TOKEN_BYTES

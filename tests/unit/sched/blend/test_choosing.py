@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from tests.unit.sched.blend.test_feeds import EvenLives
 
-from plait.sched.blend.choosing import FEWEST, MOST, Choosing, feed_for, is_as_given
+from plait.sched.blend.choosing import CLEAR, FEWEST, MOST, Choosing, GivenUp, feed_for, is_as_given
 from plait.sched.blend.feeds import BlendFeed, FixedFeed, JobOrder, Ordering
 from plait.sched.blend.forecast import Machine
 from plait.sched.blend.job import OfflineJob
@@ -25,13 +27,41 @@ def job(num_subjects: int) -> OfflineJob:
 
 @pytest.mark.parametrize(("num_subjects", "kind"), [(1, FixedFeed), (20, BlendFeed), (200, FixedFeed)])
 def test_a_job_is_blended_where_that_is_shorter(num_subjects: int, kind: type[object]) -> None:
-    feed = feed_for(job(num_subjects), CHOOSING)
+    feed, choice = feed_for(job(num_subjects), CHOOSING)
     assert type(feed) is kind
     assert feed.num_left == 200
+    assert choice is not None
+    assert choice.given_s is not None
+    assert choice.blended_s is not None
+    assert (choice.order is JobOrder.BLEND) == (kind is BlendFeed) == (choice.blended_s < CLEAR * choice.given_s)
+    assert f"{choice.blended_s:,.3g} s, as given {choice.given_s:,.3g} s" in choice.why
+
+
+def test_whoever_waits_for_a_choice_may_give_it_up_at_any_moment() -> None:
+    """A stop is seen soon: `go_on` is asked for every prompt and every step, and may end it at each."""
+    asked = 0
+
+    def count() -> None:
+        nonlocal asked
+        asked += 1
+
+    feed_for(job(20), CHOOSING, count)
+    assert asked > 200 + 100
+
+    for most in (0, 100, 250, asked - 1):
+        left = iter(range(most))
+
+        def give_up(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise GivenUp("enough")
+
+        with pytest.raises(GivenUp, match="enough"):
+            feed_for(job(20), CHOOSING, give_up)
 
 
 def test_what_is_chosen_by_name_is_taken() -> None:
-    assert isinstance(feed_for(job(1), CHOOSING.ordering), BlendFeed)
+    feed, choice = feed_for(job(1), CHOOSING.ordering)
+    assert (type(feed), choice) == (BlendFeed, None)
 
 
 def test_small_and_huge_jobs_are_not_looked_at() -> None:
