@@ -97,7 +97,9 @@ def run_calibrate(sources: OptionSources) -> int:
         raise UsageError(f"--profile is {engine_options.profile} but it is for what is served; leave it out")
     if engine_options.speculative != "off" or engine_options.scheduler != DEFAULT_SCHEDULER:
         said = f"--scheduler {engine_options.scheduler}, --speculative {engine_options.speculative}"
-        raise UsageError(f"{said}: steps are measured as --scheduler chunked plans them, without drafts; leave both out")
+        raise UsageError(
+            f"{said}: steps are measured as --scheduler chunked plans them, without drafts; leave both out"
+        )
     path = _target(options, engine_options)
     began, before = time.monotonic(), processor_seconds()
     with download_progress(engine_options.model, quiet=options.quiet or options.json) as progress:

@@ -29,11 +29,11 @@ RunPricesOf = Callable[[StepShape, int], Iterator[float]]
 DepartsOf = Callable[[int, float, float, float], tuple[float, float]]
 """(Factor on its price, seconds on top) of a step: its number, when it begins, its price, how long nothing had run."""
 
-# A verb that comes this close behind a quantum's start counts as coming at its start: clocks add rounding errors.
 LEAST_PART = 0.5
-"""Of what a spell makes of a step, that seconds off leave of it: they may have been measured on longer ones, and its price
-may fall while it runs.
+"""Of what a spell makes of a step, that seconds off leave of it: they may have been measured on longer ones, and its
+price may fall while it runs.
 """
+# A verb that comes this close behind a quantum's start counts as coming at its start: clocks add rounding errors.
 _QUANTUM_SLACK = 1e-9
 
 

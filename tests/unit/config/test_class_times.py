@@ -23,5 +23,5 @@ def test_a_bare_time_is_for_those_who_wait_and_names_say_the_rest(text: str, tim
 
 @pytest.mark.parametrize("text", ["", "x", "0", "online=", "online=0", "offline=1s", "batch=1s,batch=2s", "1s,2s", "="])
 def test_anything_else_is_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match="a time( above 0)? such as"):
+    with pytest.raises(ValueError, match=r"a time( above 0)? such as"):
         parse_class_times(text)

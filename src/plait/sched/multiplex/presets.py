@@ -227,9 +227,8 @@ def shares_of(preset: Preset, units: int, granule: int = 1) -> tuple[int, ...]:
         fixed = preset.fixed_units or units // 2 // granule * granule
         if not 0 < fixed < units:
             way_out = f"static:1 to static:{units - 1} do" if units > 1 else "one unit cannot be split"
-            raise UsageError(
-                f"a split (static) gives decode {fixed} of {units} units; leave some for prompts and for decode: {way_out}"
-            )
+            said = f"a split (static) gives decode {fixed} of {units} units; leave some for prompts and for decode"
+            raise UsageError(f"{said}: {way_out}")
         return (fixed,)
     if not preset.is_partitioned:
         return tuple(range(1, units))
