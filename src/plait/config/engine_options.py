@@ -128,8 +128,8 @@ class EngineOptions:
     scheduler: SchedulerChoice = option(
         DEFAULT_SCHEDULER,
         parse_scheduler,
-        f"which tokens a step has: {', '.join(SCHEDULERS)}, chunked:TIME, static:UNITS, {UNPARTITIONED}; all but chunked "
-        "need what plait calibrate measured here",
+        f"which tokens a step has: {', '.join(SCHEDULERS)}, chunked:TIME, static:UNITS, {UNPARTITIONED}; all but "
+        "chunked need what plait calibrate measured here",
         metavar="NAME",
         rare=True,
     )

@@ -85,7 +85,7 @@ def rows() -> tuple[Row, ...]:
     """Gemma, Mllama and Ministral with 8-bit weights on an L4, whose memory does not hold them otherwise; the models of
     70B on four.
     """
-    return (*_mixed_on_h100(), *_others_on_h100(), *_on_l4())
+    return (*_mixed_on_h100(), *_others_on_h100(), *_mixed_on_l4(), *_others_on_l4())
 
 
 def _mixed_on_h100() -> tuple[Row, ...]:
@@ -179,11 +179,10 @@ def _others_on_h100() -> tuple[Row, ...]:
     )
 
 
-def _on_l4() -> tuple[Row, ...]:
+def _mixed_on_l4() -> tuple[Row, ...]:
     seen, seen_long = partial(images, 120, 200), partial(images, 60, 600)
     asked, asked_long = partial(questioned, 10, 43_600, 90_000, 150), partial(articles, 16, 43_600, 90_000, 600)
     short, short_long = partial(questioned, 8, 53_600, 80_000, 150), partial(articles, 16, 53_600, 80_000, 600)
-    exam, exam_long = partial(questions, 100, 200), partial(questions, 60, 600)
     return (
         Row(
             "Llama-3.2-Vision",
@@ -212,6 +211,12 @@ def _on_l4() -> tuple[Row, ...]:
             _printed("", "", "0.0136", "0.08"),
             shares_prefixes=True,
         ),
+    )
+
+
+def _others_on_l4() -> tuple[Row, ...]:
+    exam, exam_long = partial(questions, 100, 200), partial(questions, 60, 600)
+    return (
         Row(
             "character 70B",
             L4,
