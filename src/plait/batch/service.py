@@ -485,7 +485,12 @@ class BatchService:
 
 
 def _log_choice(batch_id: str, choice: Choice) -> None:
-    fields = {"batch": batch_id, "order": choice.order.value, "lines": choice.num_requests, "reason": choice.why}
+    fields: dict[str, object] = {
+        "batch": batch_id,
+        "order": choice.order.value,
+        "lines": choice.num_requests,
+        "reason": choice.why,
+    }
     if choice.given_s is not None and choice.blended_s is not None:
         fields |= {"given_s": round(choice.given_s, 3), "blended_s": round(choice.blended_s, 3)}
     _LOG.info("batch order", extra={"fields": fields})
