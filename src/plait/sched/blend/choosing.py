@@ -49,7 +49,7 @@ class Choice:
     @property
     def why(self) -> str:
         if self.given_s is None or self.blended_s is None:
-            return f"of {self.num_requests:,} lines to run; forecasts are made for {FEWEST:,} to {MOST:,}"
+            return f"{self.num_requests:,} lines are to run, and a forecast is made for {FEWEST:,} to {MOST:,}"
         times = f"blended {self.blended_s:,.3g} s, as given {self.given_s:,.3g} s"
         margin = "" if self.order is JobOrder.BLEND else f", and blending must stay below {CLEAR:.0%} of that"
         return f"the forecast says {times}{margin}"
@@ -67,7 +67,7 @@ def feed_for(job: OfflineJob, how: AnyOrdering, go_on: Callable[[], None] = lamb
     ends the work by raising.
     """
     if isinstance(how, Ordering):
-        return feed_of(job, how), None
+        return feed_of(job, how, go_on), None
     num_requests, base = len(job), how.ordering
     tree = build_tree(job.prompts, go_on)
     look = outlook(job, tree, base.lives, job.known)

@@ -8,7 +8,7 @@ Invariant: every place comes out once, whatever ends when.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -71,9 +71,9 @@ class Ordering:
     merges: bool = True
 
 
-def feed_of(job: OfflineJob, ordering: Ordering) -> Feed:
-    """The feed of a job. Takes the prompts out of it, which are large."""
-    tree = build_tree(job.prompts)
+def feed_of(job: OfflineJob, ordering: Ordering, go_on: Callable[[], None] = lambda: None) -> Feed:
+    """The feed of a job. Takes the prompts out of it, which are large. `go_on` as `build_tree` calls it."""
+    tree = build_tree(job.prompts, go_on)
     job.prompts.clear()
     return feed_over(tree, job, ordering)
 
