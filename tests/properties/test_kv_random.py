@@ -27,6 +27,7 @@ MEMORIES: list[Memory] = [
     (16, (2, 1), 2, True, ("full", "state")),
     (16, (2,), 2, True, ("state",)),
     (30, (2, 3, 1, 2), 2, True, ("full", "window 5", "chunked 8", "state")),
+    (50, (1, 2), 2, True, ("full", "chunked 6")),  # room enough for trunks that fork and both keep something
 ]
 
 
