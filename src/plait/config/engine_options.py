@@ -136,8 +136,8 @@ class EngineOptions:
     speculative: str = option(
         "off",
         parse_text,
-        "guess tokens and verify several in a step where that pays; ngram: what stood behind the same words before. "
-        "Answers stay equal to the last bit on executors that are bit-exact (native)",
+        "verify guessed tokens where that pays; ngram: what stood behind the same words. Answers of bit-exact "
+        "executors (native) stay equal",
         choices=("off", "ngram"),
     )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)
