@@ -20,3 +20,6 @@ async def beside(work: Callable[..., T], *given: object) -> T:
         return await asyncio.shield(doing)
     finally:
         await asyncio.wait([doing])
+        if not doing.cancelled():
+            # Whoever was cancelled is not told how the work ended, and asyncio need not log that nobody asked.
+            doing.exception()

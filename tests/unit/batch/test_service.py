@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import json
 import logging
 import sqlite3
@@ -127,7 +128,9 @@ MEMORY = 8000.0
 CHOOSING = Choosing(Ordering(JobOrder.BLEND, EvenLives(), MEMORY), Machine(MEMORY, 256, tells=False))
 
 
-def test_a_cancel_does_not_wait_for_an_order_that_nobody_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancel_does_not_wait_for_an_order_that_nobody_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     world = World(tmp_path, ordering=CHOOSING)
     prepare, num_prepared = Preparer.prepare, 0
 
@@ -149,6 +152,8 @@ def test_a_cancel_does_not_wait_for_an_order_that_nobody_wants(tmp_path: Path, m
     live(world, work)
     assert num_prepared == 5
     assert not world.client.submitted
+    gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 def test_a_batch_is_blended_where_that_is_shorter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
