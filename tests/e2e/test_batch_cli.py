@@ -264,8 +264,8 @@ def test_a_calibration_that_cannot_be_read_is_a_warning_for_whoever_orders(tiny:
     cache = tmp_path / "cache"
     calibration_file(cache).parent.mkdir(parents=True)
     calibration_file(cache).write_text('{"schema": "plait-hardware/999"}')
-    for extra in (["--order", "auto"], ["--order", "blend"], ["--plan-only"]):
-        done = batch(tmp_path, tiny, "--cache-dir", str(cache), "--restart", *extra)
+    for extra in (["--order", "auto", "--restart"], ["--order", "blend", "--restart"], ["--plan-only"]):
+        done = batch(tmp_path, tiny, "--cache-dir", str(cache), *extra)
         assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
         assert done.stderr.startswith("warning: ")
         assert str(calibration_file(cache)) in done.stderr
@@ -278,6 +278,9 @@ def test_a_plan_says_what_each_order_takes_and_runs_nothing(tiny: Path, tmp_path
     memory = ["--kv-cache-memory", "1MiB"]
     planned = batch(tmp_path, tiny, "--plan-only", *memory)
     assert planned.returncode == 0, planned.stderr
+    refused = batch(tmp_path, tiny, "--plan-only", "--strict")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "--strict is for a run, and --plan-only runs nothing" in refused.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
     plan = json.loads(planned.stdout)
     assert (plan["lines"], plan["faulty_lines"], plan["lines_of_known_length"]) == (71, 1, 70)
