@@ -25,13 +25,17 @@ OUR_FAULT = 70
 _INTERRUPTED = "plait: interrupted"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code. Without `argv` it is that of the process, and so are its signals."""
+def main(argv: Sequence[str] | None = None, *, owns_interrupts: bool | None = None) -> int:
+    """Run a command line and return its exit code. Without `argv` it is that of the process, and so are its signals.
+    `owns_interrupts`: whether interrupts were Python's own when the process began; None: as they are now.
+    """
     if argv is not None:
         return _run_as_guest(argv)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # A process that was told to ignore interrupts (`nohup`, a background job) goes on ignoring them.
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if owns_interrupts is None:
+        owns_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not owns_interrupts:
         return _run_as_guest(sys.argv[1:])
     # While modules are imported there is nothing to put in order, and an exception out of a signal could come up inside
     # any of them, in callbacks too that cannot pass it on.

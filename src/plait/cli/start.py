@@ -1,7 +1,7 @@
 """Start: the first module of the command `plait`, which loads all others.
 
 Owns interrupts that come before `main` is there to handle them: they end the process at once, without a traceback.
-Invariant: imports nothing but `signal`, and leaves signals as it found them.
+Invariant: imports nothing but `signal`, and leaves signals that were not Python's own as it found them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,5 @@ def start() -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from plait.cli.main import main
 
-    if was_usual:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    return main()
+    # It takes over from the signal's own end, so that there is no moment between in which an interrupt is an exception.
+    return main(owns_interrupts=was_usual)
