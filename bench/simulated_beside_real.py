@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import pickle
 import random
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 from plait.assembly import assemble
 from plait.build import LoadedModel, choose_executor, load_model, start_engine
@@ -279,6 +281,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="two workloads once, a short calibration: does it work?")
+    parser.add_argument("--record", type=Path, help="keep what is measured in this file")
+    parser.add_argument("--replay", type=Path, help="measure nothing: price and simulate again what was recorded")
     given = parser.parse_args()
     rounds, steps_s = (1, 0.0) if given.quick else (given.rounds, given.steps_s)
     only = "48 at once" if given.quick else given.only
@@ -288,12 +292,18 @@ def main() -> None:
     began_s, before = time.monotonic(), processor_seconds()
     measured: list[Measured] = []
     runs: list[tuple[Workload, RealRun]] = []
+    if given.replay:
+        measured, runs = pickle.loads(given.replay.read_bytes())  # noqa: S301 - a file of the caller's own
+        runs = [(one, run) for one, run in runs if only in one.name]
+        rounds = 0
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}, {time.monotonic() - began_s:.0f} s")
         if not given.hardware:
             measured.append(measure(model, options, steps_s, 1 if given.quick else 2, lambda words: None))
         runs += [(one, run_real(model, with_limits(options, one), requests_of(one.asks, "ask"))) for one in chosen]
-    others = others_share(before, processor_seconds(), time.monotonic() - began_s)
+    others = 0.0 if given.replay else others_share(before, processor_seconds(), time.monotonic() - began_s)
+    if given.record:
+        given.record.write_bytes(pickle.dumps((measured, runs)))
     spec = find_hardware(given.hardware) if given.hardware else fitted(model, options, measured)
     cost = cost_model(
         model.program, formats_of(model, options, choose_executor(options, model.program, None).cache_type), spec
