@@ -185,21 +185,30 @@ def test_where_every_row_costs_as_much_right_drafts_are_left_alone() -> None:
     assert seconds(counts_on, OneSecondPerToken()) == seconds(None, OneSecondPerToken())
 
 
-def test_nobody_waits_longer_for_a_token_than_he_was_promised() -> None:
-    """A step of eleven rows takes eleven eighths of a second, one of twelve more."""
-    promised = Slo(itl_s=1.4)
+class CheapRows(OneSecondPerToken):
+    """Eight rows for the price of one, and a sixteenth of it for each further one."""
+
+    def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
+        seconds = 1.0 + max(shape.num_tokens - 8, 0) / 16
+        return StepPrice(seconds, seconds, Bound.MEMORY)
+
+
+@pytest.mark.parametrize(("itl_s", "rows"), [(1.4, {14}), (None, {15, 16, 17})])
+def test_nobody_waits_longer_for_a_token_than_he_was_promised(itl_s: float | None, rows: set[int]) -> None:
+    """A step of fourteen rows takes 1.375 seconds, one of fifteen more."""
+    promised = Slo(itl_s=itl_s)
     drafting = Drafting(Guesser(counts_on), PricedDepth())
     played = Stage(
         token_at=says("abc" + "0123456789" * 60),
         drafting=drafting,
-        cost=MemoryBound(),
+        cost=CheapRows(),
         num_blocks=150,
         max_model_tokens=600,
         checks=False,
     )
     played.arrive(replace(ask("a", max_tokens=400), slo=promised))
     played.run()
-    assert max(sum(chunk.num_tokens for chunk in plan.chunks) for plan in plans(played)) == 11
+    assert max(sum(chunk.num_tokens for chunk in plan.chunks) for plan in plans(played)) in rows
 
 
 def test_policies_that_price_steps_do_not_take_drafts_yet() -> None:
@@ -252,8 +261,18 @@ class Booked:
     def beside_prompts(self) -> bool:
         return self.inner.beside_prompts
 
-    def may_pay(self, num_sequences: int) -> bool:
+    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
         return True
+
+    def may_wait(
+        self,
+        num_sequences: int,
+        reached: Sequence[float],
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = 0.0,
+    ) -> bool:
+        return self.inner.may_wait(num_sequences, reached, chances, most_rows)
 
     def choose(
         self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = 0.0
