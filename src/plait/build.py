@@ -220,7 +220,9 @@ def start_engine(
     )
 
 
-def _switch(scheduler: ChunkedScheduler | MultiplexScheduler, drafting: Drafting | None) -> Callable[[bool], None] | None:
+def _switch(
+    scheduler: ChunkedScheduler | MultiplexScheduler, drafting: Drafting | None
+) -> Callable[[bool], None] | None:
     return scheduler.draft if drafting is not None and isinstance(scheduler, ChunkedScheduler) else None
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from plait.build import load_model, start_engine
-from plait.cli.speculation_rounds import WARM_TOKENS, Cell, Counts, Rounds
+from plait.cli.speculation_rounds import WARM_TOKENS, Cell, Counts, Rounds, shortened
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import download_progress
 from plait.config.bench_options import SpeculationOptions
@@ -25,17 +25,17 @@ MODEL_TOKENS = 2048
 """Prompts and answers of every set fit."""
 CELL_S = 18.0
 """Of a set at a number of streams, in which what differs by two percent shows on a quiet machine."""
-QUICK_TOKENS = 12
+QUICK_PROMPT, QUICK_TOKENS = 64, 12
 
 
 def run_speculation(sources: OptionSources) -> int:
     options, engine_options = sources.read(SpeculationOptions), sources.read(EngineOptions)
     if engine_options.speculative == "off":
         engine_options = replace(engine_options, speculative="ngram")
-    if engine_options.max_model_len is None:
-        engine_options = replace(engine_options, max_model_len=MODEL_TOKENS)
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
         model = load_model(engine_options, progress, datetime.now)
+    if engine_options.max_model_len is None:
+        engine_options = replace(engine_options, max_model_len=min(MODEL_TOKENS, model.config.max_positions))
     counts = Counts()
     engine = start_engine(engine_options, model, counts, say)
     try:
@@ -64,8 +64,9 @@ def run_speculation(sources: OptionSources) -> int:
 
 
 def _measure(rounds: Rounds, options: SpeculationOptions) -> list[Cell]:
-    prompts, tokens = (1, QUICK_TOKENS) if options.quick else (None, None)
-    by_set = {name: rounds.requests(name, most_prompts=prompts, max_tokens=tokens) for name in options.sets}
+    by_set = {name: rounds.requests(name) for name in options.sets}
+    if options.quick:
+        by_set = {name: [shortened(requests[0], QUICK_PROMPT, QUICK_TOKENS)] for name, requests in by_set.items()}
     cells = []
     with asyncio.Runner() as loop:
         if not options.quiet:

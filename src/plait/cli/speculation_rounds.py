@@ -17,6 +17,7 @@ from importlib import resources
 from itertools import count
 from statistics import median
 
+from plait.api.bodies import JsonObject
 from plait.build import LocalEngine
 from plait.core.errors import InvariantError, PlaitError, RequestError, UsageError
 from plait.core.events import Collected, Event, Submitted
@@ -132,6 +133,14 @@ class Cell:
         }
 
 
+def shortened(request: Request, most_prompt: int, most_output: int) -> Request:
+    """The end of its prompt, and the beginning of its answer."""
+    num_output = min(most_output, request.sampling.max_tokens or most_output)
+    return replace(
+        request, prompt=request.prompt[-most_prompt:], sampling=replace(request.sampling, max_tokens=num_output)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Prompt:
     """One of `chat`, a user's message, and `text` is not empty. `schema`: of the answer, as JSON."""
@@ -168,18 +177,13 @@ class Rounds:
         self._temperature = temperature
         self._numbers = count()
 
-    def requests(self, name: str, *, most_prompts: int | None = None, max_tokens: int | None = None) -> list[Request]:
+    def requests(self, name: str) -> list[Request]:
         found: list[Request] = []
-        for told in _prompts(name)[:most_prompts]:
+        for told in _prompts(name):
             form = None
             if told.schema is not None:
                 form = self._engine.text.constraint(Grammar(GrammarKind.JSON_SCHEMA, told.schema, "schema"))
-            sampling = SamplingParams(
-                temperature=self._temperature,
-                max_tokens=told.max_tokens if max_tokens is None else min(max_tokens, told.max_tokens),
-                seed=1,
-                ignore_eos=form is None,
-            )
+            sampling = SamplingParams(temperature=self._temperature, max_tokens=told.max_tokens, seed=1)
             found.append(Request(RequestId(""), self._encoded(told), sampling, constraint=form))
         return found
 
@@ -187,7 +191,7 @@ class Rounds:
         text = self._engine.text
         if told.text:
             return tuple(text.encode_text(told.text, True))
-        messages = [{"role": "user", "content": told.chat}]
+        messages: list[JsonObject] = [{"role": "user", "content": told.chat}]
         try:
             return tuple(text.encode_chat(messages, add_generation_prompt=True, variables={}))
         except RequestError as error:
@@ -198,10 +202,7 @@ class Rounds:
         memory has been written once, and times of steps are known.
         """
         for requests in by_set.values():
-            short = [
-                replace(one, sampling=replace(one.sampling, max_tokens=min(WARM_TOKENS, one.sampling.max_tokens or 1)))
-                for one in requests
-            ]
+            short = [shortened(one, len(one.prompt), WARM_TOKENS) for one in requests]
             for at_once in streams:
                 for is_on in (False, True):
                     self._run(loop, short, at_once, is_on)
@@ -250,7 +251,8 @@ class Rounds:
         return loop.run(self._answers(requests, streams))
 
     async def _answers(self, requests: Sequence[Request], streams: int) -> list[Tokens]:
-        places, answers = iter(range(len(requests))), [()] * len(requests)
+        places = iter(range(len(requests)))
+        answers: list[Tokens] = [()] * len(requests)
 
         async def work() -> None:
             for place in places:

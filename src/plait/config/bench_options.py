@@ -1,6 +1,7 @@
 """Bench options: what a user may say about measurements of the machine and of what number schemes cost.
 
-Owns one class for each of `plait bench limits`, `quality` and `speculation`; those that send requests are in `load_options`.
+Owns one class for each of `plait bench limits`, `quality` and `speculation`; `load_options` has those of requests to
+servers.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _LIKELY_RATE = 0.9
 """Of what forms leave no choice about, before anything was learned: a model may spell a text otherwise."""
 
 _MOST_REST = 8
-"""Steps for which whole guesses are left alone that came to nothing several times."""
+"""Steps for which nobody guesses where looks came to nothing several times."""
 
 
 class Drafted(NamedTuple):
@@ -58,12 +58,9 @@ class _Flight:
 
 @dataclass(frozen=True, slots=True)
 class _Vain:
-    """Whole guesses of which none was worth verifying."""
+    """Looks that came to nothing, one after another. `until`: the submitted step before which there is no other."""
 
-    hope: float
-    """First drafts that were expected to be right."""
     until: int
-    """Up to which submitted step nobody looks again while there is no more hope."""
     rest: int
 
 
@@ -106,12 +103,12 @@ class Speculation:
         if most_rows < 1 or not able or (has_prompts and not self._depth.beside_prompts):
             return {}
         num_rows = sum([seq.num_plannable > 0 for seq in running])
-        guesses, hope = self._guesses(num_rows, able, 0)
+        guesses = self._guesses(num_rows, able, 0)
         if not guesses:
             return {}
         chances = [self._of(seq).acceptance.chances(one.levels) for seq, one in zip(able, guesses, strict=True)]
         depths = self._depth.choose(num_rows, chances, most_rows, _tightest_s(running))
-        self._looked(num_rows, 0, hope, in_vain=not any(depths))
+        self._looked(num_rows, 0, in_vain=not any(depths))
         chosen = {}
         for seq, guess, depth in zip(able, guesses, depths, strict=True):
             drafted = _drafted(seq, guess.tokens[:depth])
@@ -158,7 +155,7 @@ class Speculation:
             return False
         able = [seq for seq in running if seq.num_uncomputed == 0 and seq.constraint is None and _can_verify(seq)]
         # The first token is the one that the step in flight samples: if it is another, so are the ones behind it.
-        guesses, hope = self._guesses(len(running), able, 1)
+        guesses = self._guesses(len(running), able, 1)
         if not guesses:
             return False
         reached, chances = [], []
@@ -168,42 +165,39 @@ class Speculation:
             chances.append([chance / first for chance in others] if first else [])
         most_rows = self._depth.most * len(running)
         is_worth = self._depth.may_wait(len(running), reached, chances, most_rows, _tightest_s(running))
-        self._looked(len(running), 1, hope, in_vain=not is_worth)
+        self._looked(len(running), 1, in_vain=not is_worth)
         return is_worth
 
-    def _guesses(self, num_rows: int, able: AnySequence[Sequence], num_unknown: int) -> tuple[list[Guess], float]:
-        """Whole guesses of everybody, whose first `num_unknown` tokens are in flight, and how many first drafts are
-        expected to be right. No guesses where a look at these, which takes a few microseconds, says that none is worth
-        verifying.
+    def _guesses(self, num_rows: int, able: AnySequence[Sequence], num_unknown: int) -> list[Guess]:
+        """Whole guesses of everybody, whose first `num_unknown` tokens are in flight. None where a look at the first
+        draft of each, which takes a few microseconds, says that none is worth verifying; and no look where the last
+        ones came to nothing.
         """
-        if not self._depth.may_pay(num_rows):
-            return [], 0.0
-        reached = chance = hope = 0.0
+        vain = self._vain.get((num_rows, num_unknown))
+        if not self._depth.may_pay(num_rows) or (vain is not None and self._num_submitted < vain.until):
+            return []
+        reached = chance = 0.0
         for seq in able:
             levels = self._guess(seq, min(1, _room(seq) - num_unknown) + num_unknown).levels
             if len(levels) > num_unknown:
                 chances = (1.0, *self._of(seq).acceptance.chances(levels))[-2:]
                 reached = max(reached, chances[0])
                 chance = max(chance, chances[1] / (chances[0] or 1.0))
-                hope += chances[1]
-        if not self._depth.may_pay(num_rows, reached, chance) or self._is_vain(num_rows, num_unknown, hope):
-            return [], hope
+        if not self._depth.may_pay(num_rows, reached, chance):
+            self._looked(num_rows, num_unknown, in_vain=True)
+            return []
         most = self._depth.most
-        return [self._guess(seq, min(most, _room(seq) - num_unknown) + num_unknown) for seq in able], hope
+        return [self._guess(seq, min(most, _room(seq) - num_unknown) + num_unknown) for seq in able]
 
-    def _is_vain(self, num_rows: int, num_unknown: int, hope: float) -> bool:
-        """Whether whole guesses came to nothing a few steps ago, when there was as much hope for them."""
-        vain = self._vain.get((num_rows, num_unknown))
-        return vain is not None and hope <= vain.hope and self._num_submitted < vain.until
-
-    def _looked(self, num_rows: int, num_unknown: int, hope: float, *, in_vain: bool) -> None:
-        key = num_rows, num_unknown
-        if not in_vain:
-            self._vain.pop(key, None)
-            return
-        before = self._vain.get(key)
-        rest = 1 if before is None else min(2 * before.rest, _MOST_REST)
-        self._vain[key] = _Vain(hope, self._num_submitted + rest, rest)
+    def _looked(self, num_rows: int, num_unknown: int, *, in_vain: bool) -> None:
+        """What came of a look. It takes time for every sequence, and the more there are the less likely it is that
+        drafts pay: they all have to have some. So they rest the longer. What a form leaves no choice about is there for
+        a few steps only, and behind it nobody looks for the next of it but here.
+        """
+        before = self._vain.pop((num_rows, num_unknown), None)
+        if in_vain and num_rows > 1:
+            rest = 1 if before is None else min(2 * before.rest, num_rows - 1, _MOST_REST)
+            self._vain[num_rows, num_unknown] = _Vain(self._num_submitted + 1 + rest, rest)
 
     def _of(self, seq: Sequence) -> _Guessing:
         found = self._guessing.get(seq.id)

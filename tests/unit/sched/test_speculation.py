@@ -22,6 +22,7 @@ from plait.core.sampling import SamplingParams
 from plait.core.step import StepPlan, StepShape
 from plait.cost.model import Bound, StepPrice
 from plait.draft.depth import FixedDepth, Made, PricedDepth
+from plait.sched.chunked import ChunkedScheduler
 from plait.sched.multiplex.presets import preset_of
 from plait.sched.speculation import Speculation
 
@@ -295,6 +296,89 @@ def test_every_drafted_step_is_booked_whatever_else_is_in_it_and_whoever_fails()
     assert [made.num_rows_beside or 0 for made in booked] == rows
     assert {0, 4} & set(rows)
     assert 4 in rows
+
+
+@dataclass
+class Hopeless:
+    """A `Depth` that knows that nothing pays, or finds it out each time that it looks."""
+
+    knows: bool
+    num_looks: int = 0
+    most: int = 4
+    beside_prompts: bool = False
+
+    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+        return not self.knows
+
+    def may_wait(
+        self,
+        num_sequences: int,
+        reached: Sequence[float],
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = 0.0,
+    ) -> bool:
+        self.num_looks += 1
+        return False
+
+    def choose(
+        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = 0.0
+    ) -> list[int]:
+        self.num_looks += 1
+        return [0] * len(chances)
+
+    def note(self, made: Made) -> None:
+        """It knows enough."""
+
+
+def in_turn(played: Stage) -> list[tuple[str, StepPlan | int]]:
+    """Every step as it was submitted, and when each was collected."""
+    return [
+        ("submitted", event.plan) if isinstance(event, Submitted) else ("collected", event.result.step)
+        for event in played.events
+        if isinstance(event, Submitted | Collected)
+    ]
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("streams", [1, 8])
+def test_where_no_draft_pays_every_step_is_planned_when_and_as_it_is_without(streams: int, knows: bool) -> None:
+    depth = Hopeless(knows)
+    guesser = Guesser(right)
+    played = []
+    for drafting in (None, Drafting(guesser, depth)):
+        one = Stage(
+            token_at=says(SONG * 4), drafting=drafting, max_model_tokens=200, num_blocks=500, enable_prefix=False
+        )
+        one.arrive(*[ask(str(number), SONG[: 3 + number], max_tokens=120) for number in range(streams)])
+        one.run()
+        played.append(one)
+    plain, drafted = played
+    assert in_turn(drafted) == in_turn(plain)
+    in_flight, ahead = 0, 0
+    for kind, _ in in_turn(drafted):
+        ahead += kind == "submitted" and in_flight == 1
+        in_flight += 1 if kind == "submitted" else -1
+    assert ahead >= len(plans(drafted)) - 1 - streams
+    if knows:
+        assert guesser.num_guessed == depth.num_looks == 0
+    elif streams > 1:
+        # While eight run, there is a look in eight steps, once a few have found nothing; when fewer do, more.
+        assert depth.num_looks < len(plans(drafted)) / 3
+
+
+def test_drafts_that_are_switched_off_are_as_if_there_were_none() -> None:
+    plain, switched = stage(None), stage(verified(right))
+    scheduler = switched.scheduler
+    assert isinstance(scheduler, ChunkedScheduler)
+    for name, is_on in (("a", False), ("b", True), ("c", False)):
+        scheduler.draft(is_on)
+        for one in (plain, switched):
+            one.arrive(ask(name, max_tokens=30), at_s=one.now())
+            one.run()
+    assert [switched.answers.tokens(name) for name in "abc"] == [plain.answers.tokens(name) for name in "abc"]
+    by_seq = {event.seq: event.request for event in switched.of(Finished)}
+    assert {by_seq[chunk.seq] for plan in plans(switched) for chunk in plan.chunks if chunk.num_drafts} == {"b"}
 
 
 class Foreign:
