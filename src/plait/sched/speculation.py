@@ -42,6 +42,8 @@ class _Guessing:
     guess: Guess = NO_GUESS
     num_tokens: int = 0
     """How many tokens there were when `guess` was made: whether it was right is still to come."""
+    likely: tuple[int, ...] = ()
+    """What the form said then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +175,7 @@ class Speculation:
         draft of each, which takes a few microseconds, says that none is worth verifying; and no look where the last
         ones came to nothing.
         """
-        vain = self._vain.get((num_rows, num_unknown))
-        if not self._depth.may_pay(num_rows) or (vain is not None and self._num_submitted < vain.until):
+        if not self._depth.may_pay(num_rows) or self._rests(num_rows, able, num_unknown):
             return []
         reached = chance = 0.0
         for seq in able:
@@ -189,10 +190,15 @@ class Speculation:
         most = self._depth.most
         return [self._guess(seq, min(most, _room(seq) - num_unknown) + num_unknown) for seq in able]
 
+    def _rests(self, num_rows: int, able: AnySequence[Sequence], num_unknown: int) -> bool:
+        """What a form leaves no choice about is there for a few steps only, so under one nobody rests."""
+        vain = self._vain.get((num_rows, num_unknown))
+        is_early = vain is not None and self._num_submitted < vain.until
+        return is_early and all([seq.constraint is None for seq in able])
+
     def _looked(self, num_rows: int, num_unknown: int, *, in_vain: bool) -> None:
         """What came of a look. It takes time for every sequence, and the more there are the less likely it is that
-        drafts pay: they all have to have some. So they rest the longer. What a form leaves no choice about is there for
-        a few steps only, and behind it nobody looks for the next of it but here.
+        drafts pay: they all have to have some. So there are fewer looks then.
         """
         before = self._vain.pop((num_rows, num_unknown), None)
         if in_vain and num_rows > 1:
@@ -210,16 +216,18 @@ class Speculation:
         if most < 1:
             return NO_GUESS
         guessing = self._of(seq)
-        came = seq.tokens[guessing.num_tokens : guessing.num_tokens + len(guessing.guess.tokens)]
-        for token, guessed, level in zip(came, *guessing.guess, strict=False):
-            guessing.acceptance.note(level, token == guessed)
-            if token != guessed:
-                break
-        likely = () if seq.constraint is None else seq.constraint.likely()[:most]
+        if guessing.num_tokens < len(seq.tokens):
+            came = seq.tokens[guessing.num_tokens : guessing.num_tokens + len(guessing.guess.tokens)]
+            for token, guessed, level in zip(came, *guessing.guess, strict=False):
+                guessing.acceptance.note(level, token == guessed)
+                if token != guessed:
+                    break
+            guessing.num_tokens = len(seq.tokens)
+            guessing.likely = () if seq.constraint is None else seq.constraint.likely()
+        likely = guessing.likely[:most]
         guess = Guess(likely, (self._likely_level,) * len(likely))
         # Forms are not trusted either: a tokenizer may have more ids than the model has outputs.
         guessing.guess = self._checked(guess if likely else guessing.drafter.guess(seq.tokens, most), most)
-        guessing.num_tokens = len(seq.tokens)
         return guessing.guess
 
     def _checked(self, guess: Guess, most: int) -> Guess:
