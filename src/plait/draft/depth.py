@@ -40,11 +40,8 @@ _LEAST_CHANCE = 0.05
 _DEAD_BAND = 1.03
 """A plan with drafts must promise so many times the tokens per second of one without."""
 
-_BAR_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Drafts of a step for which it is known at any time how likely they must be."""
-
-_BAR_STEPS = 8
-"""For how many steps that is known."""
+_BAR_STEPS = 16
+"""For how many steps it is known without looking how likely drafts must be."""
 
 _NEWEST_SHARE = 0.15
 _WAIT_STEPS = 512
@@ -156,8 +153,10 @@ class _Bar:
     made_at: int
     least: float
     """For waiting for them, and for being better at all."""
-    costs: tuple[tuple[int, float], ...]
-    """By number of drafts, for their rows."""
+    costs: tuple[float, ...]
+    """Of the rows of one draft, of two, and so on."""
+    least_chance: float
+    """Of drafts that are all as likely, where nothing in front of them is unknown."""
 
 
 class PricedDepth:
@@ -192,16 +191,20 @@ class PricedDepth:
         bar = self._bars.get(num_sequences)
         if bar is None or self._num_noted - bar.made_at >= _BAR_STEPS:
             bar = self._bars[num_sequences] = self._bar(num_sequences)
-        return any([reached * (chance * count - cost) > bar.least for count, cost in bar.costs])
+        if chance <= bar.least_chance or reached >= 1.0:
+            return chance > bar.least_chance
+        least = bar.least / reached if reached else NO_LIMIT
+        return any([chance * count - cost > least for count, cost in enumerate(bar.costs, start=1)])
 
     def _bar(self, num_sequences: int) -> _Bar:
-        """What `may_pay` compares with, in tokens at the rate without drafts."""
         if self._at_risk_s(num_sequences, 1) > self.credit_s:
-            return _Bar(self._num_noted, NO_LIMIT, ())
+            return _Bar(self._num_noted, NO_LIMIT, (), NO_LIMIT)
         rate, plain_s = self._plain_rate(num_sequences), self._times.seconds(num_sequences)
-        counts = [count for count in _BAR_COUNTS if count <= min(MOST_DRAFTS * num_sequences, MOST_DRAFT_ROWS)]
-        costs = [(count, rate * (self._times.seconds(num_sequences + count) - plain_s)) for count in counts]
-        return _Bar(self._num_noted, rate * (plain_s + self._waiting_s()) - num_sequences, tuple(costs))
+        least = rate * (plain_s + self._waiting_s()) - num_sequences
+        counts = range(1, min(MOST_DRAFTS * num_sequences, MOST_DRAFT_ROWS) + 1)
+        costs = tuple([rate * (self._times.seconds(num_sequences + count) - plain_s) for count in counts])
+        least_chance = min([(least + cost) / count for count, cost in enumerate(costs, start=1)])
+        return _Bar(self._num_noted, least, costs, least_chance)
 
     def may_wait(
         self,
@@ -281,9 +284,9 @@ class PricedDepth:
     def _note_wait(self, waited_s: float | None) -> None:
         if waited_s is not None:
             # A long one was somebody else's work on the engine's processor.
-            known = self._waiting_s()
-            share = _NEWEST_SHARE if self._wait_s else 0.5
-            self._wait_s = known + (min(waited_s, 2.0 * known) - known) * share
+            known, first = self._waiting_s(), self._first_wait_s()
+            share = 0.5 if self._wait_s is None else _NEWEST_SHARE
+            self._wait_s = known + (min(waited_s, 2.0 * max(known, first)) - known) * share
             self._waited_at = self._num_noted
         elif self._num_noted - self._waited_at > _WAIT_STEPS:
             # Where waiting once took long nobody waits, and nobody would find out that it no longer does.
@@ -312,7 +315,10 @@ class PricedDepth:
         return self._times.seconds(num_rows) + self._waiting_s()
 
     def _waiting_s(self) -> float:
-        return self._times.seconds(1) * _FIRST_WAIT_SHARE if self._wait_s is None else self._wait_s
+        return self._first_wait_s() if self._wait_s is None else self._wait_s
+
+    def _first_wait_s(self) -> float:
+        return self._times.seconds(1) * _FIRST_WAIT_SHARE
 
     def _at_risk_s(self, num_sequences: int, num_drafts: int) -> float:
         """Lost if no draft is right."""
