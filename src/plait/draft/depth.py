@@ -62,7 +62,7 @@ class Made:
     """From its first op to its last."""
     waited_s: float | None = None
     """How long the device had nothing to do before it, because nothing could be planned behind the step before. None:
-    it was planned ahead, or nobody had anything to do.
+    it was planned ahead, nobody had anything to do, or it would have waited without drafts too.
     """
     waited_for_drafts: bool = False
     """Without drafts the step would have been planned ahead."""
@@ -83,9 +83,12 @@ class Depth(Protocol):
     def beside_prompts(self) -> bool:
         """Whether steps that compute prompts, too, may have drafts."""
 
-    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         """Whether drafts could be worth anything in a step of so many sequences if their first is reached with chance
         `reached` and is then right with `chance`, and none is likelier; where not, nobody need guess. Takes no time.
+        `waits_anyway`: without drafts nothing could be planned ahead either.
         """
 
     def may_wait(
@@ -101,7 +104,13 @@ class Depth(Protocol):
         """
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         """How many drafts of each guess are verified by a step of `num_sequences` rows and these drafts, `most_rows`
         of them at most. `chances[i][k]`: that drafts 0 to k of guess i are all right. `within_s`: when the next token
@@ -119,7 +128,9 @@ class FixedDepth:
     most: int = MOST_DRAFTS
     beside_prompts: bool = True
 
-    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         return True
 
     def may_wait(
@@ -133,7 +144,13 @@ class FixedDepth:
         return any(self.choose(num_sequences, chances, most_rows, within_s))
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         depths = []
         for one in chances:
@@ -169,7 +186,8 @@ class PricedDepth:
         """Which of all noted steps was the last that `_wait_s` was learned from."""
         self._credit_s: float | None = None
         self._num_noted = 0
-        self._bars: dict[int, _Bar] = {}
+        self._bars: dict[tuple[int, bool], _Bar] = {}
+        """By sequences, and whether a step waits anyway."""
 
     @property
     def most(self) -> int:
@@ -185,22 +203,25 @@ class PricedDepth:
         """Seconds that may be lost."""
         return self._credit_s or 0.0
 
-    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         if self._times.is_empty:
             return False
-        bar = self._bars.get(num_sequences)
+        bar = self._bars.get((num_sequences, waits_anyway))
         if bar is None or self._num_noted - bar.made_at >= _BAR_STEPS:
-            bar = self._bars[num_sequences] = self._bar(num_sequences)
+            bar = self._bars[num_sequences, waits_anyway] = self._bar(num_sequences, waits_anyway=waits_anyway)
         if chance <= bar.least_chance or reached >= 1.0:
             return chance > bar.least_chance
         least = bar.least / reached if reached else NO_LIMIT
         return any([chance * count - cost > least for count, cost in enumerate(bar.costs, start=1)])
 
-    def _bar(self, num_sequences: int) -> _Bar:
-        if self._at_risk_s(num_sequences, 1) > self.credit_s:
-            return _Bar(self._num_noted, NO_LIMIT, (), NO_LIMIT)
+    def _bar(self, num_sequences: int, *, waits_anyway: bool) -> _Bar:
         rate, plain_s = self._plain_rate(num_sequences), self._times.seconds(num_sequences)
-        least = rate * (plain_s + self._waiting_s()) - num_sequences
+        wait_s = 0.0 if waits_anyway else self._waiting_s()
+        if self._times.seconds(num_sequences + 1) + wait_s - plain_s > self.credit_s:
+            return _Bar(self._num_noted, NO_LIMIT, (), NO_LIMIT)
+        least = rate * (plain_s + wait_s) - num_sequences
         counts = range(1, min(MOST_DRAFTS * num_sequences, MOST_DRAFT_ROWS) + 1)
         costs = tuple([rate * (self._times.seconds(num_sequences + count) - plain_s) for count in counts])
         least_chance = min([(least + cost) / count for count, cost in enumerate(costs, start=1)])
@@ -227,7 +248,13 @@ class PricedDepth:
         return num_sequences + expected > self._plain_rate(num_sequences) * seconds
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         depths = [0] * len(chances)
         if self._times.is_empty:
@@ -245,10 +272,11 @@ class PricedDepth:
         del drafts[min(most_rows, MOST_DRAFT_ROWS, known_rows) :]
         best, taken, expected = self._plain_rate(num_sequences), 0, 0.0
         of_each, plain_s = [0.0] * len(chances), self._times.seconds(num_sequences)
+        wait_s = 0.0 if waits_anyway else self._waiting_s()
         for count, (chance, _, which) in enumerate(drafts, start=1):
             expected -= chance
             of_each[which] -= chance
-            seconds = self._seconds(num_sequences + count)
+            seconds = self._times.seconds(num_sequences + count) + wait_s
             if seconds - plain_s > self.credit_s:
                 break
             rate = (num_sequences + expected) / seconds
@@ -310,16 +338,8 @@ class PricedDepth:
         """Tokens per second without drafts, and a little more."""
         return _DEAD_BAND * num_sequences / self._times.seconds(num_sequences)
 
-    def _seconds(self, num_rows: int) -> float:
-        """Of a step with drafts, until another can begin."""
-        return self._times.seconds(num_rows) + self._waiting_s()
-
     def _waiting_s(self) -> float:
         return self._first_wait_s() if self._wait_s is None else self._wait_s
 
     def _first_wait_s(self) -> float:
         return self._times.seconds(1) * _FIRST_WAIT_SHARE
-
-    def _at_risk_s(self, num_sequences: int, num_drafts: int) -> float:
-        """Lost if no draft is right."""
-        return self._seconds(num_sequences + num_drafts) - self._times.seconds(num_sequences)

@@ -80,6 +80,8 @@ class Speculation:
         self._ended: tuple[float, float] | None = None
         """When the last step ended, and when it was committed."""
         self._holds = False
+        self._waits_anyway = False
+        """Whether the next step could not have been planned ahead, whatever anybody guesses."""
         self._num_submitted = 0
         self._vain: dict[tuple[int, int], _Vain] = {}
         """By sequences in a step, and unknown tokens in front of the drafts."""
@@ -101,15 +103,19 @@ class Speculation:
         rows beside theirs.
         """
         self._prune(running)
+        self._waits_anyway = False
         able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
         if most_rows < 1 or not able or (has_prompts and not self._depth.beside_prompts):
             return {}
         num_rows = sum([seq.num_plannable > 0 for seq in running])
+        # Under a form nobody is planned ahead.
+        self._waits_anyway = all([seq.constraint is not None for seq in running])
         guesses = self._guesses(num_rows, able, 0)
         if not guesses:
             return {}
         chances = [self._of(seq).acceptance.chances(one.levels) for seq, one in zip(able, guesses, strict=True)]
-        depths = self._depth.choose(num_rows, chances, most_rows, _tightest_s(running))
+        waits_anyway = self._waits_anyway
+        depths = self._depth.choose(num_rows, chances, most_rows, _tightest_s(running), waits_anyway=waits_anyway)
         self._looked(num_rows, 0, in_vain=not any(depths))
         chosen = {}
         for seq, guess, depth in zip(able, guesses, depths, strict=True):
@@ -122,7 +128,7 @@ class Speculation:
         self._num_submitted += 1
         num_drafts = sum([chunk.num_drafts for chunk in plan.chunks])
         has_prompts = any([chunk.num_tokens - chunk.num_drafts != 1 or not _samples(chunk) for chunk in plan.chunks])
-        follows = not self._flights and self._ended is not None and self._ended[1] == now
+        follows = not self._flights and self._ended is not None and self._ended[1] == now and not self._waits_anyway
         num_prompt_rows = sum([chunk.num_tokens for chunk in plan.chunks]) - num_drafts - len(plan.chunks)
         self._flights[plan.step] = _Flight(
             num_drafts, len(plan.chunks), num_prompt_rows, has_prompts, follows, self._holds
@@ -175,7 +181,8 @@ class Speculation:
         draft of each, which takes a few microseconds, says that none is worth verifying; and no look where the last
         ones came to nothing.
         """
-        if not self._depth.may_pay(num_rows) or self._rests(num_rows, able, num_unknown):
+        waits_anyway = self._waits_anyway and not num_unknown
+        if not self._depth.may_pay(num_rows, waits_anyway=waits_anyway) or self._rests(num_rows, able, num_unknown):
             return []
         reached = chance = 0.0
         for seq in able:
@@ -184,7 +191,7 @@ class Speculation:
                 chances = (1.0, *self._of(seq).acceptance.chances(levels))[-2:]
                 reached = max(reached, chances[0])
                 chance = max(chance, chances[1] / (chances[0] or 1.0))
-        if not self._depth.may_pay(num_rows, reached, chance):
+        if not self._depth.may_pay(num_rows, reached, chance, waits_anyway=waits_anyway):
             self._looked(num_rows, num_unknown, in_vain=True)
             return []
         most = self._depth.most

@@ -176,6 +176,17 @@ def test_who_waits_for_a_token_pays_for_rows_only_if_it_is_the_right_one() -> No
     assert not depth.may_wait(1, [0.5], guess, 64)
 
 
+def test_where_nothing_can_be_planned_ahead_drafts_are_not_charged_for_waiting() -> None:
+    depth = seen(memory_bound, 1, 2, 4)
+    for _ in range(40):
+        depth.note(Made(1, 1, 1, memory_bound(2), STEP_S))
+    guess = [[0.6, 0.3]]
+    assert depth.choose(1, guess, 64) == [0]
+    assert not depth.may_pay(1, 1.0, 0.1)
+    assert depth.choose(1, guess, 64, waits_anyway=True)[0] > 0
+    assert depth.may_pay(1, 1.0, 0.1, waits_anyway=True)
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 24), st.floats(0.001, 0.1)), min_size=1, max_size=12),
     st.floats(0.0, 0.02),

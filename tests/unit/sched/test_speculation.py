@@ -262,7 +262,9 @@ class Booked:
     def beside_prompts(self) -> bool:
         return self.inner.beside_prompts
 
-    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         return True
 
     def may_wait(
@@ -276,7 +278,13 @@ class Booked:
         return self.inner.may_wait(num_sequences, reached, chances, most_rows)
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = 0.0
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = 0.0,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         return self.inner.choose(num_sequences, chances, most_rows)
 
@@ -307,7 +315,9 @@ class Hopeless:
     most: int = 4
     beside_prompts: bool = False
 
-    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         return not self.knows
 
     def may_wait(
@@ -322,7 +332,13 @@ class Hopeless:
         return False
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = 0.0
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = 0.0,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         self.num_looks += 1
         return [0] * len(chances)
