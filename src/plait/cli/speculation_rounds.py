@@ -25,6 +25,7 @@ from plait.core.ids import RequestId, StepId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
 from plait.core.step import StepPlan, StepResult
+from plait.engine.thread import EngineThread
 from plait.text.grammar import Grammar, GrammarKind
 
 LEAST_ROUNDS = 2
@@ -162,6 +163,13 @@ class Cell:
         }
 
 
+def _processor_s(thread: EngineThread) -> float:
+    """Of the engine's thread; 0 where the system does not tell."""
+    if not hasattr(time, "pthread_getcpuclockid") or thread.ident is None:
+        return 0.0
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+
 def shortened(request: Request, most_prompt: int, most_output: int) -> Request:
     """The end of its prompt, and the beginning of its answer."""
     num_output = min(most_output, request.sampling.max_tokens or most_output)
@@ -259,11 +267,11 @@ class Rounds:
         self, loop: asyncio.Runner, side: Side, place: int, unit: Sequence[Request], streams: int, is_on: bool
     ) -> None:
         thread, self._counts.tally = self._engine.thread, side.tally
-        engine_s, processor_s, start_s = thread.processor_s(), time.process_time(), time.perf_counter()
+        engine_s, processor_s, start_s = _processor_s(thread), time.process_time(), time.perf_counter()
         answers = self._run(loop, unit, streams, is_on)
         side.seconds[place].append(time.perf_counter() - start_s)
         side.processor_s += time.process_time() - processor_s
-        side.engine_s += thread.processor_s() - engine_s
+        side.engine_s += _processor_s(thread) - engine_s
         if side.answers.setdefault(place, answers) != answers:
             raise InvariantError(f"two runs of prompt {place} gave different answers")
 
