@@ -24,7 +24,7 @@ from plait.core.errors import UsageError
 SCHEMA = "plait.bench.speculation/1"
 MODEL_TOKENS = 2048
 """Prompts and answers of every set fit."""
-CELL_S = 18.0
+CELL_S = 15.0
 """Of a set at a number of streams, in which what differs by two percent shows on a quiet machine."""
 QUICK_PROMPT, QUICK_TOKENS = 64, 12
 

@@ -93,7 +93,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Side:
-    """All runs with drafts, or all without. `seconds[i]`: of unit i, one a round."""
+    """All runs with drafts, or all without. `seconds[i]`: of unit i of the prompts, one a round."""
 
     seconds: list[list[float]]
     processor_s: float = 0.0
@@ -105,7 +105,7 @@ class Side:
 
     @property
     def total_s(self) -> float:
-        """Of one round: of every unit, the run in the middle."""
+        """Of one round: of every unit, the median run."""
         return sum(map(median, self.seconds))
 
     def took(self, place: int) -> float:
@@ -245,10 +245,10 @@ class Rounds:
                     self._run(loop, short, at_once, is_on)
 
     def cell(self, loop: asyncio.Runner, name: str, requests: Sequence[Request], streams: int, least_s: float) -> Cell:
-        """Rounds until `least_s` have passed, two at least. In a round every unit runs on both sides at once, the first
-        side of the last unit first. At one stream a unit is a prompt, so that the sides take turns within a second.
+        """Rounds until `least_s` have passed, two at least. In a round as many prompts as there are streams run on one
+        side and then on the other, and the next ones the other way round, so that the sides take turns within a second.
         """
-        units = [[one] for one in requests] if streams == 1 else [list(requests)]
+        units = [requests[first : first + streams] for first in range(0, len(requests), streams)]
         sides = {is_on: Side([[] for _ in units]) for is_on in (False, True)}
         order, began_s, rounds = (False, True), time.perf_counter(), 0
         while rounds < LEAST_ROUNDS or time.perf_counter() - began_s < least_s:

@@ -293,8 +293,6 @@ class PricedDepth:
             self._note_beside(made, made.num_rows_beside)
             return
         self._num_noted += 1
-        if made.num_drafts or made.waited_for_drafts:
-            self._bars.clear()
         num_rows = made.num_sequences + made.num_drafts
         # A step that was held up by something else is not held against drafts.
         most_s = made.seconds if self._times.is_empty else _MOST_OVER * self._times.seconds(num_rows)

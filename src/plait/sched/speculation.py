@@ -103,13 +103,16 @@ class Speculation:
         rows beside theirs.
         """
         self._prune(running)
-        self._waits_anyway = False
-        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
-        if most_rows < 1 or not able or (has_prompts and not self._depth.beside_prompts):
-            return {}
-        num_rows = sum([seq.num_plannable > 0 for seq in running])
         # Under a form nobody is planned ahead.
         self._waits_anyway = all([seq.constraint is not None for seq in running])
+        num_rows = sum([seq.num_plannable > 0 for seq in running])
+        if (
+            most_rows < 1
+            or (has_prompts and not self._depth.beside_prompts)
+            or not self._may_look(running, num_rows, 0)
+        ):
+            return {}
+        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
         guesses = self._guesses(num_rows, able, 0)
         if not guesses:
             return {}
@@ -159,7 +162,7 @@ class Speculation:
     # What it does for that.
 
     def _is_worth_waiting(self, running: AnySequence[Sequence]) -> bool:
-        if not running:
+        if not running or not self._may_look(running, len(running), 1):
             return False
         able = [seq for seq in running if seq.num_uncomputed == 0 and seq.constraint is None and _can_verify(seq)]
         # The first token is the one that the step in flight samples: if it is another, so are the ones behind it.
@@ -176,14 +179,19 @@ class Speculation:
         self._looked(len(running), 1, in_vain=not is_worth)
         return is_worth
 
+    def _may_look(self, running: AnySequence[Sequence], num_rows: int, num_unknown: int) -> bool:
+        """Whether anybody need be asked. What a form leaves no choice about is there for a few steps only, so under one
+        nobody rests.
+        """
+        vain = self._vain.get((num_rows, num_unknown))
+        if vain is not None and self._num_submitted < vain.until and all([seq.constraint is None for seq in running]):
+            return False
+        return num_rows > 0 and self._depth.may_pay(num_rows, waits_anyway=self._waits_anyway and not num_unknown)
+
     def _guesses(self, num_rows: int, able: AnySequence[Sequence], num_unknown: int) -> list[Guess]:
         """Whole guesses of everybody, whose first `num_unknown` tokens are in flight. None where a look at the first
-        draft of each, which takes a few microseconds, says that none is worth verifying; and no look where the last
-        ones came to nothing.
+        draft of each, which takes a few microseconds, says that none is worth verifying.
         """
-        waits_anyway = self._waits_anyway and not num_unknown
-        if not self._depth.may_pay(num_rows, waits_anyway=waits_anyway) or self._rests(num_rows, able, num_unknown):
-            return []
         reached = chance = 0.0
         for seq in able:
             levels = self._guess(seq, min(1, _room(seq) - num_unknown) + num_unknown).levels
@@ -191,17 +199,12 @@ class Speculation:
                 chances = (1.0, *self._of(seq).acceptance.chances(levels))[-2:]
                 reached = max(reached, chances[0])
                 chance = max(chance, chances[1] / (chances[0] or 1.0))
+        waits_anyway = self._waits_anyway and not num_unknown
         if not self._depth.may_pay(num_rows, reached, chance, waits_anyway=waits_anyway):
             self._looked(num_rows, num_unknown, in_vain=True)
             return []
         most = self._depth.most
         return [self._guess(seq, min(most, _room(seq) - num_unknown) + num_unknown) for seq in able]
-
-    def _rests(self, num_rows: int, able: AnySequence[Sequence], num_unknown: int) -> bool:
-        """What a form leaves no choice about is there for a few steps only, so under one nobody rests."""
-        vain = self._vain.get((num_rows, num_unknown))
-        is_early = vain is not None and self._num_submitted < vain.until
-        return is_early and all([seq.constraint is None for seq in able])
 
     def _looked(self, num_rows: int, num_unknown: int, *, in_vain: bool) -> None:
         """What came of a look. It takes time for every sequence, and the more there are the less likely it is that
