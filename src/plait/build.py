@@ -471,18 +471,22 @@ def _with_draft(
 ) -> _Loaded:
     """A second runtime, which has the first one's cache memory."""
     from plait.exec.native.executor import NativeExecutor
+    from plait.exec.native.packing import WeightDtype
 
     target = loaded.executor
     assert isinstance(target, NativeExecutor)
     config, _ = native_config(options, sizes.max_model_tokens)
-    executor = NativeExecutor(replace(config, num_lanes=1, records_work=False), pool_of=target)
+    # Its numbers are in no answer, so there is nothing that --dtype f32 could make more exact.
+    config = replace(config, dtype=WeightDtype.AUTO, num_lanes=1, records_work=False)
+    executor = NativeExecutor(config, pool_of=target)
     executor.load({STEP_PROGRAM: draft.program}, draft.weights, layout)
     weights = executor.footprint.weights
     blocks = " and ".join(map(_block_text, layout.groups))
     note = f"draft model {draft.name}: {weights / MIB:,.0f} MiB of packed weights, and of the same memory {blocks}"
     share = weights / target.footprint.weights
     model = DraftModel(layout, share, min(sizes.max_model_tokens, draft.config.max_positions))
-    return replace(loaded, executor=PairedExecutor(target, executor), notes=(*loaded.notes, note), draft=model)
+    notes = (*loaded.notes, note, *(f"draft model {draft.name}: {one}" for one in draft.notes))
+    return replace(loaded, executor=PairedExecutor(target, executor), notes=notes, draft=model)
 
 
 def _lanes_used(options: EngineOptions, num_workers: int) -> int:

@@ -61,10 +61,12 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
     model = _load(options, progress, now)
     if options.draft_model is None or any(group.is_state for group in model.program.cache_groups):
         return model
-    own = replace(options, model=options.draft_model, revision=None, max_model_len=None, chat_template=None)
+    own = replace(
+        options, model=options.draft_model, revision=None, max_model_len=None, chat_template=None, quantize="none"
+    )
     draft = _load(own, progress, now)
     _check_pair(model, draft, options.draft_model)
-    return replace(model, draft=draft)
+    return replace(model, draft=_in_fast_numbers(draft))
 
 
 def check_draft_options(options: EngineOptions) -> None:
@@ -111,6 +113,18 @@ def _check_pair(model: LoadedModel, draft: LoadedModel, name: str) -> None:
         raise ModelError(
             f"--draft-model {name} keeps states, which cannot be taken back behind rejected drafts; {way_out}"
         )
+
+
+def _in_fast_numbers(draft: LoadedModel) -> LoadedModel:
+    """Guesses need not be exact, so weights that nobody has rounded yet are."""
+    if any(draft.weights[name].format.bits_per_weight < 16 for name in product_weights(draft.program)):
+        return draft
+    try:
+        config, program, weights = quantized("int4", draft.config, draft.program, draft.weights)
+    except ModelError:  # rows that are not whole groups
+        return draft
+    note = "its weights are rounded to int4, because guesses need not be exact"
+    return replace(draft, config=config, program=program, weights=weights, notes=(*draft.notes, note))
 
 
 def _load(options: EngineOptions, progress: Progress, now: Callable[[], datetime]) -> LoadedModel:

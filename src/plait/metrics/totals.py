@@ -18,6 +18,7 @@ from plait.core.events import (
     Started,
     Submitted,
 )
+from plait.core.step import DRAFT_PROGRAM
 from plait.metrics.limit import WorkDone, limit_between
 
 
@@ -66,6 +67,8 @@ class Totals:
         return limit_between(begun, now)
 
     def _submitted(self, event: Submitted) -> None:
+        if event.plan.program == DRAFT_PROGRAM:
+            return  # its tokens are nobody's
         self.num_steps += 1
         self.computed_tokens += sum([chunk.num_tokens for chunk in event.plan.chunks])
         self.steps_short_of_rows += event.blocked is Blocked.BY_ROWS
