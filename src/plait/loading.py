@@ -65,7 +65,7 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
         options, model=options.draft_model, revision=None, max_model_len=None, chat_template=None, quantize="none"
     )
     draft = _load(own, progress, now)
-    _check_pair(model, draft, options.draft_model)
+    check_pair(model, draft, options.draft_model)
     return replace(model, draft=_in_fast_numbers(draft))
 
 
@@ -87,7 +87,7 @@ def check_draft_options(options: EngineOptions) -> None:
         raise UsageError(f"--kv-layout {options.kv_layout} has no place for a draft model; take --kv-layout paged")
 
 
-def _check_pair(model: LoadedModel, draft: LoadedModel, name: str) -> None:
+def check_pair(model: LoadedModel, draft: LoadedModel, name: str) -> None:
     """`ModelError` for a draft model whose guesses would mean something else, or cost more than they bring."""
     mine, its = model.tokenizer.pieces(skip_special=False), draft.tokenizer.pieces(skip_special=False)
     sizes = (model.program.vocab_size, draft.program.vocab_size)

@@ -153,7 +153,7 @@ class ChunkedScheduler:
 
     @property
     def num_in_flight(self) -> int:
-        return self._lives.num_in_flight
+        return self._lives.num_in_flight + (0 if self._speculation is None else self._speculation.num_in_flight)
 
     @property
     def blocked(self) -> Blocked | None:
@@ -193,3 +193,5 @@ class ChunkedScheduler:
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         self._lives.check()
+        if self._speculation is not None:
+            self._speculation.check()
