@@ -101,7 +101,11 @@ class KVCache:
         self._windows = windows_of(self._keeps)
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
         self._parts = sorted(self._windows + self._states)
-        self.keeps_all, self.has_states, self.has_images = not self._parts, bool(self._states), bool(self._images.groups)
+        self.keeps_all, self.has_states, self.has_images = (
+            not self._parts,
+            bool(self._states),
+            bool(self._images.groups),
+        )
         self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
         self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
         self._planned = PlannedBlocks()

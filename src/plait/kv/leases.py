@@ -8,7 +8,7 @@ long as a lease that has not ended names it or something behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from plait.core.errors import InvariantError
