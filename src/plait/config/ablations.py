@@ -28,6 +28,9 @@ OF_SCHEDULERS: Final = (
     "lanes",
     "slices",
     "dead-band",
+    "admission",
+    "refusal",
+    "leases",
 )
 ABLATIONS: Final = (*OF_MEMORY, *OF_SCHEDULERS)
 NONE: Final = "none"

@@ -27,6 +27,9 @@ class Mechanism(StrEnum):
     LANES = "lanes"
     SLICES = "slices"
     DEAD_BAND = "dead-band"
+    ADMISSION = "admission"
+    REFUSAL = "refusal"
+    LEASES = "leases"
 
 
 WITHOUT: Mapping[Mechanism, str] = {
@@ -46,5 +49,8 @@ WITHOUT: Mapping[Mechanism, str] = {
     Mechanism.LANES: "no two steps run side by side",
     Mechanism.SLICES: "prompts and decode do not take turns on all units",
     Mechanism.DEAD_BAND: "the better form or share is taken, be it by nothing",
+    Mechanism.ADMISSION: "who fits into memory begins, though decode steps of one more are longer than was promised",
+    Mechanism.REFUSAL: "who cannot have his first token in time waits all the same",
+    Mechanism.LEASES: "prefixes that somebody who waits will want are evicted like any others",
 }
 """What happens when it is left out."""

@@ -75,6 +75,12 @@ class Preset:
     polls: bool = True
     overlaps: bool = True
     dead_band: float = 0.0
+    admits_by_time: bool = False
+    """Whether a prompt is begun only if decode steps with its sequence hold what everybody was promised."""
+    refuses: bool = False
+    """Whether who would have his first token too late is sent away."""
+    leases: bool = False
+    """Whether prefixes that those who wait will want are evicted last."""
     chunk_tokens: int | None = None
     """Prompt tokens of a fused step; None: as many as time allows, or the step holds."""
     chunk_s: float | None = None
@@ -138,6 +144,9 @@ PLAIT = Preset(
     balances=True,
     overtakes=True,
     dead_band=PLAIT_DEAD_BAND,
+    admits_by_time=True,
+    refuses=True,
+    leases=True,
 )
 PRESETS: Mapping[str, Preset] = {one.name: one for one in (CHUNKED, BULLET, MUXWISE, XYSERVE, TEMPORAL, PLAIT)}
 
@@ -197,6 +206,9 @@ _LEAVING_OUT: Mapping[str, Mapping[Mechanism, Change]] = {
         Mechanism.QUEUE_ORDER: _with(queue=Queue.ARRIVAL),
         Mechanism.BALANCE: _with(balances=False),
         Mechanism.PREEMPTION: _with(overtakes=False),
+        Mechanism.ADMISSION: _with(admits_by_time=False),
+        Mechanism.REFUSAL: _with(refuses=False),
+        Mechanism.LEASES: _with(leases=False),
     },
 }
 

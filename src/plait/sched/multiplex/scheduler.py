@@ -27,9 +27,11 @@ from plait.kv.cache import KVCache
 from plait.sched.filling import go_on_beside, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.multiplex.decide import Setting, decide
+from plait.sched.multiplex.outlook import Limits, Outlook
 from plait.sched.multiplex.presets import Prefers, Preset, shares_of
 from plait.sched.multiplex.pricing import Prices, cut, shape_of
 from plait.sched.multiplex.situation import NEVER, Choice, Form, Prefill, Prompt, Reason, Situation
+from plait.sched.multiplex.time_room import TimeRoom
 from plait.sched.multiplex.tracking import Speech, Tracker
 from plait.sched.multiplex.viewing import View, decode_shape
 from plait.sched.open_step import OpenStep
@@ -86,6 +88,10 @@ class MultiplexScheduler:
         self._view = View(self._lives, self._speech, self._prices, self._preset)
         shares = () if self._preset.is_fused else shares_of(self._preset, config.share_units, config.granule)
         self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens)
+        guarded = self._preset.is_guarded
+        self._room = TimeRoom(self._prices, is_guarded=guarded) if self._preset.admits_by_time else None
+        limits = Limits(config.lives.max_rows, config.max_prefill_tokens)
+        self._outlook = Outlook(self._lives, self._view, self._setting, self._room, limits)
         self._decode_lane = config.lanes[0]
         self._front = config.lanes[1] if len(config.lanes) > 1 else config.lanes[0]
         """The lane on which prompts run now."""
@@ -228,11 +234,17 @@ class MultiplexScheduler:
                 self._blocked = Blocked.BY_ROWS
             elif self._lives.fitting(seq, hit) is None:
                 self._blocked = Blocked.BY_MEMORY
+            elif not self._has_time(seq):
+                self._blocked = Blocked.BY_TIME
             else:
                 ordered = (self._view.prompt(seq, hit.num_reused), *waiting[place + 1 :])
                 return (*begun, *ordered)
             break
         return tuple(begun)
+
+    def _has_time(self, seq: Sequence) -> bool:
+        """Whether decode steps with a waiting sequence would hold what it and those who run were promised."""
+        return self._room is None or self._room.has_room(self._lives.running, seq)
 
     def _prompt_units(self) -> int:
         """What prompts have, or would have as far as is known."""
@@ -416,7 +428,7 @@ class MultiplexScheduler:
             if seq.state is SeqState.RUNNING:
                 self._take(step, seq, seq.num_plannable, now)
             else:
-                blocked = start(self._lives, step, seq, now).blocked
+                blocked = start(self._lives, step, seq, now).blocked if self._has_time(seq) else Blocked.BY_TIME
                 if blocked is Blocked.BY_PREFIX:
                     continue
                 if blocked is not None:
@@ -466,6 +478,15 @@ class MultiplexScheduler:
 
     def admit(self, seq: Sequence, now: float) -> None:
         self._lives.admit(seq)
+        if self._preset.leases:
+            self._view.arrived(seq, now)
+        if self._preset.refuses:
+            prompts = ((lane, one) for lane, one in self._flights.items() if one.prompts)
+            prefills = [Prefill(one.prompts, one.shape, self._tracker.left(lane, now)) for lane, one in prompts]
+            if (refusal := self._outlook.refusal(seq, prefills, now)) is not None:
+                self._lives.abort(seq.id, now)
+                self._view.forget(seq.id)
+                raise refusal
         self._by_id[seq.id] = seq
         self._has_arrived = True
 
@@ -478,23 +499,24 @@ class MultiplexScheduler:
             if update.tokens:
                 self._speech.tokens(update.seq, len(update.tokens), now)
             if update.finish_reason is not None:
-                self._forget(update.seq)
+                self._forget(update.seq, now)
         return updates
 
     def expire(self, now: float) -> list[SeqUpdate]:
         updates = self._lives.expire(now)
         for update in updates:
-            self._forget(update.seq)
+            self._forget(update.seq, now)
         self._has_news = self._has_news or bool(updates)
         return updates
 
     def abort(self, seq: SeqId, now: float) -> None:
         self._lives.abort(seq, now)
-        self._forget(seq)
+        self._forget(seq, now)
         self._has_news = True
 
-    def _forget(self, seq: SeqId) -> None:
-        self._by_id.pop(seq, None)
+    def _forget(self, seq: SeqId, now: float) -> None:
+        if (ended := self._by_id.pop(seq, None)) is not None:
+            self._outlook.ended(ended, now)
         self._speech.forget(seq)
         self._view.forget(seq)
 
