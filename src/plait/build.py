@@ -68,7 +68,9 @@ from plait.model.cost import Formats
 from plait.model.notes import model_notes
 from plait.model.pooling import has_pool, with_pool
 from plait.model.program import Program
+from plait.sched.chunked import ChunkedScheduler
 from plait.sched.multiplex.presets import CHUNKED, preset_of, shares_of
+from plait.sched.multiplex.scheduler import MultiplexScheduler
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
 
@@ -120,6 +122,8 @@ class LocalEngine:
     """What the KV memory holds, by group; off by the step that is running."""
     geometry: str | None = None
     """How the KV memory is cut, in words, where there was something to choose."""
+    draft: Callable[[bool], None] | None = None
+    """Switches drafts off and on again, for measurements, while nobody runs; None: there are none."""
     change_delays: Delays | None = None
     """How long workers took to notice that they were to work for another lane; None: nobody counts."""
 
@@ -211,8 +215,15 @@ def start_engine(
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
+        draft=_switch(parts.scheduler, drafting),
         change_delays=ready.delays,
     )
+
+
+def _switch(
+    scheduler: ChunkedScheduler | MultiplexScheduler, drafting: Drafting | None
+) -> Callable[[bool], None] | None:
+    return scheduler.draft if drafting is not None and isinstance(scheduler, ChunkedScheduler) else None
 
 
 def _model_info(model: LoadedModel, sizes: Sizes, info: ExecutorInfo) -> ModelInfo:

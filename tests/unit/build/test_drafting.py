@@ -23,7 +23,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
-def test_a_batch_has_the_same_answers_with_drafts(path: Path, tmp_path: Path) -> None:
+def test_a_batch_has_the_same_answers_with_drafts_and_says_what_they_came_to(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = tmp_path / "in.jsonl"
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["one of few", "one of many"]}}}
     bodies = [
@@ -36,16 +38,19 @@ def test_a_batch_has_the_same_answers_with_drafts(path: Path, tmp_path: Path) ->
         for number, body in enumerate(bodies)
     ]
     lines.write_text("".join(json.dumps(one) + "\n" for one in asked))
-    found = []
+    found, told = [], []
     for speculative in ("off", "ngram"):
         output = tmp_path / f"{speculative}.jsonl"
-        options = ["-m", str(path), "--speculative", speculative, "--quiet"]
+        options = ["-m", str(path), "--speculative", speculative, "--quiet", "--json"]
         assert main(["batch", "-i", str(lines), "-o", str(output), *options]) == 0
+        told.append(json.loads(capsys.readouterr().out)["run"]["drafts"])
         answers = sorted(map(json.loads, output.read_text().splitlines()), key=lambda one: one["custom_id"])
         bodies_back = [one["response"]["body"] for one in answers]
         # How much of an equal prompt was found again depends on when the lines came.
         found.append([(one["choices"], one["usage"]["completion_tokens"]) for one in bodies_back])
     assert found[0] == found[1]
+    assert told[0] is None
+    assert told[1]["proposed"] >= told[1]["accepted"] == told[1]["saved_steps"]
 
 
 def test_schedulers_that_price_steps_refuse_it_before_anything_is_loaded(path: Path) -> None:
