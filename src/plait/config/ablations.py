@@ -28,6 +28,7 @@ OF_SCHEDULERS: Final = (
     "lanes",
     "slices",
     "dead-band",
+    "joint-depth",
 )
 ABLATIONS: Final = (*OF_MEMORY, *OF_SCHEDULERS)
 NONE: Final = "none"

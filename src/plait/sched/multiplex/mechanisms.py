@@ -27,6 +27,7 @@ class Mechanism(StrEnum):
     LANES = "lanes"
     SLICES = "slices"
     DEAD_BAND = "dead-band"
+    JOINT_DEPTH = "joint-depth"
 
 
 WITHOUT: Mapping[Mechanism, str] = {
@@ -45,6 +46,7 @@ WITHOUT: Mapping[Mechanism, str] = {
     Mechanism.FUSED: "no step holds prompts and decode",
     Mechanism.LANES: "no two steps run side by side",
     Mechanism.SLICES: "prompts and decode do not take turns on all units",
+    Mechanism.JOINT_DEPTH: "form and share are chosen without drafts, and then how many there are",
     Mechanism.DEAD_BAND: "the better form or share is taken, be it by nothing",
 }
 """What happens when it is left out."""
