@@ -32,7 +32,7 @@ from plait.config.resolve import (
     resolve_sizes,
     resolve_workers,
 )
-from plait.config.schedulers import DEFAULT_SCHEDULER, INTERLEAVED
+from plait.config.schedulers import INTERLEAVED
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
@@ -245,7 +245,6 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
     `warn` is told where prices come from steps of another model or format.
     """
     choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
-    _refuse_drafts(options)
     if choice.name == INTERLEAVED:
         raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
@@ -289,19 +288,9 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     """Who guesses tokens, if anybody does, and a note where the model does not let him."""
     if options.speculative == "off":
         return None, ()
-    _refuse_drafts(options)
     if any(group.is_state for group in model.program.cache_groups):
         return None, ("no drafts: what this model keeps of its tokens cannot be taken back behind rejected ones",)
     return Drafting(NgramDrafts(), PricedDepth()), ()
-
-
-def _refuse_drafts(options: EngineOptions) -> None:
-    """`UsageError` where a scheduler makes none: known before anything is loaded or measured."""
-    if options.speculative != "off" and str(options.scheduler) != str(DEFAULT_SCHEDULER):
-        raise UsageError(
-            f"--speculative {options.speculative} is not there for --scheduler {options.scheduler} yet; take "
-            f"--scheduler {DEFAULT_SCHEDULER}, or --speculative off"
-        )
 
 
 def counted_formats(options: EngineOptions, model: LoadedModel) -> Formats:

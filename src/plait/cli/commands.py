@@ -47,9 +47,7 @@ COMMANDS = (
         "bench compare", "Compare two engines in turn, with the same load.", (CompareOptions, EngineOptions), "model"
     ),
     Command("bench quality", "Measure what number schemes cost.", (QualityOptions, EngineOptions), "model"),
-    Command(
-        "bench speculation", "Measure what drafts are worth here.", (SpeculationOptions, EngineOptions), "model"
-    ),
+    Command("bench speculation", "Measure what drafts are worth here.", (SpeculationOptions, EngineOptions), "model"),
     Command("tune", "Look for better sizes of units of work on this machine.", (TuneOptions, EngineOptions), "model"),
     Command("calibrate", "Measure steps of a model for the cost model.", (CalibrateOptions, EngineOptions), "model"),
     Command("inspect", "Say what a model is and needs, without its weights.", (InspectOptions,), "model"),

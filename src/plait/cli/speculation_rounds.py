@@ -207,9 +207,7 @@ class Rounds:
                 for is_on in (False, True):
                     self._run(loop, short, at_once, is_on)
 
-    def cell(
-        self, loop: asyncio.Runner, name: str, requests: Sequence[Request], streams: int, least_s: float
-    ) -> Cell:
+    def cell(self, loop: asyncio.Runner, name: str, requests: Sequence[Request], streams: int, least_s: float) -> Cell:
         """Rounds until `least_s` have passed, two at least. In a round every unit runs on both sides at once, the first
         side of the last unit first. At one stream a unit is a prompt, so that the sides take turns within a second.
         """

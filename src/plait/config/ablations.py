@@ -31,6 +31,7 @@ OF_SCHEDULERS: Final = (
     "admission",
     "refusal",
     "leases",
+    "joint-depth",
 )
 ABLATIONS: Final = (*OF_MEMORY, *OF_SCHEDULERS)
 NONE: Final = "none"

@@ -25,16 +25,16 @@ NO_LIMIT = float("inf")
 
 LOSS_SHARE = 0.005
 FIRST_CREDIT_STEPS = 4.0
-_MOST_CREDIT_STEPS = 16.0
+MOST_CREDIT_STEPS = 16.0
 """What was won before is not all put at risk again."""
 
-_LEAST_SHARE = 0.95
+LEAST_SHARE = 0.95
 """Of the tokens per second that it has without, what every sequence keeps at least, one without drafts too."""
 
 _MOST_OVER = 3.0
 """Times the price that a step is booked with at most."""
 
-_LEAST_CHANCE = 0.05
+LEAST_CHANCE = 0.05
 """What is less likely is worth no row anywhere."""
 
 _DEAD_BAND = 1.03
@@ -86,6 +86,10 @@ class Depth(Protocol):
     def beside_prompts(self) -> bool:
         """Whether steps that compute prompts, too, may have drafts."""
 
+    @property
+    def follows_prices(self) -> bool:
+        """Whether a policy with prices of steps chooses instead (`plait.sched.multiplex.drafting`)."""
+
     def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
         """Whether drafts could be worth anything in a step of so many sequences if their first is reached with chance
         `reached` and is then right with `chance`, and none is likelier; where not, nobody need guess. Takes no time.
@@ -121,6 +125,7 @@ class FixedDepth:
 
     most: int = MOST_DRAFTS
     beside_prompts: bool = True
+    follows_prices: bool = False
 
     def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
         return True
@@ -182,6 +187,10 @@ class PricedDepth:
         return False
 
     @property
+    def follows_prices(self) -> bool:
+        return True
+
+    @property
     def credit_s(self) -> float:
         """Seconds that may be lost."""
         return self._credit_s or 0.0
@@ -234,7 +243,7 @@ class PricedDepth:
             (-chance, place, which)
             for which, one in enumerate(chances)
             for place, chance in enumerate(one)
-            if chance >= _LEAST_CHANCE
+            if chance >= LEAST_CHANCE
         ]
         drafts.sort()
         # Far beyond what was seen a time is hardly known; step by step it will be.
@@ -251,7 +260,7 @@ class PricedDepth:
             rate = (num_sequences + expected) / seconds
             if rate > best and seconds <= within_s:
                 least = 1.0 + (min(of_each) if len(chances) == num_sequences else 0.0)
-                if least * plain_s >= _LEAST_SHARE * seconds:
+                if least * plain_s >= LEAST_SHARE * seconds:
                     best, taken = rate, count
         for _, _, which in drafts[:taken]:
             depths[which] += 1
@@ -276,7 +285,7 @@ class PricedDepth:
             brought_s = plain_s * (1.0 + made.num_accepted / made.num_sequences)
             earned_s += brought_s - min(made.seconds, most_s) - min(made.waited_s or 0.0, plain_s)
         first_s = FIRST_CREDIT_STEPS * plain_s if self._credit_s is None else self._credit_s
-        self._credit_s = min(first_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
+        self._credit_s = min(first_s + earned_s, MOST_CREDIT_STEPS * plain_s)
 
     def _note_wait(self, waited_s: float | None) -> None:
         if waited_s is not None:
@@ -301,7 +310,7 @@ class PricedDepth:
         )
         brought_s = plain_s * made.num_accepted / made.num_sequences
         earned_s = brought_s - drafts_s - min(made.waited_s or 0.0, plain_s)
-        self._credit_s = min(self._credit_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
+        self._credit_s = min(self._credit_s + earned_s, MOST_CREDIT_STEPS * plain_s)
 
     def _plain_rate(self, num_sequences: int) -> float:
         """Tokens per second without drafts, and a little more."""

@@ -35,6 +35,19 @@ class Drafted(NamedTuple):
     masks: tuple[bytes, ...] = ()
 
 
+class Offer(NamedTuple):
+    """Guesses behind the last token of a sequence, for whoever chooses himself how many are verified. `chances[k]`:
+    that guesses 0 to k are all right.
+    """
+
+    seq: Sequence
+    tokens: tuple[int, ...]
+    chances: AnySequence[float]
+
+    def first(self, count: int) -> Drafted:
+        return _drafted(self.seq, self.tokens[:count])
+
+
 @dataclass(slots=True, eq=False)
 class _Guessing:
     drafter: Drafter
@@ -82,6 +95,11 @@ class Speculation:
         self._vain: dict[tuple[int, int], _Vain] = {}
         """By sequences in a step, and unknown tokens in front of the drafts."""
 
+    @property
+    def follows_prices(self) -> bool:
+        """Whether a policy that has prices of steps chooses how much is verified."""
+        return self._depth.follows_prices
+
     # What a policy asks.
 
     def waits(self, running: AnySequence[Sequence], has_prompts: bool) -> bool:
@@ -115,6 +133,17 @@ class Speculation:
             if drafted.tokens:
                 chosen[seq.id] = drafted
         return chosen
+
+    def offers(self, running: AnySequence[Sequence]) -> list[Offer]:
+        """For those who run and of whom nothing is in flight, as far as there are any guesses."""
+        self._prune(running)
+        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
+        guesses = [(seq, self._guess(seq, min(self._depth.most, _room(seq)))) for seq in able]
+        return [
+            Offer(seq, guess.tokens, self._of(seq).acceptance.chances(guess.levels))
+            for seq, guess in guesses
+            if guess.tokens
+        ]
 
     def submitted(self, plan: StepPlan, now: float) -> None:
         self._num_submitted += 1

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.conformance.models import tiny_rwkv
 from tests.e2e.tiny_model import write_tiny_model
+from tests.unit.cost.invented import ABOUT
 
-from plait.build import drafting_of, load_model, policy_of
+from plait.build import drafting_of, load_model
 from plait.cli.main import main
 from plait.config.engine_options import EngineOptions
-from plait.config.schedulers import parse_scheduler
-from plait.core.errors import UsageError
+from plait.cost.hardware import find_hardware, write_hardware
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +53,24 @@ def test_a_batch_has_the_same_answers_with_drafts_and_says_what_they_came_to(
     assert told[1]["proposed"] >= told[1]["accepted"] == told[1]["saved_steps"]
 
 
-def test_schedulers_that_price_steps_refuse_it_before_anything_is_loaded(path: Path) -> None:
-    options = EngineOptions(model=str(path), speculative="ngram", scheduler=parse_scheduler("plait"))
-    model = load_model(options, lambda done, total: None, datetime.now)
-    with pytest.raises(UsageError, match="--speculative ngram is not there for --scheduler plait yet; take"):
-        drafting_of(options, model)
-    # Nor is somebody sent to measure his machine first, or told another fault, whatever asks.
-    with pytest.raises(UsageError, match="--speculative ngram is not there for --scheduler plait yet; take"):
-        policy_of(options, model, pytest.fail)
+def test_schedulers_that_price_steps_verify_drafts_as_well(path: Path, tmp_path: Path) -> None:
+    """With invented prices, in which rows are nearly free."""
+    (tmp_path / "hardware").mkdir()
+    write_hardware(
+        replace(find_hardware("zen3-2core"), calibration=ABOUT), tmp_path / "hardware" / "this-machine.json", "invented"
+    )
+    lines = tmp_path / "in.jsonl"
+    body = {"model": "tiny", "prompt": "to and fro and " * 4, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    asked = [{"custom_id": str(at), "method": "POST", "url": "/v1/completions", "body": body} for at in range(2)]
+    lines.write_text("".join(json.dumps(one) + "\n" for one in asked))
+    found = []
+    for speculative in ("off", "ngram"):
+        output = tmp_path / f"{speculative}.jsonl"
+        options = ["-m", str(path), "--speculative", speculative, "--quiet", "--scheduler", "plait", "--threads", "2"]
+        assert main(["batch", "-i", str(lines), "-o", str(output), *options, "--cache-dir", str(tmp_path)]) == 0
+        answers = sorted(map(json.loads, output.read_text().splitlines()), key=lambda one: one["custom_id"])
+        found.append([one["response"]["body"]["choices"] for one in answers])
+    assert found[0] == found[1]
 
 
 def test_a_model_with_states_is_served_without_and_says_so(path: Path) -> None:

@@ -89,6 +89,8 @@ class Preset:
     """Whether fused steps are bounded by time at all."""
     reserve: float | None = None
     """Part of a step's slots kept for decode (XY-Serve); None: decode goes first."""
+    joins_depth: bool = True
+    """Whether the share is chosen together with the number of drafts; else as if there were none."""
 
     def without(self, mechanisms: Sequence[Mechanism]) -> Preset:
         """`UsageError` for a mechanism that this preset does not have."""
@@ -203,6 +205,7 @@ _LEAVING_OUT: Mapping[str, Mapping[Mechanism, Change]] = {
         Mechanism.LANES: _forms_without(Form.LANES),
         Mechanism.SLICES: _forms_without(Form.PREFILL),
         Mechanism.DEAD_BAND: _with(dead_band=0.0),
+        Mechanism.JOINT_DEPTH: _with(joins_depth=False),
         Mechanism.QUEUE_ORDER: _with(queue=Queue.ARRIVAL),
         Mechanism.BALANCE: _with(balances=False),
         Mechanism.PREEMPTION: _with(overtakes=False),
