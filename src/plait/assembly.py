@@ -105,7 +105,7 @@ def assemble(
     """An engine on an executor that has its programs, weights and memory. Starts nothing. `foresight` is for devices
     whose `info.runs`, and for chunks; `rules` switches off habits of the memory; `checkpoints` says where states are
     kept; `keeps` has the rules of groups whose kind says too little; `drafting` needs `info.drafts`, a model without
-    states, and chunks without foresight.
+    states, and no foresight.
     """
     info = executor.info
     lives = LivesConfig(
@@ -127,9 +127,10 @@ def assemble(
         limits = ChunkedConfig(lives, size, queue_depth=info.queue_depth, foresight=foresight)
         scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, limits, info, kv))
     else:
-        if drafting is not None:
-            raise UsageError(f"drafts are verified by --scheduler chunked alone so far, not {policy.preset.name}")
-        scheduler = _multiplex(policy, lives, info, kv, ports)
+        if model is not None:
+            raise UsageError(f"a draft model is asked by --scheduler chunked alone so far, not {policy.preset.name}")
+        verifies = _speculation(drafting, config, ChunkedConfig(lives), info, kv)
+        scheduler = _multiplex(policy, lives, info, kv, ports, verifies)
     return EngineParts(Engine(config, clock, scheduler, executor, ports), scheduler, kv)
 
 
@@ -156,7 +157,14 @@ def _speculation(
     return Speculation(drafting.source, drafting.depth, config.vocab_size, rounds)
 
 
-def _multiplex(policy: Policy, lives: LivesConfig, info: ExecutorInfo, kv: KVCache, ports: Ports) -> MultiplexScheduler:
+def _multiplex(
+    policy: Policy,
+    lives: LivesConfig,
+    info: ExecutorInfo,
+    kv: KVCache,
+    ports: Ports,
+    speculation: Speculation | None,
+) -> MultiplexScheduler:
     if policy.cost is None:
         raise InvariantError(f"scheduler {policy.preset.name} prices steps, but was given no prices")
     if policy.priced_units is not None and policy.priced_units < info.share_units:
@@ -177,4 +185,4 @@ def _multiplex(policy: Policy, lives: LivesConfig, info: ExecutorInfo, kv: KVCac
         info.max_step_tokens,
         policy.observe,
     )
-    return MultiplexScheduler(config, kv, ports.events, policy.cost)
+    return MultiplexScheduler(config, kv, ports.events, policy.cost, speculation)

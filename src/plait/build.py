@@ -32,7 +32,7 @@ from plait.config.resolve import (
     resolve_sizes,
     resolve_workers,
 )
-from plait.config.schedulers import DEFAULT_SCHEDULER, INTERLEAVED
+from plait.config.schedulers import INTERLEAVED
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
@@ -70,7 +70,9 @@ from plait.model.cost import Formats
 from plait.model.notes import model_notes
 from plait.model.pooling import has_pool, with_pool
 from plait.model.program import Program
+from plait.sched.chunked import ChunkedScheduler
 from plait.sched.multiplex.presets import CHUNKED, preset_of, shares_of
+from plait.sched.multiplex.scheduler import MultiplexScheduler
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
 
@@ -122,6 +124,8 @@ class LocalEngine:
     """What the KV memory holds, by group; off by the step that is running."""
     geometry: str | None = None
     """How the KV memory is cut, in words, where there was something to choose."""
+    draft: Callable[[bool], None] | None = None
+    """Switches drafts off and on again, for measurements, while nobody runs; None: there are none."""
     change_delays: Delays | None = None
     """How long workers took to notice that they were to work for another lane; None: nobody counts."""
 
@@ -216,8 +220,15 @@ def start_engine(
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
+        draft=_switch(parts.scheduler, drafting),
         change_delays=ready.delays,
     )
+
+
+def _switch(
+    scheduler: ChunkedScheduler | MultiplexScheduler, drafting: Drafting | None
+) -> Callable[[bool], None] | None:
+    return scheduler.draft if drafting is not None and isinstance(scheduler, ChunkedScheduler) else None
 
 
 def _model_info(model: LoadedModel, sizes: Sizes, info: ExecutorInfo) -> ModelInfo:
@@ -239,7 +250,6 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
     `warn` is told where prices come from steps of another model or format.
     """
     choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
-    _refuse_drafts(options)
     if choice.name == INTERLEAVED:
         raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
@@ -283,7 +293,6 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     """Who guesses tokens, if anybody does, and a note where the model does not let him."""
     if options.speculative == "off":
         return None, ()
-    _refuse_drafts(options)
     if any(group.is_state for group in model.program.cache_groups):
         return None, ("no drafts: what this model keeps of its tokens cannot be taken back behind rejected ones",)
     if model.draft is None:
@@ -299,15 +308,6 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     except ModelError as error:
         raise ModelError(f"--draft-model {options.draft_model} does not run on the native executor: {error}") from None
     return Drafting(ModelDrafts(), PricedDepth()), ()
-
-
-def _refuse_drafts(options: EngineOptions) -> None:
-    """`UsageError` where a scheduler makes none: known before anything is loaded or measured."""
-    if options.speculative != "off" and str(options.scheduler) != str(DEFAULT_SCHEDULER):
-        raise UsageError(
-            f"--speculative {options.speculative} is not there for --scheduler {options.scheduler} yet; take "
-            f"--scheduler {DEFAULT_SCHEDULER}, or --speculative off"
-        )
 
 
 def counted_formats(options: EngineOptions, model: LoadedModel) -> Formats:

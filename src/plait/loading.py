@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from plait.config.engine_options import EngineOptions
+from plait.config.schedulers import DEFAULT_SCHEDULER
 from plait.core.errors import ModelError, UsageError
 from plait.model.config import HF_MODEL_TYPES, ModelConfig, config_from_gguf, config_from_hf
 from plait.model.families import build_program
@@ -83,6 +84,11 @@ def check_draft_options(options: EngineOptions) -> None:
         )
     if options.executor == "reference":
         raise UsageError("--executor reference runs no draft model; take --executor native, or --speculative ngram")
+    if str(options.scheduler) != str(DEFAULT_SCHEDULER):
+        raise UsageError(
+            f"--scheduler {options.scheduler} asks no draft model yet; take --scheduler {DEFAULT_SCHEDULER}, or "
+            "--speculative ngram"
+        )
     if options.kv_layout != "paged":
         raise UsageError(f"--kv-layout {options.kv_layout} has no place for a draft model; take --kv-layout paged")
 

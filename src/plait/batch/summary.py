@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from plait.api.answers import Usage
 from plait.api.bodies import JsonObject, JsonValue
+from plait.metrics.drafts import DraftFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Summary:
     warnings: tuple[str, ...] = ()
     limited_by: str | None = None
     """What kept the run from being faster, filled in by who watched the engine."""
+    drafts: DraftFigures | None = None
+    """What guesses came to, filled in by who watched the engine; None: nobody guesses."""
     is_rewritten: bool = False
     """The job was complete, but its output was missing or had been changed: it was made from the ledger again."""
     interrupted_by: signal.Signals | None = None
@@ -75,6 +78,7 @@ class Summary:
                 "duration_s": self.duration_s,
                 "output_tokens_per_s": self.output_tokens_per_s,
                 "limited_by": self.limited_by,
+                "drafts": None if self.drafts is None else {**self.drafts.json_object()},
             },
             "job": _tokens(self.job_usage),
             "model": self.model,
@@ -92,6 +96,8 @@ class Summary:
         rows = [("lines", self._lines_text()), ("prompt", self._prompt_text())]
         speed = f"{self.run_usage.output_tokens:,} tokens, {self.output_tokens_per_s:,.1f} a second"
         rows += [("output", speed), ("time", _duration_text(self.duration_s))]
+        if self.drafts is not None:
+            rows.append(("drafts", self.drafts.text()))
         if self.limited_by is not None:
             rows.append(("limited by", self.limited_by))
         rows += [("numerics", self.fingerprint), ("seeds", self.seed_policy)]

@@ -106,7 +106,8 @@ def _run(
         summary = run_batch(config, ports)
     finally:
         bar.close()
-    summary = replace(summary, limited_by=totals.limit())
+    drafts = None if engine.draft is None else totals.drafts
+    summary = replace(summary, limited_by=totals.limit(), drafts=drafts)
     figures = engine.profile_figures()
     if options.json:
         show_json(with_profile(summary.json_object(), figures))

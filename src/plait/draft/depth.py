@@ -25,22 +25,31 @@ NO_LIMIT = float("inf")
 
 LOSS_SHARE = 0.005
 FIRST_CREDIT_STEPS = 4.0
-_MOST_CREDIT_STEPS = 16.0
+MOST_CREDIT_STEPS = 16.0
 """What was won before is not all put at risk again."""
 
-_LEAST_SHARE = 0.95
+LEAST_SHARE = 0.95
 """Of the tokens per second that it has without, what every sequence keeps at least, one without drafts too."""
 
 _MOST_OVER = 3.0
 """Times the price that a step is booked with at most."""
 
-_LEAST_CHANCE = 0.05
+LEAST_CHANCE = 0.05
 """What is less likely is worth no row anywhere."""
 
-_DEAD_BAND = 1.05
+_DEAD_BAND = 1.03
 """A plan with drafts must promise so many times the tokens per second of one without."""
 
+_BAR_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Drafts of a step for which it is known at any time how likely they must be."""
+
+_BAR_STEPS = 8
+"""For how many steps that is known."""
+
 _NEWEST_SHARE = 0.15
+_WAIT_STEPS = 512
+"""Steps without a wait after which the last ones are no longer believed."""
+
 _FIRST_WAIT_SHARE = 0.1
 """Of a step of one row: what it is taken to cost that a step cannot be planned while another runs."""
 
@@ -99,8 +108,26 @@ class Depth(Protocol):
     def beside_prompts(self) -> bool:
         """Whether steps that compute prompts, too, may have drafts."""
 
-    def may_pay(self, num_sequences: int) -> bool:
-        """Whether drafts could be worth anything in a step of so many sequences; where not, nobody need guess."""
+    @property
+    def follows_prices(self) -> bool:
+        """Whether a policy with prices of steps chooses instead (`plait.sched.multiplex.drafting`)."""
+
+    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+        """Whether drafts could be worth anything in a step of so many sequences if their first is reached with chance
+        `reached` and is then right with `chance`, and none is likelier; where not, nobody need guess. Takes no time.
+        """
+
+    def may_wait(
+        self,
+        num_sequences: int,
+        reached: Sequence[float],
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+    ) -> bool:
+        """Whether the step is better planned when a token that is still to come is known. `reached[i]`: the chance that
+        it is the one that guess i is made behind; else nothing of the guess is verified. The rest is as in `choose`.
+        """
 
     def choose(
         self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
@@ -123,9 +150,20 @@ class FixedDepth:
 
     most: int = MOST_DRAFTS
     beside_prompts: bool = True
+    follows_prices: bool = False
 
-    def may_pay(self, num_sequences: int) -> bool:
+    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
         return True
+
+    def may_wait(
+        self,
+        num_sequences: int,
+        reached: Sequence[float],
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+    ) -> bool:
+        return any(self.choose(num_sequences, chances, most_rows, within_s))
 
     def choose(
         self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
@@ -144,13 +182,28 @@ class FixedDepth:
         """Nothing is learned."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """What drafts must bring to be worth anything, in tokens."""
+
+    made_at: int
+    least: float
+    """For waiting for them, and for being better at all."""
+    costs: tuple[tuple[int, float], ...]
+    """By number of drafts, for their rows."""
+
+
 class PricedDepth:
     """By price: nothing is drafted before a step without drafts was seen."""
 
     def __init__(self) -> None:
         self._times = StepTimes()
         self._wait_s: float | None = None
+        self._waited_at = 0
+        """Which of all noted steps was the last that `_wait_s` was learned from."""
         self._credit_s: float | None = None
+        self._num_noted = 0
+        self._bars: dict[int, _Bar] = {}
 
     @property
     def most(self) -> int:
@@ -162,15 +215,50 @@ class PricedDepth:
         return False
 
     @property
+    def follows_prices(self) -> bool:
+        return True
+
+    @property
     def credit_s(self) -> float:
         """Seconds that may be lost."""
         return self._credit_s or 0.0
 
-    def may_pay(self, num_sequences: int) -> bool:
+    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
         if self._times.is_empty:
             return False
-        plain = self._plain_rate(num_sequences)
-        return any(self._rate(num_sequences, depth, depth) > plain for depth in (1, 2, 4, 8, MOST_DRAFTS))
+        bar = self._bars.get(num_sequences)
+        if bar is None or self._num_noted - bar.made_at >= _BAR_STEPS:
+            bar = self._bars[num_sequences] = self._bar(num_sequences)
+        return any([reached * (chance * count - cost) > bar.least for count, cost in bar.costs])
+
+    def _bar(self, num_sequences: int) -> _Bar:
+        """What `may_pay` compares with, in tokens at the rate without drafts."""
+        if self._at_risk_s(num_sequences, 1) > self.credit_s:
+            return _Bar(self._num_noted, NO_LIMIT, ())
+        rate, plain_s = self._plain_rate(num_sequences), self._times.seconds(num_sequences)
+        counts = [count for count in _BAR_COUNTS if count <= min(MOST_DRAFTS * num_sequences, MOST_DRAFT_ROWS)]
+        costs = [(count, rate * (self._times.seconds(num_sequences + count) - plain_s)) for count in counts]
+        return _Bar(self._num_noted, rate * (plain_s + self._waiting_s()) - num_sequences, tuple(costs))
+
+    def may_wait(
+        self,
+        num_sequences: int,
+        reached: Sequence[float],
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+    ) -> bool:
+        depths = self.choose(num_sequences, chances, most_rows, within_s)
+        taken = sum(depths)
+        if not taken:
+            return False
+        # What is not reached costs the waiting, and no rows.
+        part = sum([chance * depth for chance, depth in zip(reached, depths, strict=True)]) / taken
+        each = zip(reached, chances, depths, strict=True)
+        expected = sum([reach * sum(one[:depth]) for reach, one, depth in each])
+        plain_s = self._times.seconds(num_sequences)
+        seconds = plain_s + part * (self._times.seconds(num_sequences + taken) - plain_s) + self._waiting_s()
+        return num_sequences + expected > self._plain_rate(num_sequences) * seconds
 
     def choose(
         self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
@@ -183,7 +271,7 @@ class PricedDepth:
             (-chance, place, which)
             for which, one in enumerate(chances)
             for place, chance in enumerate(one)
-            if chance >= _LEAST_CHANCE
+            if chance >= LEAST_CHANCE
         ]
         drafts.sort()
         # Far beyond what was seen a time is hardly known; step by step it will be.
@@ -195,13 +283,13 @@ class PricedDepth:
             expected -= chance
             of_each[which] -= chance
             seconds = self._seconds(num_sequences + count)
+            if seconds - plain_s > self.credit_s:
+                break
             rate = (num_sequences + expected) / seconds
             if rate > best and seconds <= within_s:
                 least = 1.0 + (min(of_each) if len(chances) == num_sequences else 0.0)
-                if least * plain_s >= _LEAST_SHARE * seconds:
+                if least * plain_s >= LEAST_SHARE * seconds:
                     best, taken = rate, count
-        if taken and self._at_risk_s(num_sequences, taken) > self.credit_s:
-            return depths
         for _, _, which in drafts[:taken]:
             depths[which] += 1
         return depths
@@ -230,7 +318,7 @@ class PricedDepth:
                 break
             seconds = whole_s - behind_s * (1.0 - min(1.0, (num_asked + expected) / max(asked.num_expected, 1.0)))
             least = 1.0 + (min(of_each) if num_asked == asked.num_sequences else 0.0)
-            if (asked.num_sequences + expected) / seconds > best and least * plain_s >= _LEAST_SHARE * seconds:
+            if (asked.num_sequences + expected) / seconds > best and least * plain_s >= LEAST_SHARE * seconds:
                 best, taken = (asked.num_sequences + expected) / seconds, depth
         return taken
 
@@ -244,14 +332,14 @@ class PricedDepth:
         if made.num_rows_beside is not None:
             self._note_beside(made, made.num_rows_beside)
             return
+        self._num_noted += 1
+        if made.num_drafts or made.waited_for_drafts or made.guess_s:
+            self._bars.clear()
         num_rows = made.num_sequences + made.num_drafts
         # A step that was held up by something else is not held against drafts.
         most_s = made.seconds if self._times.is_empty else _MOST_OVER * self._times.seconds(num_rows)
         self._times.note(num_rows, made.seconds)
-        if made.waited_s is not None:
-            known = made.waited_s if self._wait_s is None else self._wait_s
-            # A long one was somebody else's work on the engine's processor.
-            self._wait_s = known + (min(made.waited_s, 2.0 * known) - known) * _NEWEST_SHARE if known else made.waited_s
+        self._note_wait(made.waited_s)
         plain_s = self._times.seconds(made.num_sequences)
         earned_s = made.seconds * LOSS_SHARE
         if made.num_drafts or made.waited_for_drafts or made.guess_s:
@@ -259,7 +347,18 @@ class PricedDepth:
             brought_s = plain_s * (1.0 + made.num_accepted / made.num_sequences)
             earned_s += brought_s - min(made.seconds, most_s) - min(made.waited_s or 0.0, plain_s) - made.guess_s
         first_s = FIRST_CREDIT_STEPS * plain_s if self._credit_s is None else self._credit_s
-        self._credit_s = min(first_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
+        self._credit_s = min(first_s + earned_s, MOST_CREDIT_STEPS * plain_s)
+
+    def _note_wait(self, waited_s: float | None) -> None:
+        if waited_s is not None:
+            # A long one was somebody else's work on the engine's processor.
+            known = self._waiting_s()
+            share = _NEWEST_SHARE if self._wait_s else 0.5
+            self._wait_s = known + (min(waited_s, 2.0 * known) - known) * share
+            self._waited_at = self._num_noted
+        elif self._num_noted - self._waited_at > _WAIT_STEPS:
+            # Where waiting once took long nobody waits, and nobody would find out that it no longer does.
+            self._wait_s, self._waited_at = None, self._num_noted
 
     def _note_beside(self, made: Made, num_rows_beside: int) -> None:
         """What the drafts of a step took cannot be told from what else it did, so the price of their rows is booked."""
@@ -273,14 +372,11 @@ class PricedDepth:
         )
         brought_s = plain_s * made.num_accepted / made.num_sequences
         earned_s = brought_s - drafts_s - min(made.waited_s or 0.0, plain_s) - made.guess_s
-        self._credit_s = min(self._credit_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
+        self._credit_s = min(self._credit_s + earned_s, MOST_CREDIT_STEPS * plain_s)
 
     def _plain_rate(self, num_sequences: int) -> float:
         """Tokens per second without drafts, and a little more."""
         return _DEAD_BAND * num_sequences / self._times.seconds(num_sequences)
-
-    def _rate(self, num_sequences: int, num_drafts: int, expected: float) -> float:
-        return (num_sequences + expected) / self._seconds(num_sequences + num_drafts)
 
     def _seconds(self, num_rows: int) -> float:
         """Of a step with drafts, until another can begin."""

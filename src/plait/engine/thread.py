@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import traceback
 from collections.abc import Callable
 
@@ -33,6 +34,12 @@ class EngineThread:
     def start(self) -> None:
         self._client.attach(self._engine.health)
         self._thread.start()
+
+    def processor_s(self) -> float:
+        """What the loop has had of processors since it began; 0 where the system does not tell, or it has ended."""
+        if not hasattr(time, "pthread_getcpuclockid") or self._thread.ident is None or not self._thread.is_alive():
+            return 0.0
+        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
 
     def close(self) -> None:
         """Abort what is running, end the loop and stop the executor; waits for both. Nothing in a process that was

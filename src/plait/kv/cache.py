@@ -19,6 +19,7 @@ The life of a sequence:
 
 Groups that do not keep everything (`plait.kv.keeps`) give up in `commit` what no row will look at any more, and are
 granted no further ahead than `reserve` is told (`up_to`). All groups of tokens have equally many tokens per block.
+`leases` says which cached prefixes are wanted by those who wait.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from plait.kv.hit import NO_BLOCK, Hit, ImageSpan, Root, Tail
 from plait.kv.images import Images
 from plait.kv.index import PrefixIndex
 from plait.kv.keeps import Keeps, KeepsRows, keeps_of, long_dead, refuse_unsupported, windows_of
+from plait.kv.leases import Leases
 from plait.kv.looking import Looking
 from plait.kv.nodes import Node, Piece
 from plait.kv.outliving import keep, outlive
@@ -109,6 +111,7 @@ class KVCache:
         self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
         self._planned = PlannedBlocks()
         self._looking = Looking(self._index, self._planned, self._keeps, self.tokens_per_block, rules.tails)
+        self.leases = Leases(self._index, self._looking.pieces_of, layout.pool_bytes)
         self._tables: dict[SeqId, SeqTable] = {}
         self._flights = Flights(self._pools, self._index, self._tables, self.tokens_per_block)
         self._quarantined: dict[SeqTable, None] = {}
@@ -453,8 +456,7 @@ class KVCache:
 
     def idle_bytes(self) -> list[int]:
         """By group, bytes of granted slots that no step so far fills, those in flight included."""
-        # The tables at once: those who look on are on another thread.
-        return idle_bytes([*self._tables.values()], [one.keeps_all for one in self._keeps], self.slot_bytes)
+        return idle_bytes(self._tables.values(), [one.keeps_all for one in self._keeps], self.slot_bytes)
 
     def explain(self) -> CacheReport:
         usage, idle = self.usage(), self.idle_bytes()
@@ -476,18 +478,15 @@ class KVCache:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         parts = (self._pages, self._pools, self._index, self._planned, self._images, self._tables, self._quarantined)
         audit(*parts, self._flights.by_step(), self._keeps, self.tokens_per_block)
+        self.leases.check()
         self.drafts.check()
 
     def reset_prefix_index(self) -> int:
         """Evict every cached block that nobody uses; returns how many nodes, pieces and images went."""
-        before = self._num_evictions
+        before = self._index.num_evictions + self._images.num_evictions
         while self._index.evict():
             pass
-        return self._num_evictions - before
-
-    @property
-    def _num_evictions(self) -> int:
-        return self._index.num_evictions + self._images.num_evictions
+        return self._index.num_evictions + self._images.num_evictions - before
 
     def _table(self, seq: SeqId) -> SeqTable:
         table = self._tables.get(seq)
@@ -500,6 +499,7 @@ class KVCache:
         if now_s < self._now_s:
             raise InvariantError(f"time goes back from {self._now_s} s to {now_s} s")
         self._now_s = now_s
+        self.leases.expire(now_s)
 
     def _copy(self, seq: SeqId, tail: Tail, behind: Node) -> Copy | Fork:
         if tail.seq is not None:

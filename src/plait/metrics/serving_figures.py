@@ -27,6 +27,7 @@ from plait.core.events import (
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import FinishReason
 from plait.core.step import DRAFT_PROGRAM
+from plait.metrics.drafts import DraftFigures
 from plait.metrics.histogram import Histogram
 from plait.metrics.limit import WorkDone
 from plait.metrics.slo_figures import SloFigures
@@ -127,6 +128,10 @@ class ServingFigures:
 
     def work_done(self, at_s: float) -> WorkDone:
         return WorkDone(at_s, self.steps, self.busy_s, self.steps_short_of_memory, self.steps_short_of_rows)
+
+    @property
+    def drafts(self) -> DraftFigures:
+        return DraftFigures(self.num_drafts, self.draft_tokens, self.accepted_tokens)
 
     def _emitted(self, event: Event) -> None:
         assert isinstance(event, Emitted)

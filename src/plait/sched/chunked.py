@@ -59,6 +59,8 @@ class ChunkedScheduler:
     ) -> None:
         self._config = config
         self._speculation = speculation
+        self._resting: Speculation | None = None
+        """What would speculate if it were not switched off."""
         self._lives = Lives(config.lives, kv, events)
         self._blocked: Blocked | None = None
         """What the first who waits was short of in the last plan. None, too, once somebody has ended since."""
@@ -86,6 +88,14 @@ class ChunkedScheduler:
                 self._speculation.submitted(submit.plan, now)
             decisions.append(submit)
         return decisions
+
+    def draft(self, is_on: bool) -> None:
+        """Switch drafts off, as if there never were any, or on again. For measurements: nobody runs meanwhile."""
+        if is_on and self._speculation is None:
+            self._speculation, self._resting = self._resting, None
+        elif not is_on and self._speculation is not None:
+            self._speculation.rest()
+            self._speculation, self._resting = None, self._speculation
 
     def _has_prompts(self) -> bool:
         """Whether the next step may compute tokens of prompts: somebody waits who is not short of rows or memory, or

@@ -96,6 +96,11 @@ class Lives:
         """Whether collecting a step in flight will free memory, because somebody has ended whom it names."""
         return self._kv.num_quarantined > 0
 
+    @property
+    def available_tokens(self) -> int:
+        """Tokens that a new sequence without a hit could have."""
+        return self._kv.available_tokens
+
     def num_free_rows(self, lane: LaneId) -> int:
         return self._rows.num_free(lane)
 
@@ -107,6 +112,12 @@ class Lives:
         leader = self._leader(seq)
         hit = hit if leader is None else self._kv.beside(hit, leader.id, _num_shared(seq))
         return self._kv.with_images(hit, self._root(seq), _spans(seq)) if seq.request.images else hit
+
+    def lease(self, seq: Sequence, now: float, until_s: float) -> Hit:
+        """The same, and others' prefixes are evicted before it: until then, or until the sequence runs or ends."""
+        hit = self.lookup(seq)
+        self._kv.leases.take(seq.id, hit, now, until_s)
+        return hit
 
     def is_held(self, seq: Sequence, hit: Hit) -> bool:
         """Whether somebody who runs is computing what `seq` would have to compute first."""
@@ -160,6 +171,7 @@ class Lives:
         """
         root, uses_prefix = self._root(seq), self._uses_prefix(seq)
         self._kv.open(seq.id, root, hit, now, publish=uses_prefix)
+        self._kv.leases.end(seq.id)
         num_imported = self._num_imported(seq)
         start = num_imported or hit.num_reused
         end = self._kv.extent(seq.id, len(seq.tokens), start + min(len(seq.tokens) - start, step.budget))
@@ -415,6 +427,7 @@ class Lives:
         else:
             self.waiting.remove(seq)
             self._holds.forget(seq)
+            self._kv.leases.end(seq.id)
         seq.state = SeqState.FINISHED
         self._deadlines.remove(seq)
         del self._by_id[seq.id]

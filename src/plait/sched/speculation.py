@@ -26,6 +26,9 @@ from plait.sched.rounds import Asked, Rounds
 _LIKELY_RATE = 0.9
 """Of what forms leave no choice about, before anything was learned: a model may spell a text otherwise."""
 
+_MOST_REST = 8
+"""Steps for which nobody guesses where looks came to nothing several times."""
+
 
 class Drafted(NamedTuple):
     """Tokens to verify behind a sequence's last one. `masks[i]`: what may come behind token i, as in
@@ -34,6 +37,19 @@ class Drafted(NamedTuple):
 
     tokens: tuple[int, ...]
     masks: tuple[bytes, ...] = ()
+
+
+class Offer(NamedTuple):
+    """Guesses behind the last token of a sequence, for whoever chooses himself how many are verified. `chances[k]`:
+    that guesses 0 to k are all right.
+    """
+
+    seq: Sequence
+    tokens: tuple[int, ...]
+    chances: AnySequence[float]
+
+    def first(self, count: int) -> Drafted:
+        return _drafted(self.seq, self.tokens[:count])
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +75,14 @@ class _Flight:
     """What steps of a draft model took before it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Vain:
+    """Looks that came to nothing, one after another. `until`: the submitted step before which there is no other."""
+
+    until: int
+    rest: int
+
+
 class Speculation:
     """Of one lane. `rounds`: of the draft model, if that is the source; then its drafters are `ModelDrafter`s."""
 
@@ -78,6 +102,14 @@ class Speculation:
         self._ended: tuple[float, float] | None = None
         """When the last step ended, and when it was committed."""
         self._holds = False
+        self._num_submitted = 0
+        self._vain: dict[tuple[int, int], _Vain] = {}
+        """By sequences in a step, and unknown tokens in front of the drafts."""
+
+    @property
+    def follows_prices(self) -> bool:
+        """Whether a policy that has prices of steps chooses how much is verified."""
+        return self._depth.follows_prices
 
     # What a policy asks.
 
@@ -85,7 +117,7 @@ class Speculation:
         """Whether the next step is better planned when the one in flight was collected: it has drafts, so that nobody
         knows where its sequences go on, or what it samples is likely to make drafts worth verifying.
         """
-        if any(flight.num_drafts for flight in self._flights.values()):
+        if any([flight.num_drafts for flight in self._flights.values()]):
             self._holds = True
         elif self._flights and not (has_prompts and not self._depth.beside_prompts):
             self._holds = self._holds or self._is_worth_waiting(running)
@@ -151,11 +183,12 @@ class Speculation:
         if most_rows < 1 or not able or (has_prompts and not self._depth.beside_prompts):
             return {}
         num_rows = sum([seq.num_plannable > 0 for seq in running])
-        if not self._depth.may_pay(num_rows):
+        guesses = self._guesses(num_rows, able, 0)
+        if not guesses:
             return {}
-        guesses = [self._guess(seq, min(self._depth.most, _room(seq))) for seq in able]
         chances = [self._of(seq).acceptance.chances(one.levels) for seq, one in zip(able, guesses, strict=True)]
         depths = self._depth.choose(num_rows, chances, most_rows, _tightest_s(running))
+        self._looked(num_rows, 0, in_vain=not any(depths))
         chosen = {}
         for seq, guess, depth in zip(able, guesses, depths, strict=True):
             drafted = _drafted(seq, guess.tokens[:depth])
@@ -163,7 +196,19 @@ class Speculation:
                 chosen[seq.id] = drafted
         return chosen
 
+    def offers(self, running: AnySequence[Sequence]) -> list[Offer]:
+        """For those who run and of whom nothing is in flight, as far as there are any guesses."""
+        self._prune(running)
+        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
+        guesses = [(seq, self._guess(seq, min(self._depth.most, _room(seq)))) for seq in able]
+        return [
+            Offer(seq, guess.tokens, self._of(seq).acceptance.chances(guess.levels))
+            for seq, guess in guesses
+            if guess.tokens
+        ]
+
     def submitted(self, plan: StepPlan, now: float) -> None:
+        self._num_submitted += 1
         num_drafts = sum([chunk.num_drafts for chunk in plan.chunks])
         has_prompts = any([chunk.num_tokens - chunk.num_drafts != 1 or not _samples(chunk) for chunk in plan.chunks])
         follows = not self._flights and self._ended is not None and (self._ended[1] == now or self._round_follows)
@@ -176,7 +221,9 @@ class Speculation:
         self._holds = False
 
     def committed(self, result: StepResult, now: float) -> None:
-        flight = self._flights.pop(result.step)
+        flight = self._flights.pop(result.step, None)
+        if flight is None:  # submitted while nothing was to be drafted
+            return
         before, self._ended = self._ended, (result.end_s, now)
         is_mixed = flight.has_prompts or any([one.status is not SeqStatus.OK for one in result.seqs])
         guess_s = flight.guess_s
@@ -192,20 +239,64 @@ class Speculation:
             )
         )
 
+    def rest(self) -> None:
+        """Nobody will say what becomes of the steps in flight: for a while nothing is to be drafted."""
+        self._flights.clear()
+        self._ended, self._holds = None, False
+
     # What it does for that.
 
     def _is_worth_waiting(self, running: AnySequence[Sequence]) -> bool:
-        if not running or not self._depth.may_pay(len(running)):
+        if not running:
             return False
         if self._rounds is not None:
             asked = self._asked(self._rounds, running)
             return self._round_depth(self._rounds, running, asked, self._depth.most * len(running)) > 0
         able = [seq for seq in running if seq.num_uncomputed == 0 and seq.constraint is None and _can_verify(seq)]
-        guesses = [self._guess(seq, min(self._depth.most, _room(seq) - 1) + 1) for seq in able]
         # The first token is the one that the step in flight samples: if it is another, so are the ones behind it.
-        chances = [self._of(seq).acceptance.chances(one.levels)[1:] for seq, one in zip(able, guesses, strict=True)]
+        guesses = self._guesses(len(running), able, 1)
+        if not guesses:
+            return False
+        reached, chances = [], []
+        for seq, one in zip(able, guesses, strict=True):
+            first, *others = self._of(seq).acceptance.chances(one.levels) or (0.0,)
+            reached.append(first)
+            chances.append([chance / first for chance in others] if first else [])
         most_rows = self._depth.most * len(running)
-        return any(self._depth.choose(len(running), chances, most_rows, _tightest_s(running)))
+        is_worth = self._depth.may_wait(len(running), reached, chances, most_rows, _tightest_s(running))
+        self._looked(len(running), 1, in_vain=not is_worth)
+        return is_worth
+
+    def _guesses(self, num_rows: int, able: AnySequence[Sequence], num_unknown: int) -> list[Guess]:
+        """Whole guesses of everybody, whose first `num_unknown` tokens are in flight. None where a look at the first
+        draft of each, which takes a few microseconds, says that none is worth verifying; and no look where the last
+        ones came to nothing.
+        """
+        vain = self._vain.get((num_rows, num_unknown))
+        if not self._depth.may_pay(num_rows) or (vain is not None and self._num_submitted < vain.until):
+            return []
+        reached = chance = 0.0
+        for seq in able:
+            levels = self._guess(seq, min(1, _room(seq) - num_unknown) + num_unknown).levels
+            if len(levels) > num_unknown:
+                chances = (1.0, *self._of(seq).acceptance.chances(levels))[-2:]
+                reached = max(reached, chances[0])
+                chance = max(chance, chances[1] / (chances[0] or 1.0))
+        if not self._depth.may_pay(num_rows, reached, chance):
+            self._looked(num_rows, num_unknown, in_vain=True)
+            return []
+        most = self._depth.most
+        return [self._guess(seq, min(most, _room(seq) - num_unknown) + num_unknown) for seq in able]
+
+    def _looked(self, num_rows: int, num_unknown: int, *, in_vain: bool) -> None:
+        """What came of a look. It takes time for every sequence, and the more there are the less likely it is that
+        drafts pay: they all have to have some. So they rest the longer. What a form leaves no choice about is there for
+        a few steps only, and behind it nobody looks for the next of it but here.
+        """
+        before = self._vain.pop((num_rows, num_unknown), None)
+        if in_vain and num_rows > 1:
+            rest = 1 if before is None else min(2 * before.rest, num_rows - 1, _MOST_REST)
+            self._vain[num_rows, num_unknown] = _Vain(self._num_submitted + 1 + rest, rest)
 
     def _asked(self, rounds: Rounds, running: AnySequence[Sequence]) -> list[Asked]:
         """For whom a draft model can guess."""

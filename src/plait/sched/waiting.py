@@ -40,6 +40,10 @@ class WaitingLine:
         """The `count` sequences to be taken first, or all if there are fewer."""
         return self._seqs[:count]
 
+    def place(self, seq: Sequence) -> int:
+        """How many are to be taken before it."""
+        return bisect.bisect_left(self._keys, order_key(seq))
+
     def add(self, seq: Sequence) -> None:
         key = order_key(seq)
         place = bisect.bisect_left(self._keys, key)

@@ -6,18 +6,21 @@ import json
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conformance.models import tiny_model, tiny_rwkv
 from tests.e2e.tiny_model import write_tiny_model
+from tests.unit.cost.invented import ABOUT
 
 from plait import loading
-from plait.build import drafting_of, load_executor, load_model, policy_of
+from plait.build import drafting_of, load_executor, load_model
 from plait.cli.main import main
 from plait.config.engine_options import EngineOptions
 from plait.config.schedulers import parse_scheduler
 from plait.core.clock import RealClock
 from plait.core.errors import ModelError, UsageError
+from plait.cost.hardware import find_hardware, write_hardware
 from plait.draft.depth import FixedDepth
 from plait.exec.native import presence
 from plait.loading import check_pair
@@ -29,7 +32,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
-def test_a_batch_has_the_same_answers_with_drafts(path: Path, tmp_path: Path) -> None:
+def test_a_batch_has_the_same_answers_with_drafts_and_says_what_they_came_to(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = tmp_path / "in.jsonl"
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["one of few", "one of many"]}}}
     bodies = [
@@ -42,16 +47,19 @@ def test_a_batch_has_the_same_answers_with_drafts(path: Path, tmp_path: Path) ->
         for number, body in enumerate(bodies)
     ]
     lines.write_text("".join(json.dumps(one) + "\n" for one in asked))
-    found = []
+    found, told = [], []
     for speculative in ("off", "ngram"):
         output = tmp_path / f"{speculative}.jsonl"
-        options = ["-m", str(path), "--speculative", speculative, "--quiet"]
+        options = ["-m", str(path), "--speculative", speculative, "--quiet", "--json"]
         assert main(["batch", "-i", str(lines), "-o", str(output), *options]) == 0
+        told.append(json.loads(capsys.readouterr().out)["run"]["drafts"])
         answers = sorted(map(json.loads, output.read_text().splitlines()), key=lambda one: one["custom_id"])
         bodies_back = [one["response"]["body"] for one in answers]
         # How much of an equal prompt was found again depends on when the lines came.
         found.append([(one["choices"], one["usage"]["completion_tokens"]) for one in bodies_back])
     assert found[0] == found[1]
+    assert told[0] is None
+    assert told[1]["proposed"] >= told[1]["accepted"] == told[1]["saved_steps"]
 
 
 def batch(path: Path, tmp_path: Path, name: str, *options: str) -> list[object]:
@@ -119,12 +127,16 @@ def test_a_draft_model_is_loaded_beside_the_model_into_one_memory(path: Path) ->
             "--executor reference runs no draft model; take --executor native, or --speculative ngram",
         ),
         (
+            {"draft_model": "x", "speculative": "model", "scheduler": parse_scheduler("plait")},
+            "--scheduler plait asks no draft model yet; take --scheduler chunked, or --speculative ngram",
+        ),
+        (
             {"draft_model": "x", "speculative": "model", "kv_layout": "uniform"},
             "--kv-layout uniform has no place for a draft model; take --kv-layout paged",
         ),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_is_looked_for(options: dict[str, str], words: str) -> None:
+def test_what_cannot_be_is_said_before_anything_is_looked_for(options: dict[str, Any], words: str) -> None:
     asked = replace(EngineOptions(model="no/such/model"), **options)
     with pytest.raises(UsageError) as raised:
         load_model(asked, lambda done, total: pytest.fail("something is fetched"), datetime.now)
@@ -164,14 +176,24 @@ def test_a_model_with_states_loads_no_draft_model(path: Path, monkeypatch: pytes
     assert notes == ("no drafts: what this model keeps of its tokens cannot be taken back behind rejected ones",)
 
 
-def test_schedulers_that_price_steps_refuse_it_before_anything_is_loaded(path: Path) -> None:
-    options = EngineOptions(model=str(path), speculative="ngram", scheduler=parse_scheduler("plait"))
-    model = load_model(options, lambda done, total: None, datetime.now)
-    with pytest.raises(UsageError, match="--speculative ngram is not there for --scheduler plait yet; take"):
-        drafting_of(options, model)
-    # Nor is somebody sent to measure his machine first, or told another fault, whatever asks.
-    with pytest.raises(UsageError, match="--speculative ngram is not there for --scheduler plait yet; take"):
-        policy_of(options, model, pytest.fail)
+def test_schedulers_that_price_steps_verify_drafts_as_well(path: Path, tmp_path: Path) -> None:
+    """With invented prices, in which rows are nearly free."""
+    (tmp_path / "hardware").mkdir()
+    write_hardware(
+        replace(find_hardware("zen3-2core"), calibration=ABOUT), tmp_path / "hardware" / "this-machine.json", "invented"
+    )
+    lines = tmp_path / "in.jsonl"
+    body = {"model": "tiny", "prompt": "to and fro and " * 4, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    asked = [{"custom_id": str(at), "method": "POST", "url": "/v1/completions", "body": body} for at in range(2)]
+    lines.write_text("".join(json.dumps(one) + "\n" for one in asked))
+    found = []
+    for speculative in ("off", "ngram"):
+        output = tmp_path / f"{speculative}.jsonl"
+        options = ["-m", str(path), "--speculative", speculative, "--quiet", "--scheduler", "plait", "--threads", "2"]
+        assert main(["batch", "-i", str(lines), "-o", str(output), *options, "--cache-dir", str(tmp_path)]) == 0
+        answers = sorted(map(json.loads, output.read_text().splitlines()), key=lambda one: one["custom_id"])
+        found.append([one["response"]["body"]["choices"] for one in answers])
+    assert found[0] == found[1]
 
 
 def test_a_model_with_states_is_served_without_and_says_so(path: Path) -> None:

@@ -61,7 +61,8 @@ def test_nobody_pays_for_the_drafts_of_others() -> None:
         return STEP_S * (1.0 + 0.05 * max(rows - 8, 0))
 
     depth = seen(price, 1, 2, 4, 6, 8, 12, 16, 32)
-    depth.note(Made(6, 0, 0, price(6), 0.0002))
+    for _ in range(20):
+        depth.note(Made(6, 0, 0, price(6), 0.0002))
     lucky = [0.95, 0.9]
     assert sum(depth.choose(6, [lucky] * 6, 64)) >= 6
     assert sum(depth.choose(6, [lucky] * 5, 64)) == 2

@@ -171,7 +171,7 @@ def cut(program: Program, layout: str, tokens_per_block: int, cache_type: CacheT
 
 
 def numbered(target: Sequence[CacheGroup], draft: Sequence[CacheGroup]) -> list[CacheGroup]:
-    """Those of a draft model behind the target's: of every token, because `plait.kv.drafts` drops none behind a window."""
+    """Those of a draft model behind the target's: of every token, for `plait.kv.drafts` drops none behind a window."""
     first = len(target)
     kept = [
         replace(one, id=GroupId(first + one.id), name=f"draft {one.name}", kind=GroupKind.FULL, window=0)

@@ -208,7 +208,7 @@ def _slice(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
 def _fused(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
     """One step, with as many prompt tokens as its bound allows: of tokens, or of time."""
     preset, units = setting.preset, setting.prices.units
-    most = setting.max_step_tokens - len(now.decoding)
+    most = setting.max_step_tokens - now.decode.num_tokens
     if not preset.is_timed or (preset.chunk_s is None and not now.decoding):
         return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=max(0, most))
     budget_s = due_s(now.decoding, preset.credit) - now.now_s if preset.chunk_s is None else preset.chunk_s
@@ -279,7 +279,7 @@ def _most_progress(now: Situation, prefill: Prefill, setting: Setting) -> Choice
     can_fuse = Form.FUSED in setting.preset.forms and not (now.is_stepping or now.is_prefilling or prefill.is_begun)
     dues = _dues(now, setting)
     if dues.step_s == NEVER and can_fuse:
-        most = max(0, setting.max_step_tokens - len(now.decoding))
+        most = max(0, setting.max_step_tokens - now.decode.num_tokens)
         return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=most)
     options = list(_options(now, prefill, dues, setting, can_fuse=can_fuse))
     if not options:
@@ -316,7 +316,7 @@ def _options(now: Situation, prefill: Prefill, dues: _Dues, setting: Setting, *,
 
 def _fused_option(now: Situation, prefill: Prefill, due: float, setting: Setting) -> Iterator[_Option]:
     prices = setting.prices
-    chunk = _longest_chunk(now, prefill, due - now.now_s, setting.max_step_tokens - len(now.decoding), setting)
+    chunk = _longest_chunk(now, prefill, due - now.now_s, setting.max_step_tokens - now.decode.num_tokens, setting)
     if chunk:
         seconds = prices.fused(now.decode, cut((*prefill.prompts, *now.waiting), chunk)).expected_s
         yield _Option(Choice(Form.FUSED, prices.units, Reason.FEASIBLE, chunk_tokens=chunk), chunk / seconds)

@@ -26,13 +26,17 @@ from plait.cost.model import CostModel
 from plait.kv.cache import KVCache
 from plait.sched.filling import go_on_beside, start
 from plait.sched.lives import Lives, LivesConfig
-from plait.sched.multiplex.decide import Setting, decide
+from plait.sched.multiplex.decide import Setting
+from plait.sched.multiplex.outlook import Limits, Outlook
 from plait.sched.multiplex.presets import Prefers, Preset, shares_of
 from plait.sched.multiplex.pricing import Prices, cut, shape_of
 from plait.sched.multiplex.situation import NEVER, Choice, Form, Prefill, Prompt, Reason, Situation
+from plait.sched.multiplex.time_room import TimeRoom
 from plait.sched.multiplex.tracking import Speech, Tracker
+from plait.sched.multiplex.verifying import Verifying
 from plait.sched.multiplex.viewing import View, decode_shape
 from plait.sched.open_step import OpenStep
+from plait.sched.speculation import Speculation
 
 Shares = Mapping[LaneId, tuple[int, ...]]
 
@@ -77,7 +81,14 @@ class _Flight:
 class MultiplexScheduler:
     """See the module. Implements `plait.sched.scheduler.Scheduler`."""
 
-    def __init__(self, config: MultiplexConfig, kv: KVCache, events: EventSink, cost: CostModel) -> None:
+    def __init__(
+        self,
+        config: MultiplexConfig,
+        kv: KVCache,
+        events: EventSink,
+        cost: CostModel,
+        speculation: Speculation | None = None,
+    ) -> None:
         self._config = config
         self._preset = config.preset
         self._lives = Lives(config.lives, kv, events)
@@ -86,6 +97,11 @@ class MultiplexScheduler:
         self._view = View(self._lives, self._speech, self._prices, self._preset)
         shares = () if self._preset.is_fused else shares_of(self._preset, config.share_units, config.granule)
         self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens)
+        guarded = self._preset.is_guarded
+        self._room = TimeRoom(self._prices, is_guarded=guarded) if self._preset.admits_by_time else None
+        limits = Limits(config.lives.max_rows, config.max_prefill_tokens)
+        self._outlook = Outlook(self._lives, self._view, self._setting, self._room, limits)
+        self._verifying = Verifying(speculation, self._setting)
         self._decode_lane = config.lanes[0]
         self._front = config.lanes[1] if len(config.lanes) > 1 else config.lanes[0]
         """The lane on which prompts run now."""
@@ -148,7 +164,7 @@ class MultiplexScheduler:
         self._has_news = self._has_arrived = False
         situation = self._situation(now)
         previous = self._choice
-        choice = decide(situation, self._setting)
+        choice = self._verifying.decide(situation, self._lives.running)
         self._config.observe(situation, choice)
         if not self._preset.is_layered and situation.is_prefilling and previous.form is Form.LANES:
             # What was launched whole keeps its units to its end.
@@ -228,11 +244,17 @@ class MultiplexScheduler:
                 self._blocked = Blocked.BY_ROWS
             elif self._lives.fitting(seq, hit) is None:
                 self._blocked = Blocked.BY_MEMORY
+            elif not self._has_time(seq):
+                self._blocked = Blocked.BY_TIME
             else:
                 ordered = (self._view.prompt(seq, hit.num_reused), *waiting[place + 1 :])
                 return (*begun, *ordered)
             break
         return tuple(begun)
+
+    def _has_time(self, seq: Sequence) -> bool:
+        """Whether decode steps with a waiting sequence would hold what it and those who run were promised."""
+        return self._room is None or self._room.has_room(self._lives.running, seq)
 
     def _prompt_units(self) -> int:
         """What prompts have, or would have as far as is known."""
@@ -350,7 +372,7 @@ class MultiplexScheduler:
             return None
         self._lives.gather_leaves(self._decode_lane)
         ready = self._in_turn(ready, self._config.max_step_tokens)
-        step = OpenStep(self._decode_lane, len(ready))
+        step = OpenStep(self._decode_lane, self._verifying.num_rows(ready))
         for seq in ready:
             self._take(step, seq, 1, now)
         return self._sent(step, (), now)
@@ -382,10 +404,10 @@ class MultiplexScheduler:
         reserve = self._preset.reserve
         first = self._in_turn(ready, size if reserve is None else int(size * reserve))
         rest = [seq for seq in ready if seq not in first] if reserve is not None else []
-        step.budget = len(first)
+        step.budget = self._verifying.num_rows(first)
+        room = size - step.budget
         for seq in first:
             self._take(step, seq, 1, now)
-        room = size - len(first)
         step.budget = min(room, self._choice.chunk_tokens) if reserve is None else room
         self._take_prompts(step, self._batch, now)
         if rest:
@@ -416,7 +438,7 @@ class MultiplexScheduler:
             if seq.state is SeqState.RUNNING:
                 self._take(step, seq, seq.num_plannable, now)
             else:
-                blocked = start(self._lives, step, seq, now).blocked
+                blocked = start(self._lives, step, seq, now).blocked if self._has_time(seq) else Blocked.BY_TIME
                 if blocked is Blocked.BY_PREFIX:
                     continue
                 if blocked is not None:
@@ -427,12 +449,14 @@ class MultiplexScheduler:
         return tuple(one for one in taken if one.seq in step.chunks)
 
     def _take(self, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> None:
-        if seq.state is not SeqState.RUNNING or seq.num_scheduled:
+        if seq.state is not SeqState.RUNNING or seq.num_scheduled or step.budget <= 0:
             return
         if seq.lane != step.lane:
             self._lives.move(seq, step.lane)
         num_running = len(self._lives.running)
-        go_on_beside(self._lives, step, seq, num_tokens, now)
+        drafted = self._verifying.of(seq) if num_tokens == 1 else None
+        if drafted is None or not self._lives.verify(step, seq, drafted, now):
+            go_on_beside(self._lives, step, seq, num_tokens, now)
         self._has_news = self._has_news or len(self._lives.running) < num_running
 
     def _sent(self, step: OpenStep, prompts: tuple[Prompt, ...], now: float) -> Submit | None:
@@ -441,6 +465,8 @@ class MultiplexScheduler:
         submit = self._lives.submit(step)
         shape = submit.plan.shape()
         self._flights[step.lane] = _Flight(submit.plan, shape, prompts)
+        if step.lane == self._decode_lane:
+            self._verifying.sent(submit.plan.step)
         self._tracker.begin(step.lane, shape, now)
         return submit
 
@@ -466,11 +492,22 @@ class MultiplexScheduler:
 
     def admit(self, seq: Sequence, now: float) -> None:
         self._lives.admit(seq)
+        if self._preset.leases:
+            self._view.arrived(seq, now)
+        if self._preset.refuses:
+            prompts = ((lane, one) for lane, one in self._flights.items() if one.prompts)
+            prefills = [Prefill(one.prompts, one.shape, self._tracker.left(lane, now)) for lane, one in prompts]
+            if (refusal := self._outlook.refusal(seq, prefills, now)) is not None:
+                self._lives.abort(seq.id, now)
+                self._view.forget(seq.id)
+                raise refusal
         self._by_id[seq.id] = seq
         self._has_arrived = True
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         updates = self._lives.commit(result, now)
+        if result.lane == self._decode_lane:
+            self._verifying.ended(result)
         del self._flights[result.lane]
         self._tracker.end(result.lane, now)
         self._has_news = True
@@ -478,23 +515,24 @@ class MultiplexScheduler:
             if update.tokens:
                 self._speech.tokens(update.seq, len(update.tokens), now)
             if update.finish_reason is not None:
-                self._forget(update.seq)
+                self._forget(update.seq, now)
         return updates
 
     def expire(self, now: float) -> list[SeqUpdate]:
         updates = self._lives.expire(now)
         for update in updates:
-            self._forget(update.seq)
+            self._forget(update.seq, now)
         self._has_news = self._has_news or bool(updates)
         return updates
 
     def abort(self, seq: SeqId, now: float) -> None:
         self._lives.abort(seq, now)
-        self._forget(seq)
+        self._forget(seq, now)
         self._has_news = True
 
-    def _forget(self, seq: SeqId) -> None:
-        self._by_id.pop(seq, None)
+    def _forget(self, seq: SeqId, now: float) -> None:
+        if (ended := self._by_id.pop(seq, None)) is not None:
+            self._outlook.ended(ended, now)
         self._speech.forget(seq)
         self._view.forget(seq)
 
