@@ -382,8 +382,7 @@ void BindRuntime(nb::module_& module) {
           nb::arg("blocking_seed"), nb::arg("poison"), nb::arg("observes_logits"), nb::arg("record_events"),
           nb::arg("pool_of").none() = nb::none(), nb::keep_alive<1, 3>(),
           "Take a tape over with what it refers to, and start one worker for each core. `pool_of`: the runtime whose "
-          "cache "
-          "memory this one has, too; None: it has its own.")
+          "cache memory this one has, too; None: it has its own.")
       .def("join", &PyRuntime::Join, nb::arg("join"), "Return the seat of a core.step.Join.")
       .def("submit", &PyRuntime::Submit, nb::arg("plan"), nb::arg("seats"), nb::arg("grant_seats"),
            "Queue a core.step.StepPlan with the seats of its chunks and of its grants.")
