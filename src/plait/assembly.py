@@ -17,6 +17,7 @@ from plait.core.ids import GroupId
 from plait.cost.model import CostModel
 from plait.draft.depth import Depth
 from plait.draft.drafter import DrafterSource
+from plait.draft.round_times import RoundTimes
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.kv.cache import KVCache
 from plait.kv.checkpoints import BY_USE, CheckpointPolicy
@@ -27,6 +28,7 @@ from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
 from plait.sched.lives import LivesConfig
 from plait.sched.multiplex.presets import CHUNKED, Preset, restricted
 from plait.sched.multiplex.scheduler import MultiplexConfig, MultiplexScheduler, Observer, unobserved
+from plait.sched.rounds import Rounds, RoundsConfig
 from plait.sched.speculation import Speculation
 
 
@@ -64,11 +66,24 @@ CHUNKS = Policy()
 
 
 @dataclass(frozen=True, slots=True)
+class DraftModel:
+    """A model that guesses, as far as steps and memory are concerned."""
+
+    layout: CacheLayout
+    """Its groups, numbered from 0, on the pages of the target's layout."""
+    weight_share: float
+    """Bytes of its weights, of the target's."""
+    max_positions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Drafting:
     """Who guesses, and who says how many guesses are verified."""
 
     source: DrafterSource
     depth: Depth
+    model: DraftModel | None = None
+    """Whose steps the source's guesses come from; the executor has its program."""
 
 
 def assemble(
@@ -103,26 +118,45 @@ def assemble(
         can_import=info.imports,
         checkpoints=checkpoints,
     )
-    kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix, keeps, rules=rules)
+    model = None if drafting is None or drafting.model is None else drafting.model
+    groups = tuple(one.group for one in layout.groups)
+    kv = KVCache(layout, groups, enable_prefix, keeps, rules=rules, drafts=None if model is None else model.layout)
     scheduler: ChunkedScheduler | MultiplexScheduler
     if policy.preset == CHUNKED:
         size = policy.max_step_tokens or info.max_step_tokens
         limits = ChunkedConfig(lives, size, queue_depth=info.queue_depth, foresight=foresight)
-        scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, info, kv))
+        scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, lives, info, kv))
     else:
-        scheduler = _multiplex(policy, lives, info, kv, ports, _speculation(drafting, config, info, kv))
+        if model is not None:
+            raise UsageError(
+                f"a draft model guesses under --scheduler chunked alone so far, not {policy.preset.name}; "
+                "--speculative ngram guesses under every one"
+            )
+        scheduler = _multiplex(policy, lives, info, kv, ports, _speculation(drafting, config, lives, info, kv))
     return EngineParts(Engine(config, clock, scheduler, executor, ports), scheduler, kv)
 
 
 def _speculation(
-    drafting: Drafting | None, config: EngineConfig, info: ExecutorInfo, kv: KVCache
+    drafting: Drafting | None, config: EngineConfig, lives: LivesConfig, info: ExecutorInfo, kv: KVCache
 ) -> Speculation | None:
     """None: there are no drafts, or this model's states could not be taken back behind rejected ones."""
     if drafting is None or kv.has_states:
         return None
     if not info.drafts:
         raise InvariantError(f"executor {info.name} was given drafts to verify, which it does not")
-    return Speculation(drafting.source, drafting.depth, config.vocab_size)
+    rounds, model = None, drafting.model
+    if model is not None:
+        times = RoundTimes(model.weight_share)
+        limits = RoundsConfig(
+            info.lanes[0],
+            info.max_rows,
+            info.max_step_tokens,
+            info.queue_depth,
+            model.max_positions,
+            lives.eos_token_ids,
+        )
+        rounds = Rounds(limits, kv.drafts, times)
+    return Speculation(drafting.source, drafting.depth, config.vocab_size, rounds)
 
 
 def _multiplex(

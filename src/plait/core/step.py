@@ -30,6 +30,9 @@ FROM_DEVICE = FromDevice.LAST_SAMPLED
 STEP_PROGRAM = "step"
 """The program of a model's own steps; every executor has it."""
 
+DRAFT_PROGRAM = "draft"
+"""The program of a draft model, where there is one."""
+
 
 class OutputKind(StrEnum):
     SAMPLE = "sample"

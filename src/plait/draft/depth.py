@@ -9,7 +9,7 @@ Invariant: what drafts cost more than they brought is at most `LOSS_SHARE` of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -73,6 +73,28 @@ class Made:
     """Rows of prompts that it computed, too; 0 if there were none and somebody was cancelled or failed. None: it did
     nothing else, so `seconds` are what its rows take.
     """
+    guess_s: float = 0.0
+    """What steps of a draft model took since the step before; no part of `waited_s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRound:
+    """What a draft model could guess before the next step."""
+
+    num_sequences: int
+    """Of the step."""
+    rates: Sequence[float]
+    """Of each sequence that may be guessed for: how often a guess is right, if those before it were."""
+    most: Sequence[int]
+    """Tokens that each of them can take."""
+    num_behind: int
+    """Tokens of all of them that the draft model must compute first."""
+    num_expected: float
+    """Tokens that are still to come of those whom that is for: it is done once for all of them."""
+    seconds: Callable[[int, float], float]
+    """Of a draft model's step of so many rows, given what the target takes for as many."""
+    most_step_rows: int
+    """Of one step of the draft model."""
 
 
 class Depth(Protocol):
@@ -115,6 +137,9 @@ class Depth(Protocol):
         must be there although no draft was right.
         """
 
+    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
+        """How many tokens a draft model guesses for everybody; 0: it is better not asked."""
+
     def note(self, made: Made) -> None:
         """A step ended that had no prompts, or had drafts or waited for some."""
 
@@ -149,6 +174,9 @@ class FixedDepth:
             most_rows -= depth
             depths.append(depth)
         return depths
+
+    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
+        return min(self.most, max(asked.most, default=0)) if most_rows > 0 else 0
 
     def note(self, made: Made) -> None:
         """Nothing is learned."""
@@ -266,6 +294,40 @@ class PricedDepth:
             depths[which] += 1
         return depths
 
+    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
+        num_asked = len(asked.rates)
+        if self._times.is_empty or not num_asked:
+            return 0
+        plain_s, step_s = self._times.seconds(asked.num_sequences), self._draft_s(asked, num_asked)
+        # The last token of each is computed in any case; what is more than that is done once.
+        behind_s = max(self._draft_s(asked, asked.num_behind + num_asked) - step_s, 0.0) if asked.num_behind else 0.0
+        best, taken = self._plain_rate(asked.num_sequences), 0
+        expected, num_rows, of_each, chances = 0.0, 0, [0.0] * num_asked, [1.0] * num_asked
+        for depth in range(1, min(self.most, max(asked.most)) + 1):
+            for place, (rate, most) in enumerate(zip(asked.rates, asked.most, strict=True)):
+                if depth <= most:
+                    num_rows += 1
+                    chances[place] *= rate
+                    of_each[place] += chances[place]
+                    expected += chances[place]
+            if num_rows > min(most_rows, MOST_DRAFT_ROWS):
+                break
+            verify_s = self._seconds(asked.num_sequences + num_rows)
+            whole_s = verify_s + depth * step_s + behind_s
+            if whole_s - plain_s > self.credit_s or whole_s > within_s:
+                break
+            seconds = whole_s - behind_s * (1.0 - min(1.0, (num_asked + expected) / max(asked.num_expected, 1.0)))
+            least = 1.0 + (min(of_each) if num_asked == asked.num_sequences else 0.0)
+            if (asked.num_sequences + expected) / seconds > best and least * plain_s >= LEAST_SHARE * seconds:
+                best, taken = (asked.num_sequences + expected) / seconds, depth
+        return taken
+
+    def _draft_s(self, asked: AskedRound, num_rows: int) -> float:
+        """Of steps of the draft model that compute so many rows together."""
+        num_steps = -(-num_rows // asked.most_step_rows)
+        rows = min(num_rows, asked.most_step_rows)
+        return num_steps * asked.seconds(rows, self._times.seconds(rows))
+
     def note(self, made: Made) -> None:
         if made.num_rows_beside is not None:
             self._note_beside(made, made.num_rows_beside)
@@ -280,10 +342,10 @@ class PricedDepth:
         self._note_wait(made.waited_s)
         plain_s = self._times.seconds(made.num_sequences)
         earned_s = made.seconds * LOSS_SHARE
-        if made.num_drafts or made.waited_for_drafts:
+        if made.num_drafts or made.waited_for_drafts or made.guess_s:
             # Without drafts each further token would have taken its sequence's part of a step of its own.
             brought_s = plain_s * (1.0 + made.num_accepted / made.num_sequences)
-            earned_s += brought_s - min(made.seconds, most_s) - min(made.waited_s or 0.0, plain_s)
+            earned_s += brought_s - min(made.seconds, most_s) - min(made.waited_s or 0.0, plain_s) - made.guess_s
         first_s = FIRST_CREDIT_STEPS * plain_s if self._credit_s is None else self._credit_s
         self._credit_s = min(first_s + earned_s, MOST_CREDIT_STEPS * plain_s)
 
@@ -309,7 +371,7 @@ class PricedDepth:
             for num_rows in (made.num_sequences, made.num_sequences + num_rows_beside)
         )
         brought_s = plain_s * made.num_accepted / made.num_sequences
-        earned_s = brought_s - drafts_s - min(made.waited_s or 0.0, plain_s)
+        earned_s = brought_s - drafts_s - min(made.waited_s or 0.0, plain_s) - made.guess_s
         self._credit_s = min(self._credit_s + earned_s, MOST_CREDIT_STEPS * plain_s)
 
     def _plain_rate(self, num_sequences: int) -> float:

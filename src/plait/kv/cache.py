@@ -33,6 +33,7 @@ from plait.core.step import BlockGrant, Encode, StepPlan
 from plait.kv.audit import audit
 from plait.kv.blocks import BlockPool
 from plait.kv.checkpoints import CheckpointRoom
+from plait.kv.drafts import DraftTables
 from plait.kv.flights import Flights
 from plait.kv.grants import NO_GRANTS, Grants
 from plait.kv.hit import NO_BLOCK, Hit, ImageSpan, Root, Tail
@@ -52,7 +53,7 @@ from plait.kv.report import CacheReport, HitTotals, Usage, group_report, index_r
 from plait.kv.room import Room
 from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.kv.sights import Sights
-from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
+from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable, idle_bytes
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
 
@@ -67,6 +68,7 @@ class KVCache:
     """See the module. `enable_prefix=False`: nothing is looked up or published. `keeps`: rules for groups whose kind
     says too little, by group. `node_tokens`: between checkpoints at least, where no group has blocks of tokens.
     `checkpoint_fraction`: part of the memory for checkpoints of states. `rules`: habits that may be switched off.
+    `drafts`: the groups of a draft model, on the same pages.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class KVCache:
         node_tokens: int = STATE_TOKENS,
         checkpoint_fraction: float = 1.0,
         rules: MemoryRules = ALL_RULES,
+        drafts: CacheLayout | None = None,
     ) -> None:
         refuse_unsupported(layout, groups)
         self._layout, self._rules, self._enable_prefix = layout, rules, enable_prefix
@@ -93,19 +96,16 @@ class KVCache:
             for keeps, pool in zip(self._keeps, self._pools, strict=True)
         ]
         self._images = Images(self._pools, self._keeps, self.tokens_per_block)
-        self._index = PrefixIndex(
-            self._pools, self._keeps, self._images, rules, self._pages.is_shared, layout.pool_bytes
-        )
-        self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
+        is_shared = self._pages.is_shared
+        self._index = PrefixIndex(self._pools, self._keeps, self._images, rules, is_shared, layout.pool_bytes)
+        self.drafts = DraftTables(drafts, layout, self._pages, rules, self._index)
+        self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block, self.drafts)
         self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state and g not in self._images.groups]
         self._windows = windows_of(self._keeps)
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
         self._parts = sorted(self._windows + self._states)
-        self.keeps_all, self.has_states, self.has_images = (
-            not self._parts,
-            bool(self._states),
-            bool(self._images.groups),
-        )
+        self.keeps_all, self.has_states = not self._parts, bool(self._states)
+        self.has_images = bool(self._images.groups)
         self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
         self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
         self._planned = PlannedBlocks()
@@ -451,20 +451,16 @@ class KVCache:
         return self._room.num_tokens_behind(hit)
 
     def usage(self) -> Usage:
-        return usage_of(self._pools, self._layout.pool_bytes, self._pages.num_free)
+        return usage_of(self._pools, self.drafts.pools, self._layout.pool_bytes, self._pages.num_free)
 
-    def idle_bytes(self) -> int:
-        """Bytes of granted slots that no step so far fills, those in flight included."""
-        return sum(self._idle_bytes())
-
-    def _idle_bytes(self) -> list[int]:
-        tables = list(self._tables.values())  # at once: those who look on are on another thread
-        kept = sum(table.kept_slots - table.planned_end for table in tables)
-        followed = sum(table.num_slots - table.planned_end for table in tables)
-        return [(kept if k.keeps_all else followed) * n for k, n in zip(self._keeps, self.slot_bytes, strict=True)]
+    def idle_bytes(self) -> list[int]:
+        """By group, bytes of granted slots that no step so far fills, those in flight included."""
+        # The tables at once: those who look on are on another thread.
+        return idle_bytes([*self._tables.values()], [one.keeps_all for one in self._keeps], self.slot_bytes)
 
     def explain(self) -> CacheReport:
-        usage, idle = self.usage(), self._idle_bytes()
+        usage, idle, totals = self.usage(), self.idle_bytes(), self._totals
+        groups = [group_report(pool, usage.groups[g], totals, idle[g]) for g, pool in enumerate(self._pools)]
         return CacheReport(
             page_bytes=self._layout.page_bytes,
             num_pages=self._layout.num_pages,
@@ -474,16 +470,16 @@ class KVCache:
             available_tokens=self.available_tokens,
             capacity_tokens=self.capacity_tokens,
             usage=usage,
-            groups=tuple(group_report(p, usage.groups[g], self._totals, idle[g]) for g, p in enumerate(self._pools)),
+            groups=(*groups, *self.drafts.reports()),
             index=index_report(self._index, self._totals, self._publishing.num_duplicates, self._enable_prefix),
         )
 
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
-        flights = self._flights.by_step()
-        parts = (self._pages, self._pools, self._index, self._planned)
+        parts = (self._pages, self._pools, self._index, self._planned, self._images, self._tables, self._quarantined)
+        audit(*parts, self._flights.by_step(), self._keeps, self.tokens_per_block)
         self.leases.check()
-        audit(*parts, self._images, self._tables, self._quarantined, flights, self._keeps, self.tokens_per_block)
+        self.drafts.check()
 
     def reset_prefix_index(self) -> int:
         """Evict every cached block that nobody uses; returns how many nodes, pieces and images went."""
@@ -599,6 +595,6 @@ class KVCache:
         if not self._room.is_obtainable(demand):
             return False
         while not self._room.is_free(demand):
-            if not self._index.evict(self._room.missing(demand)):
+            if not self._index.evict(self._room.missing(demand)) and not self.drafts.give_way():
                 raise InvariantError(f"{demand} blocks seemed obtainable, but nothing helps to evict: {self.explain()}")
         return True

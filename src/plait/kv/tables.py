@@ -187,3 +187,10 @@ class SeqTable:
                 return None
             end = writing.end
         return None
+
+
+def idle_bytes(tables: Sequence[SeqTable], keeps_all: Sequence[bool], slot_bytes: Sequence[int]) -> list[int]:
+    """Bytes of granted slots that no step so far fills, by group."""
+    kept = sum(table.kept_slots - table.planned_end for table in tables)
+    followed = sum(table.num_slots - table.planned_end for table in tables)
+    return [(kept if whole else followed) * size for whole, size in zip(keeps_all, slot_bytes, strict=True)]

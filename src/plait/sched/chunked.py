@@ -11,7 +11,7 @@ for Python (docs/adr/0007). The token that a sequence says in the step before is
 everybody who runs is in every step and batches do not come apart.
 
 Drafts: where they pay (`plait.sched.speculation`), the next step waits for the one in flight and verifies guesses
-behind the tokens that it brought.
+behind the tokens that it brought; a draft model's steps come between the two.
 
 Memory: a sequence starts when its whole known text plus one block of growth for every running sequence fits, so a
 started prompt never stalls half-way (CONTRACTS H10). When growth fails all the same, the youngest running sequence
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from plait.core.decision import Blocked, Decision, SeqUpdate
+from plait.core.decision import Blocked, Decision, SeqUpdate, Submit
 from plait.core.events import EventSink
 from plait.core.executor import Foresight
 from plait.core.ids import LaneId, SeqId
@@ -73,6 +73,10 @@ class ChunkedScheduler:
             return decisions
         if self._speculation is not None and self._speculation.waits(self._lives.running, self._has_prompts()):
             return decisions
+        if self._speculation is not None:
+            guesses = self._guesses(self._speculation, now)
+            if guesses or self._speculation.is_guessing:
+                return [*decisions, *guesses]
         step = OpenStep(self._config.lane, self._config.max_step_tokens)
         self._plan_running(step, now)
         self._plan_waiting(step, now)
@@ -99,6 +103,13 @@ class ChunkedScheduler:
         """
         may_join = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
         return bool(may_join) or any([seq.num_plannable > 1 for seq in self._lives.running])
+
+    def _guesses(self, speculation: Speculation, now: float) -> list[Decision]:
+        """The next step of a draft model, if one is to be made before the step that is planned."""
+        running = self._lives.running
+        most_rows = self._config.max_step_tokens - len(running)
+        plan = speculation.draft(running, self._has_prompts(), most_rows, self._lives.take_step_id, now)
+        return [] if plan is None else [Submit(plan)]
 
     def _drafts(self, step: OpenStep) -> Mapping[SeqId, Drafted]:
         if self._speculation is None:
@@ -163,6 +174,8 @@ class ChunkedScheduler:
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         if self._speculation is not None:
+            if self._speculation.guessed(result):
+                return []
             self._speculation.committed(result, now)
         is_memory_coming = self._lives.is_memory_coming
         updates = self._lives.commit(result, now)

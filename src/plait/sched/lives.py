@@ -285,13 +285,18 @@ class Lives:
 
     def submit(self, step: OpenStep) -> Submit:
         """The step is closed and in flight."""
-        step_id = StepId(self._next_step)
-        self._next_step += step.num_steps
+        step_id = self.take_step_id(step.num_steps)
         self.gather_leaves(step.lane)
         plan = step.plan(step_id, self._rows.submitted(step_id, step.lane))
         self._kv.submitted(plan)
         self._in_flight[step_id] = plan
         return Submit(plan)
+
+    def take_step_id(self, num_steps: int = 1) -> StepId:
+        """Of the next step, whoever submits it; of a run, the first of its steps."""
+        step_id = StepId(self._next_step)
+        self._next_step += num_steps
+        return step_id
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         """Take a collected step: publish what it computed and say what it gave each sequence."""

@@ -1,13 +1,15 @@
 """Speculation: which drafts go into a step, and whether a step waits for tokens to draft behind.
 
 Owns a drafter for every sequence that runs and what is learned of its guesses; asks a `plait.draft.depth.Depth` how
-many are worth it. Two sources: the drafter, and what a form leaves no choice about (`Constraint.likely`).
+many are worth it. Two sources: the drafter, and what a form leaves no choice about (`Constraint.likely`). A drafter
+that is a model guesses in rounds (`plait.sched.rounds`), which begin when nothing else is in flight.
 Invariant: what it hands out can be verified as it is: tokens of the vocabulary, as many as the answer still has room
 for, and under a constraint with a mask behind each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,8 +18,10 @@ from plait.core.ids import SeqId, StepId
 from plait.core.request import SeqState, Sequence, Task
 from plait.core.step import Chunk, OutputKind, SeqStatus, StepPlan, StepResult
 from plait.draft.acceptance import Acceptance, OwnAcceptance
-from plait.draft.depth import NO_LIMIT, Depth, Made
+from plait.draft.depth import NO_LIMIT, AskedRound, Depth, Made
+from plait.draft.draft_model import ModelDrafter
 from plait.draft.drafter import NO_GUESS, Drafter, DrafterSource, Guess
+from plait.sched.rounds import Asked, Rounds
 
 _LIKELY_RATE = 0.9
 """Of what forms leave no choice about, before anything was learned: a model may spell a text otherwise."""
@@ -67,6 +71,8 @@ class _Flight:
     """Planned as soon as a step before it was committed, with nothing else in flight."""
     waited: bool
     """It could have been planned before that."""
+    guess_s: float
+    """What steps of a draft model took before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +84,14 @@ class _Vain:
 
 
 class Speculation:
-    """Of one lane."""
+    """Of one lane. `rounds`: of the draft model, if that is the source; then its drafters are `ModelDrafter`s."""
 
-    def __init__(self, source: DrafterSource, depth: Depth, vocab_size: int) -> None:
+    def __init__(self, source: DrafterSource, depth: Depth, vocab_size: int, rounds: Rounds | None = None) -> None:
+        self._rounds = rounds
+        self._has_guessed = False
+        """A round has ended, and no step was planned since."""
+        self._round_follows = False
+        """The round began as soon as a step before it was committed."""
         self._source = source
         self._depth = depth
         self._vocab_size = vocab_size
@@ -111,6 +122,47 @@ class Speculation:
         elif self._flights and not (has_prompts and not self._depth.beside_prompts):
             self._holds = self._holds or self._is_worth_waiting(running)
         return self._holds and bool(self._flights)
+
+    def draft(
+        self,
+        running: AnySequence[Sequence],
+        has_prompts: bool,
+        most_rows: int,
+        take_id: Callable[[], StepId],
+        now: float,
+    ) -> StepPlan | None:
+        """The next step of a draft model, of a round that is under way or begins now; None: there is none now."""
+        rounds = self._rounds
+        if rounds is None:
+            return None
+        may_draft = not has_prompts or self._depth.beside_prompts
+        if not rounds.is_under_way:
+            rounds.prune(running)
+            if self._flights or self._has_guessed or not may_draft:
+                return None
+            asked = self._asked(rounds, running)
+            depth = self._round_depth(rounds, running, asked, most_rows)
+            if depth < 1:
+                return None
+            self._round_follows = self._ended is not None and self._ended[1] == now
+            rounds.begin(asked, depth, len(running))
+        elif not may_draft:
+            rounds.stop()
+        plan = rounds.step(take_id)
+        self._has_guessed = not rounds.is_under_way
+        return plan
+
+    @property
+    def is_guessing(self) -> bool:
+        """Whether the next step has to wait for a draft model."""
+        return self._rounds is not None and self._rounds.is_under_way
+
+    def guessed(self, result: StepResult) -> bool:
+        """Whether a step that was collected was the draft model's."""
+        if self._rounds is None or not self._rounds.commit(result):
+            return False
+        self._has_guessed = not self._rounds.is_under_way
+        return True
 
     def choose(self, running: AnySequence[Sequence], most_rows: int, has_prompts: bool) -> dict[SeqId, Drafted]:
         """What to verify behind the last tokens of those who run and of whom nothing is in flight; at most `most_rows`
@@ -149,10 +201,12 @@ class Speculation:
         self._num_submitted += 1
         num_drafts = sum([chunk.num_drafts for chunk in plan.chunks])
         has_prompts = any([chunk.num_tokens - chunk.num_drafts != 1 or not _samples(chunk) for chunk in plan.chunks])
-        follows = not self._flights and self._ended is not None and self._ended[1] == now
+        follows = not self._flights and self._ended is not None and (self._ended[1] == now or self._round_follows)
+        guess_s = 0.0 if self._rounds is None else self._rounds.take_spent_s()
+        self._has_guessed = self._round_follows = False
         num_prompt_rows = sum([chunk.num_tokens for chunk in plan.chunks]) - num_drafts - len(plan.chunks)
         self._flights[plan.step] = _Flight(
-            num_drafts, len(plan.chunks), num_prompt_rows, has_prompts, follows, self._holds
+            num_drafts, len(plan.chunks), num_prompt_rows, has_prompts, follows, self._holds, guess_s
         )
         self._holds = False
 
@@ -162,14 +216,17 @@ class Speculation:
             return
         before, self._ended = self._ended, (result.end_s, now)
         is_mixed = flight.has_prompts or any([one.status is not SeqStatus.OK for one in result.seqs])
-        if is_mixed and not (flight.num_drafts or flight.waited):
+        guess_s = flight.guess_s
+        if is_mixed and not (flight.num_drafts or flight.waited or guess_s):
             return
-        waited_s = max(result.start_s - before[0], 0.0) if flight.follows and before is not None else None
+        waited_s = max(result.start_s - before[0] - guess_s, 0.0) if flight.follows and before is not None else None
         num_accepted = sum([one.num_accepted for one in result.seqs])
         seconds = result.end_s - result.start_s
         beside = flight.num_prompt_rows if is_mixed else None
         self._depth.note(
-            Made(flight.num_sequences, flight.num_drafts, num_accepted, seconds, waited_s, flight.waited, beside)
+            Made(
+                flight.num_sequences, flight.num_drafts, num_accepted, seconds, waited_s, flight.waited, beside, guess_s
+            )
         )
 
     def rest(self) -> None:
@@ -182,6 +239,9 @@ class Speculation:
     def _is_worth_waiting(self, running: AnySequence[Sequence]) -> bool:
         if not running:
             return False
+        if self._rounds is not None:
+            asked = self._asked(self._rounds, running)
+            return self._round_depth(self._rounds, running, asked, self._depth.most * len(running)) > 0
         able = [seq for seq in running if seq.num_uncomputed == 0 and seq.constraint is None and _can_verify(seq)]
         # The first token is the one that the step in flight samples: if it is another, so are the ones behind it.
         guesses = self._guesses(len(running), able, 1)
@@ -227,6 +287,39 @@ class Speculation:
         if in_vain and num_rows > 1:
             rest = 1 if before is None else min(2 * before.rest, num_rows - 1, _MOST_REST)
             self._vain[num_rows, num_unknown] = _Vain(self._num_submitted + 1 + rest, rest)
+
+    def _asked(self, rounds: Rounds, running: AnySequence[Sequence]) -> list[Asked]:
+        """For whom a draft model can guess."""
+        asked = []
+        for seq in running:
+            if seq.constraint is not None or not _can_verify(seq):
+                continue
+            drafter, most = self._of(seq).drafter, min(self._depth.most, _room(seq), rounds.room(seq))
+            if isinstance(drafter, ModelDrafter) and not drafter.is_broken and most > 0:
+                asked.append(Asked(seq, drafter, most))
+        return asked
+
+    def _round_depth(
+        self, rounds: Rounds, running: AnySequence[Sequence], asked: AnySequence[Asked], most_rows: int
+    ) -> int:
+        behind = [one.num_behind for one in asked]
+        if not asked or not self._depth.may_pay(len(running)):
+            return 0
+        # Of a sequence as many tokens are expected as it has said already.
+        expected = sum([float(one.seq.num_output) for one, count in zip(asked, behind, strict=True) if count])
+        return self._depth.choose_round(
+            AskedRound(
+                sum([seq.num_plannable > 0 for seq in running]),
+                [one.drafter.rate for one in asked],
+                [one.most for one in asked],
+                sum(behind),
+                expected,
+                rounds.times.seconds,
+                rounds.most_step_tokens,
+            ),
+            most_rows,
+            _tightest_s(running),
+        )
 
     def _of(self, seq: Sequence) -> _Guessing:
         found = self._guessing.get(seq.id)
