@@ -27,6 +27,7 @@ class Mechanism(StrEnum):
     LANES = "lanes"
     SLICES = "slices"
     DEAD_BAND = "dead-band"
+    PACE = "pace"
 
 
 WITHOUT: Mapping[Mechanism, str] = {
@@ -46,5 +47,6 @@ WITHOUT: Mapping[Mechanism, str] = {
     Mechanism.LANES: "no two steps run side by side",
     Mechanism.SLICES: "prompts and decode do not take turns on all units",
     Mechanism.DEAD_BAND: "the better form or share is taken, be it by nothing",
+    Mechanism.PACE: "steps count as long as they did at worst when they were calibrated, whatever they take now",
 }
 """What happens when it is left out."""

@@ -75,6 +75,8 @@ class Preset:
     polls: bool = True
     overlaps: bool = True
     dead_band: float = 0.0
+    is_paced: bool = False
+    """Whether the guard goes by how steps go now, where they are watched; else by how they were measured."""
     chunk_tokens: int | None = None
     """Prompt tokens of a fused step; None: as many as time allows, or the step holds."""
     chunk_s: float | None = None
@@ -138,6 +140,7 @@ PLAIT = Preset(
     balances=True,
     overtakes=True,
     dead_band=PLAIT_DEAD_BAND,
+    is_paced=True,
 )
 PRESETS: Mapping[str, Preset] = {one.name: one for one in (CHUNKED, BULLET, MUXWISE, XYSERVE, TEMPORAL, PLAIT)}
 
@@ -194,6 +197,7 @@ _LEAVING_OUT: Mapping[str, Mapping[Mechanism, Change]] = {
         Mechanism.LANES: _forms_without(Form.LANES),
         Mechanism.SLICES: _forms_without(Form.PREFILL),
         Mechanism.DEAD_BAND: _with(dead_band=0.0),
+        Mechanism.PACE: _with(is_paced=False),
         Mechanism.QUEUE_ORDER: _with(queue=Queue.ARRIVAL),
         Mechanism.BALANCE: _with(balances=False),
         Mechanism.PREEMPTION: _with(overtakes=False),
