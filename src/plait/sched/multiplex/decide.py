@@ -318,8 +318,8 @@ def _most_progress(now: Situation, prefill: Prefill, setting: Setting) -> Choice
 
 
 def _without_options(now: Situation, prefill: Prefill, setting: Setting, *, can_fuse: bool) -> Choice:
-    """Nothing holds the targets of decode. Where prompts are late, too, the least of the worst; else decode hardly waits
-    for them.
+    """Nothing holds the targets of decode. Where prompts are late, too, the least of the worst; else decode waits for
+    them as little as keeps them going.
     """
     preset, prices = setting.preset, setting.prices
     if Form.LANES in preset.forms and preset.balances:

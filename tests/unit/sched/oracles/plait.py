@@ -95,7 +95,9 @@ class Plait:
 
     def least_harm(self, s: Situation) -> tuple[str, int, int]:
         """Where prompts are late too, the least of the worst; else they have a tenth of a step."""
-        late = [ttft > 1.0 for ttft in Bullet(self.cost, self.N, self.spans).ttfts(s, self.shares[len(self.shares) // 2])]
+        late = [
+            ttft > 1.0 for ttft in Bullet(self.cost, self.N, self.spans).ttfts(s, self.shares[len(self.shares) // 2])
+        ]
         is_late = any(late) if s.is_prefilling else sum(late) > len(late) - math.ceil(0.9 * len(late) - 1e-9)
         if is_late:
             return "lanes", self.balanced(s), 0
