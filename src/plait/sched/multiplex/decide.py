@@ -62,7 +62,7 @@ def _least_decode(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
     preset, prices = setting.preset, setting.prices
     if not preset.is_partitioned:
         setting = replace(setting, shares=(_units_by_blocks(now, prefill, prices.units),))
-    units = _fewest_units(now, prefill, setting)
+    units = _fewest_units(now, prefill, _dues(now, setting), setting)
     chosen = setting.shares[-1] if units is None else units
     decode_s = prices.decode(now.decode, chosen, prefill.shape).expected_s
     prefill_s = prices.prefill_s(prefill.shape, prices.units - chosen, now.decode)
@@ -86,11 +86,10 @@ def _units_by_blocks(now: Situation, prefill: Prefill, units: int) -> int:
     return min(units - 1, max(1, round(units * decode / (decode + prompts))))
 
 
-def _fewest_units(now: Situation, prefill: Prefill, setting: Setting) -> int | None:
+def _fewest_units(now: Situation, prefill: Prefill, dues: _Dues, setting: Setting) -> int | None:
     """The smallest share of decode that keeps its targets; None: none does. More units never make a step longer, so
     halving finds it.
     """
-    dues = _dues(now, setting)
     place = bisect_left(setting.shares, True, key=lambda units: _keeps(now, prefill, units, dues, setting))
     return setting.shares[place] if place < len(setting.shares) else None
 
@@ -242,20 +241,21 @@ def _longest_chunk(now: Situation, prefill: Prefill, budget_s: float, most: int,
         price = setting.prices.fused(now.decode, cut(prompts, num_tokens))
         return price.expected_s if setting.preset.chunk_s is not None else _counted(price, Form.FUSED, now, setting)
 
-    longest_s = seconds(total)
-    if longest_s <= budget_s:
-        return total
     none_s = seconds(0)
     if none_s > budget_s:
         return 0
-    high, high_s, step = -(-total // CHUNK), longest_s, CHUNK
-    if total > CHUNK and (one_s := seconds(CHUNK)) <= budget_s:
-        return _last_within(budget_s, (1, one_s), (high, high_s), lambda count: seconds(count * CHUNK)) * CHUNK
-    if total > CHUNK:
-        high, high_s, step = CHUNK // FINE_CHUNK, one_s, FINE_CHUNK
-    else:
-        high, step = -(-total // FINE_CHUNK), FINE_CHUNK
-    return _last_within(budget_s, (0, none_s), (high, high_s), lambda count: seconds(count * step)) * step
+    few = min(total, CHUNK)
+    few_s = seconds(few)
+    if few_s > budget_s:
+        return FINE_CHUNK * _last_within(
+            budget_s, (0, none_s), (-(-few // FINE_CHUNK), few_s), lambda count: seconds(count * FINE_CHUNK)
+        )
+    longest_s = few_s if total == few else seconds(total)
+    if longest_s <= budget_s:
+        return total
+    return CHUNK * _last_within(
+        budget_s, (1, few_s), (-(-total // CHUNK), longest_s), lambda count: seconds(count * CHUNK)
+    )
 
 
 def _least_chunk(now: Situation, prefill: Prefill, setting: Setting) -> int:
@@ -350,9 +350,8 @@ def _options(now: Situation, prefill: Prefill, dues: _Dues, setting: Setting, *,
         yield from _fused_option(now, prefill, dues.step_s, setting)
     if Form.LANES in forms:
         middle = setting.shares[len(setting.shares) // 2]
-        for units in _shares_tried(now, prefill, setting) if is_bound else (middle,):
-            if _keeps(now, prefill, units, dues, setting):
-                yield _lanes_option(now, prefill, units, setting)
+        for units in _shares_tried(now, prefill, dues, setting) if is_bound else (middle,):
+            yield _lanes_option(now, prefill, units, setting)
     if Form.PREFILL in forms and is_bound and not now.is_stepping:
         yield from _turn_option(now, prefill, dues.step_s, setting)
 
@@ -392,10 +391,13 @@ def _turn_option(now: Situation, prefill: Prefill, due: float, setting: Setting)
         yield _Option(Choice(Form.DECODE, prices.units, Reason.SLICE), rate)
 
 
-def _shares_tried(now: Situation, prefill: Prefill, setting: Setting) -> Sequence[int]:
+def _shares_tried(now: Situation, prefill: Prefill, dues: _Dues, setting: Setting) -> Sequence[int]:
     """Fewer units of decode make prompts faster, so those above the first that hold need not be priced, but for the
     present one, which the dead band may keep.
     """
-    kept = [units for units in setting.shares if units == now.units]
-    fewest = _fewest_units(now, prefill, setting)
-    return () if fewest is None else sorted({fewest, *kept})
+    fewest = _fewest_units(now, prefill, dues, setting)
+    if fewest is None:
+        return ()
+    # More units never make a step longer.
+    kept = [units for units in setting.shares if units == now.units > fewest]
+    return (fewest, *kept)
