@@ -28,6 +28,7 @@ OF_SCHEDULERS: Final = (
     "lanes",
     "slices",
     "dead-band",
+    "pace",
 )
 ABLATIONS: Final = (*OF_MEMORY, *OF_SCHEDULERS)
 NONE: Final = "none"

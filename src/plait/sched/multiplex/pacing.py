@@ -35,6 +35,7 @@ class Pacing:
     """`margin_s`: of every form, before any step was watched."""
 
     def __init__(self, margin_s: float) -> None:
+        self._first_s = margin_s
         self._move_s = _MOVE * margin_s
         self._by_form = {form: _Watched(margin_s) for form in FORMS}
 
@@ -54,6 +55,11 @@ class Pacing:
         """The engine saw a step's end so much later than the form's factor had said when it was decided. Margins grow
         and shrink so that one in a hundred is later.
         """
-        one = self._by_form[form]
-        part = BOUNDED_PART if late_s > one.margin_s else BOUNDED_PART - 1.0
-        one.margin_s = max(0.0, one.margin_s + part * self._move_s)
+        one, less_s = self._by_form[form], (1.0 - BOUNDED_PART) * self._move_s
+        one.margin_s = max(
+            0.0, one.margin_s + BOUNDED_PART * self._move_s if late_s > one.margin_s else one.margin_s - less_s
+        )
+        for other in self._by_form.values():
+            if other is not one:
+                # What was left for being noisy is tried again after a while.
+                other.margin_s = max(min(other.margin_s, self._first_s), other.margin_s - less_s)
