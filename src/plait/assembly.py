@@ -58,6 +58,8 @@ class Policy:
     max_step_tokens: int | None = None
     """Of a step of prompts and decode together; None: what the executor takes."""
     observe: Observer = unobserved
+    margin_s: float | None = None
+    """What all but one in a hundred ends come late by, where steps depart from their prices; None: they do not."""
     priced_units: int | None = None
     """The most share units that prices are known of; None: of all that the executor has."""
 
@@ -186,5 +188,6 @@ def _multiplex(
         policy.max_step_tokens or info.max_step_tokens,
         info.max_step_tokens,
         policy.observe,
+        policy.margin_s,
     )
     return MultiplexScheduler(config, kv, ports.events, policy.cost, speculation)
