@@ -497,13 +497,14 @@ def _log_choice(batch_id: str, choice: Choice) -> None:
 
 
 def _closing(before: Counts, after: Counts, duration_s: float, limit: str) -> dict[str, object]:
-    """What one run of a batch did, for the log: lines of all runs, tokens of this one."""
-    output = after.usage.output_tokens - before.usage.output_tokens
-    prompt = after.usage.prompt_tokens - before.usage.prompt_tokens
-    cached = after.usage.cached_tokens - before.usage.cached_tokens
+    """What one run of a batch did, for the log: lines of all runs, computed tokens of this one."""
+    output = after.computed.output_tokens - before.computed.output_tokens
+    prompt = after.computed.prompt_tokens - before.computed.prompt_tokens
+    cached = after.computed.cached_tokens - before.computed.cached_tokens
     return {
         "completed": after.done,
         "failed": after.failed,
+        "folded": after.folded,
         "duration_s": round(duration_s, 3),
         "prompt_tokens": prompt,
         "prefix_hit_fraction": round(cached / prompt, 4) if prompt else 0.0,

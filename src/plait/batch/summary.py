@@ -16,7 +16,7 @@ from plait.metrics.drafts import DraftFigures
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Lines count the whole job, with earlier runs; `run_usage` and `duration_s` only this run."""
+    """Lines count the whole job, with earlier runs; `run_usage`, of computed lines, and `duration_s` only this run."""
 
     output: str
     lines_total: int
@@ -39,6 +39,10 @@ class Summary:
     """The job was complete, but its output was missing or had been changed: it was made from the ledger again."""
     interrupted_by: signal.Signals | None = None
     strict: bool = False
+    lines_folded: int = 0
+    """Answered lines that asked for the same as another one and were told what it was told."""
+    shard: str | None = None
+    """The part of the input that the lines are, such as 1/4; None: all of it."""
 
     @property
     def is_nothing_to_do(self) -> bool:
@@ -71,7 +75,9 @@ class Summary:
                 "completed": self.lines_completed,
                 "failed": self.lines_failed,
                 "resumed": self.lines_resumed,
+                "folded": self.lines_folded,
             },
+            "shard": self.shard,
             "run": {
                 **_tokens(self.run_usage),
                 "prefix_hit_fraction": self.prefix_hit_fraction,
@@ -121,7 +127,9 @@ class Summary:
     def _lines_text(self) -> str:
         finished = self.lines_completed + self.lines_failed
         text = f"{finished:,} of {self.lines_total:,} finished, {self.lines_failed:,} of them failed"
-        return text + (f" ({self.lines_resumed:,} in earlier runs)" if self.lines_resumed else "")
+        text += f" ({self.lines_resumed:,} in earlier runs)" if self.lines_resumed else ""
+        text += f"; {self.lines_folded:,} asked for what another line asked for" if self.lines_folded else ""
+        return text if self.shard is None else f"{text}; shard {self.shard}"
 
     def _prompt_text(self) -> str:
         return f"{self.run_usage.prompt_tokens:,} tokens, {self.prefix_hit_fraction:.0%} found in the prefix index"

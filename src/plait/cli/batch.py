@@ -16,11 +16,12 @@ from tqdm import tqdm
 from plait.batch.config import BatchConfig
 from plait.batch.output import check_output
 from plait.batch.progress import BatchProgress
-from plait.batch.runner import BatchPorts, run_batch
+from plait.batch.runner import BatchPorts, Cutting, run_batch
+from plait.batch.shards import Shard
 from plait.batch.source import check_input
 from plait.build import LocalEngine, load_model, start_engine
 from plait.cli.batch_plan import batch_plan
-from plait.cli.offline import ordering_of
+from plait.cli.offline import cutting_of, ordering_of
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import download_progress, start_report, with_profile
 from plait.config.batch_options import BatchOptions
@@ -82,8 +83,9 @@ def run_batch_command(sources: OptionSources) -> int:
         if not options.quiet:
             for line in start_report(engine):
                 say(line)
+        cutting = None if options.shard is None else cutting_of(Shard(*options.shard), engine_options, engine)
         if options.plan_only:
-            plan = batch_plan(config, engine_options, engine)
+            plan = batch_plan(config, engine_options, engine, cutting)
             if options.json:
                 show_json(plan.json_object())
             else:
@@ -91,17 +93,22 @@ def run_batch_command(sources: OptionSources) -> int:
                     show(line)
             return 0
         ordering = ordering_of(options.order, engine_options, engine, say)
-        return _run(config, options, engine, totals, ordering)
+        return _run(config, options, engine, totals, ordering, cutting)
     finally:
         engine.close()
 
 
 def _run(
-    config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals: Totals, ordering: AnyOrdering | None
+    config: BatchConfig,
+    options: BatchOptions,
+    engine: LocalEngine,
+    totals: Totals,
+    ordering: AnyOrdering | None,
+    cutting: Cutting | None,
 ) -> int:
     bar = _Bar(quiet=options.quiet)
     unix_offset_s = time.time() - engine.clock.now()
-    ports = BatchPorts(engine.client, engine.text, engine.clock, unix_offset_s, bar, ordering, bar.chose)
+    ports = BatchPorts(engine.client, engine.text, engine.clock, unix_offset_s, bar, ordering, cutting, bar.chose)
     try:
         summary = run_batch(config, ports)
     finally:
