@@ -24,6 +24,7 @@ from plait.kv.keeps import Keeps
 from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import CacheLayout
 from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
+from plait.sched.colocation.policy import COLOCATED, ColocationConfig
 from plait.sched.lives import LivesConfig
 from plait.sched.multiplex.presets import CHUNKED, Preset, restricted
 from plait.sched.multiplex.scheduler import MultiplexConfig, MultiplexScheduler, Observer, unobserved
@@ -56,6 +57,8 @@ class Policy:
     max_step_tokens: int | None = None
     """Of a step of prompts and decode together; None: what the executor takes."""
     observe: Observer = unobserved
+    colocation: ColocationConfig | None = COLOCATED
+    """How offline work goes beside online traffic, in chunks; None: as one more row behind it."""
     priced_units: int | None = None
     """The most share units that prices are known of; None: of all that the executor has."""
 
@@ -107,7 +110,15 @@ def assemble(
     scheduler: ChunkedScheduler | MultiplexScheduler
     if policy.preset == CHUNKED:
         size = policy.max_step_tokens or info.max_step_tokens
-        limits = ChunkedConfig(lives, size, queue_depth=info.queue_depth, foresight=foresight)
+        limits = ChunkedConfig(
+            lives,
+            size,
+            queue_depth=info.queue_depth,
+            foresight=foresight,
+            colocation=policy.colocation,
+            cost=policy.cost,
+            units=info.share_units,
+        )
         scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, info, kv))
     else:
         if drafting is not None:
