@@ -49,12 +49,20 @@ class LinesAsGiven:
 
 
 class LinesInOrder:
-    """In the order of a feed."""
+    """In the order of a feed. `idle_ratio`: what others leave idle, as `plait.sched.colocation.idle` says it."""
 
-    def __init__(self, source: Source, found: Survey, feed: Feed, finished: frozenset[int]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        found: Survey,
+        feed: Feed,
+        finished: frozenset[int],
+        idle_ratio: Callable[[], float] = lambda: 1.0,
+    ) -> None:
         self._source = source
         self._found = found
         self._feed = feed
+        self._idle_ratio = idle_ratio
         self._places: dict[int, int] = {}
         """Number of a line that runs -> its place."""
         self._ended: deque[tuple[int, int]] = deque()
@@ -68,6 +76,7 @@ class LinesInOrder:
         while self._ended:
             number, output_tokens = self._ended.popleft()
             self._feed.ended(self._places.pop(number), output_tokens)
+        self._feed.beside(self._idle_ratio())
         place = self._feed.next()
         if place is not None:
             number = self._found.numbers[place]

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 from plait.api.model_text import ModelText
 from plait.batch.config import BatchConfig
+from plait.batch.finish_by import FinishBy
 from plait.batch.interrupts import stopping_on_signals
 from plait.batch.ledger import Job, JobTerms, Ledger
 from plait.batch.lines import BatchLine, LineFault, read_lines
 from plait.batch.output import OutputFiles, check_output, is_published
 from plait.batch.preparing import Preparer
-from plait.batch.progress import ProgressSink, Tally
+from plait.batch.progress import BatchProgress, ProgressSink, Tally
 from plait.batch.serving_job import JobParts, JobServing
 from plait.batch.source import Source, open_source
 from plait.batch.summary import Summary
@@ -49,6 +50,8 @@ class BatchPorts:
     """In which order the lines run; None: that of the input."""
     chose: Callable[[Choice], None] = lambda choice: None
     """Told which order was chosen, where there was a choice; from another thread."""
+    finish_by: FinishBy | None = None
+    """When it should have ended."""
 
 
 def run_batch(config: BatchConfig, ports: BatchPorts) -> Summary:
@@ -92,7 +95,7 @@ class _Run:
         self._job = job
         self._output = output
         self._before = ledger.counts(job)
-        self._tally = Tally(source.num_lines, self._before, ports.clock.now, ports.progress)
+        self._tally = Tally(source.num_lines, self._before, ports.clock.now, self._progressed)
         self._serving = JobServing(
             JobParts(
                 client=ports.client,
@@ -107,6 +110,7 @@ class _Run:
                 unix_now=lambda: int(ports.unix_offset_s + ports.clock.now()),
                 ordering=ports.ordering,
                 chose=ports.chose,
+                is_urgent=lambda: ports.finish_by is not None and ports.finish_by.is_urgent,
             )
         )
         self._interrupted_by: signal.Signals | None = None
@@ -153,6 +157,11 @@ class _Run:
             interrupted_by=interrupted_by,
             strict=self._config.strict,
         )
+
+    def _progressed(self, now: BatchProgress) -> None:
+        if self._ports.finish_by is not None:
+            self._ports.finish_by.judge(now.left_s)
+        self._ports.progress(now)
 
     def _stop(self, number: signal.Signals) -> None:
         self._interrupted_by = number

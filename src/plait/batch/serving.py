@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from plait.api.calls import Call
@@ -37,7 +37,9 @@ class Prepared:
 
 
 class LineServer:
-    """`unix_now` gives Unix time in whole seconds, for the answers."""
+    """`unix_now` gives Unix time in whole seconds, for the answers; `is_urgent`, from another thread, whether what is
+    submitted now is to go before other batches.
+    """
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class LineServer:
         recorder: Recorder,
         tally: Tally,
         unix_now: Callable[[], int],
+        is_urgent: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
         self._preparer = preparer
@@ -54,6 +57,7 @@ class LineServer:
         self._recorder = recorder
         self._tally = tally
         self._unix_now = unix_now
+        self._is_urgent = is_urgent
 
     async def serve(self, lines: Lines, max_in_flight: int) -> None:
         """Serve every line, in the order in which they come; return when all are on the disk."""
@@ -89,7 +93,8 @@ class LineServer:
         if isinstance(line, LineFault):
             return never_run(self._preparer.key(line.number), line)
         try:
-            return Prepared(line, self._preparer.prepare(line))
+            call = self._preparer.prepare(line)
+            return Prepared(line, _urgent(call) if self._is_urgent() else call)
         except RequestError as error:
             return self._refused(line, error)
 
@@ -134,6 +139,10 @@ class LineServer:
 
     def _refused(self, line: BatchLine, error: RequestError) -> LineOutcome:
         return refused(self._preparer.key(line.number), line.number, line.custom_id, error)
+
+
+def _urgent(call: Call) -> Call:
+    return replace(call, requests=tuple(replace(one, is_urgent=True) for one in call.requests))
 
 
 def output_limit(request: Request, model: ModelInfo) -> int:

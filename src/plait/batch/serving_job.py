@@ -48,6 +48,10 @@ class JobParts:
     """None: in the order of the input."""
     chose: Callable[[Choice], None] = lambda choice: None
     """Told which order was chosen, where there was a choice; from another thread."""
+    idle_ratio: Callable[[], float] = lambda: 1.0
+    """What others leave idle, as `plait.sched.colocation.idle` says it; asked in another thread."""
+    is_urgent: Callable[[], bool] = lambda: False
+    """Whether its end is at risk; asked in another thread."""
 
 
 class JobServing:
@@ -62,7 +66,9 @@ class JobServing:
         """Return when every line is recorded, or those that were finished when `stop` came. Raises what went wrong."""
         parts = self._parts
         recorder = Recorder(self._write, parts.tally.recorded)
-        server = LineServer(parts.client, parts.preparer, parts.text.tokenizer, recorder, parts.tally, parts.unix_now)
+        server = LineServer(
+            parts.client, parts.preparer, parts.text.tokenizer, recorder, parts.tally, parts.unix_now, parts.is_urgent
+        )
         finished = await beside(parts.ledger.finished, parts.job)
         recording = asyncio.create_task(recorder.run())
         serving = asyncio.create_task(self._serve(server, finished))
@@ -102,7 +108,7 @@ class JobServing:
         feed, choice = feed_for(found.job, ordering, self._go_on)
         if choice is not None:
             parts.chose(choice)
-        return LinesInOrder(parts.source, found, feed, finished)
+        return LinesInOrder(parts.source, found, feed, finished, parts.idle_ratio)
 
     def _go_on(self) -> None:
         """In the thread that looks for an order: whoever stops a job waits for it to end."""

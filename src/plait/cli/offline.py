@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from plait.build import LocalEngine, counted_formats
+from plait.build import LoadedModel, LocalEngine, counted_formats
 from plait.config.engine_options import EngineOptions
 from plait.config.places import calibration_file
 from plait.core.errors import UsageError
@@ -50,15 +50,19 @@ def ordering_of(
 
 
 def blending_on(spec: HardwareSpec, options: EngineOptions, engine: LocalEngine) -> Ordering:
-    model = engine.model
+    lives = lives_here(spec, options, engine.model)
+    return Ordering(JobOrder.BLEND, lives, engine.sizes.memory_bytes, options.seed)
+
+
+def lives_here(spec: HardwareSpec, options: EngineOptions, model: LoadedModel) -> LifetimeCost:
+    """What requests ask of this machine over their lives."""
     units = spec.share_units
-    lives = LifetimeCost(
+    return LifetimeCost(
         model.program,
         counted_formats(options, model),
         lambda numbers: spec.compute_rate(units, numbers),
         spec.memory_rate(units),
     )
-    return Ordering(JobOrder.BLEND, lives, engine.sizes.memory_bytes, options.seed)
 
 
 def machine_of(spec: HardwareSpec, options: EngineOptions, engine: LocalEngine) -> Machine:

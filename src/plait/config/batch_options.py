@@ -7,6 +7,7 @@ from pathlib import Path
 
 from plait.config.option import option
 from plait.config.values import parse_flag, parse_path, parse_positive, parse_text
+from plait.core.moments import check_moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,12 @@ class BatchOptions:
     )
     plan_only: bool = option(
         False, parse_flag, "run nothing: print densities, what is shared, and the time of each order"
+    )
+    finish_by: str | None = option(
+        None,
+        check_moment,
+        "when it should be done: 2h, 17:30 or 2026-12-01T06:00; says so where it will not be",
+        metavar="TIME",
     )
     restart: bool = option(False, parse_flag, "forget an earlier run with the same output and begin anew")
     strict: bool = option(False, parse_flag, "refuse a faulty file before any work, and exit with 1 if a line fails")

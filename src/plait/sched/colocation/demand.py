@@ -27,14 +27,15 @@ class OnlineDemand:
     def sample(self, held: int, now: float) -> None:
         second = int(now)
         if self._seconds and self._seconds[-1][0] == second:
-            if held <= self._seconds[-1][1]:
-                return
-            self._seconds[-1] = (second, held)
-        else:
-            self._seconds.append((second, held))
-        while self._seconds[0][0] < second - WINDOW_S:
-            self._seconds.popleft()
-        self._quantile = self._of_window(second)
+            if held > self._seconds[-1][1]:
+                self._seconds[-1] = (second, held)
+            return
+        if self._seconds:
+            # Seconds that have ended count from now on.
+            while len(self._seconds) > 1 and self._seconds[1][0] <= second - WINDOW_S:
+                self._seconds.popleft()
+            self._quantile = self._of_window(second)
+        self._seconds.append((second, held))
 
     @property
     def kept(self) -> int:
@@ -43,10 +44,11 @@ class OnlineDemand:
 
     def _of_window(self, second: int) -> int:
         weights: list[tuple[int, int]] = []
-        until = second + 1
+        until = second
         for start, held in reversed(self._seconds):
-            weights.append((held, until - start))
-            until = start
+            first = max(start, int(second - WINDOW_S))
+            weights.append((held, until - first))
+            until = first
         left = math.ceil((1 - QUANTILE) * sum(weight for _, weight in weights))
         for held, weight in sorted(weights, reverse=True):
             left -= weight

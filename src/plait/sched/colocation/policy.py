@@ -46,7 +46,7 @@ class ColocationConfig:
     """Of one step, where more than one token is at stake."""
     alone_s: float = 0.025
     """Of a step without online rows: whoever arrives waits for its end."""
-    ttft_part: float = 0.1
+    ttft_part: float = 0.05
     """Of the tightest target of first tokens, instead of `alone_s` where that is more."""
 
 
@@ -83,7 +83,7 @@ class Colocation:
             self._ttft_s = target if self._ttft_s is None else min(self._ttft_s, target)
 
     def is_shared(self, now: float) -> bool:
-        """Whether there is offline work and anybody was online so far: before that it has everything, at its own pace."""
+        """Whether there is offline work, and anybody was online so far: before that it has everything, at its pace."""
         if not self._is_active:
             return False
         lives = self._lives
