@@ -16,7 +16,9 @@ class BatchOptions:
         None, parse_path, "OpenAI Batch lines (JSONL), or - for standard input", metavar="FILE", short="-i"
     )
     output: Path | None = option(None, parse_path, "where the answers go (JSONL)", metavar="FILE", short="-o")
-    max_in_flight: int = option(128, parse_positive, "lines handed to the engine at once at most", metavar="N")
+    max_in_flight: int = option(
+        128, parse_positive, "lines handed to the engine at once at most", metavar="N", rare=True
+    )
     order: str = option(
         "input",
         parse_text,
@@ -30,7 +32,7 @@ class BatchOptions:
     finish_by: str | None = option(
         None,
         check_moment,
-        "when it should be done: 2h, 17:30 or 2026-12-01T06:00; says so where it will not be",
+        "when it should be done: 2h, 17:30",
         metavar="TIME",
     )
     restart: bool = option(False, parse_flag, "forget an earlier run with the same output and begin anew")

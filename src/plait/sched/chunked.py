@@ -217,7 +217,7 @@ class ChunkedScheduler:
     def admit(self, seq: Sequence, now: float) -> None:
         self._lives.admit(seq)
         if self._colocation is not None:
-            self._colocation.arrived(seq)
+            self._colocation.arrived(seq, now)
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         if self._speculation is not None:
@@ -226,6 +226,8 @@ class ChunkedScheduler:
             self._colocation.committed(result)
         is_memory_coming = self._lives.is_memory_coming
         updates = self._lives.commit(result, now)
+        if self._colocation is not None and any([one.finish_reason is not None for one in updates]):
+            self._colocation.sample(now)
         if is_memory_coming or (self._blocked and any([one.finish_reason is not None for one in updates])):
             self._blocked = None
         return updates

@@ -33,6 +33,7 @@ from plait.model.cache_type import CacheType
 from plait.model.cost import Formats, Parallel
 from plait.model.program import Program
 from plait.model.shard import shard
+from plait.sched.colocation.policy import COLOCATED, ColocationConfig
 from plait.sched.multiplex.presets import CHUNKED, Preset
 from plait.sched.multiplex.scheduler import Observer, unobserved
 
@@ -89,6 +90,8 @@ class ReplicaSpec:
     """Instead of `cache_bytes` cut into pages for the program's groups."""
     checkpoints: CheckpointPolicy = BY_USE
     """Where the states of a program that has some are kept."""
+    colocation: ColocationConfig | None = COLOCATED
+    """How offline work goes beside online traffic, in chunks; None: as one more row behind it."""
     end_tokens: tuple[int, ...] = ()
     """Tokens of prompts that end a message."""
     seed: int = 0
@@ -160,6 +163,7 @@ def replica_parts(
         num_spans,
         max_step_tokens=spec.max_step_tokens,
         observe=spec.observe,
+        colocation=spec.colocation,
     )
     return assemble(
         limits,

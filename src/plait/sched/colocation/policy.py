@@ -30,8 +30,6 @@ FIRST_TOKENS = 16
 FREE_TOKENS = 256
 """So many tokens more cost no less than a step by itself, whatever was measured with fewer."""
 MOST_CREDIT_S = 1.0
-SAMPLE_S = 0.5
-"""Between looks at what online sequences hold, while there is no offline work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +68,14 @@ class Colocation:
         self._flights: dict[StepId, tuple[int, bool]] = {}
         """Tokens of steps in flight, and whether any are online."""
         self._is_active = False
-        self._sampled_s = float("-inf")
         self._held = self._held_rows = 0
         """By those online, at the last sample."""
 
-    def arrived(self, seq: Sequence) -> None:
+    def arrived(self, seq: Sequence, now: float) -> None:
         if is_offline(seq):
             return
         self._is_active = True
+        self.sample(now)
         target = seq.request.slo.first_token_s(seq.num_prompt)
         if target is not None:
             self._ttft_s = target if self._ttft_s is None else min(self._ttft_s, target)
@@ -88,13 +86,16 @@ class Colocation:
             return False
         lives = self._lives
         has_offline = lives.waiting.num_online < len(lives.waiting) or (lives.running and is_offline(lives.running[-1]))
-        if has_offline or now >= self._sampled_s + SAMPLE_S:
-            self._sample(now)
+        if has_offline:
+            self.sample(now)
         return bool(has_offline)
 
-    def _sample(self, now: float) -> None:
+    def sample(self, now: float) -> None:
+        """Look at what online sequences hold: whenever there is offline work, and when somebody comes or goes."""
+        if not self._is_active:
+            return
         online = self._lives.running[: num_online(self._lives.running)]
-        self._held, self._held_rows, self._sampled_s = sum([seq.num_slots for seq in online]), len(online), now
+        self._held, self._held_rows = sum([seq.num_slots for seq in online]), len(online)
         self._memory.sample(self._held, now)
         self._rows.sample(self._held_rows, now)
 
@@ -206,8 +207,10 @@ class Colocation:
         num_tokens = sum([one.num_computed for one in result.seqs])
         if not num_tokens:
             return
-        seconds = (result.end_s - result.start_s) / result.num_steps
-        self._times.took(num_tokens // result.num_steps, seconds)
+        seconds, start_s = result.end_s - result.start_s, result.start_s
+        for end_s in result.ends_s or (result.end_s,):
+            self._times.took(num_tokens // result.num_steps, end_s - start_s)
+            start_s = end_s
         if has_online:
             share = self._config.urgent_share if self._is_urgent(self._lives.running) else self._config.share
             self._credit_s = min(self._credit_s + share * seconds, MOST_CREDIT_S)
