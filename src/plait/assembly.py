@@ -25,6 +25,7 @@ from plait.kv.keeps import Keeps
 from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import CacheLayout
 from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
+from plait.sched.colocation.policy import COLOCATED, ColocationConfig
 from plait.sched.lives import LivesConfig
 from plait.sched.multiplex.presets import CHUNKED, Preset, restricted
 from plait.sched.multiplex.scheduler import MultiplexConfig, MultiplexScheduler, Observer, unobserved
@@ -60,6 +61,8 @@ class Policy:
     observe: Observer = unobserved
     margin_s: float | None = None
     """What all but one in a hundred ends come late by, where steps depart from their prices; None: they do not."""
+    colocation: ColocationConfig | None = COLOCATED
+    """How offline work goes beside online traffic, in chunks; None: as one more row behind it."""
     priced_units: int | None = None
     """The most share units that prices are known of; None: of all that the executor has."""
 
@@ -126,7 +129,15 @@ def assemble(
     scheduler: ChunkedScheduler | MultiplexScheduler
     if policy.preset == CHUNKED:
         size = policy.max_step_tokens or info.max_step_tokens
-        limits = ChunkedConfig(lives, size, queue_depth=info.queue_depth, foresight=foresight)
+        limits = ChunkedConfig(
+            lives,
+            size,
+            queue_depth=info.queue_depth,
+            foresight=foresight,
+            colocation=policy.colocation,
+            cost=policy.cost,
+            units=info.share_units,
+        )
         scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, lives, info, kv))
     else:
         if model is not None:

@@ -49,15 +49,21 @@ class LinesAsGiven:
 
 
 class LinesInOrder:
-    """In the order of a feed."""
+    """In the order of a feed. `idle_ratio`: what others leave idle, as `plait.sched.colocation.idle` says it."""
 
     def __init__(
-        self, source: Source, found: Survey, feed: Feed, rest: Callable[[frozenset[int]], Iterator[AnyLine]]
+        self,
+        source: Source,
+        found: Survey,
+        feed: Feed,
+        rest: Callable[[frozenset[int]], Iterator[AnyLine]],
+        idle_ratio: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """`rest`: the lines of the job that are not finished, without those of these numbers."""
         self._source = source
         self._found = found
         self._feed = feed
+        self._idle_ratio = idle_ratio
         self._places: dict[int, int] = {}
         """Number of a line that runs -> its place."""
         self._ended: deque[tuple[int, int]] = deque()
@@ -72,6 +78,7 @@ class LinesInOrder:
             self._feed.ended(self._places.pop(number), output_tokens)
         if self._twins:
             return parse_line(self._source.line_at(*self._twins.popleft()))
+        self._feed.beside(self._idle_ratio())
         place = self._feed.next()
         if place is not None:
             number = self._found.numbers[place]

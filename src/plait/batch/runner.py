@@ -17,12 +17,13 @@ from functools import partial
 
 from plait.api.model_text import ModelText
 from plait.batch.config import BatchConfig
+from plait.batch.finish_by import FinishBy
 from plait.batch.interrupts import stopping_on_signals
 from plait.batch.ledger import Job, JobTerms, Ledger
 from plait.batch.lines import BatchLine, LineFault, read_lines
 from plait.batch.output import OutputFiles, check_output, is_published
 from plait.batch.preparing import Preparer
-from plait.batch.progress import ProgressSink, Tally
+from plait.batch.progress import BatchProgress, ProgressSink, Tally
 from plait.batch.serving import output_limit
 from plait.batch.serving_job import JobParts, JobServing
 from plait.batch.shards import Part, Shard, cut_source
@@ -74,6 +75,8 @@ class BatchPorts:
     """Which part of the input is run; None: all of it."""
     chose: Callable[[Choice], None] = lambda choice: None
     """Told which order was chosen, where there was a choice; from another thread."""
+    finish_by: FinishBy | None = None
+    """When it should have ended."""
 
 
 def run_batch(config: BatchConfig, ports: BatchPorts) -> Summary:
@@ -122,7 +125,7 @@ class _Run:
         self._output = output
         self._before = ledger.counts(job)
         self._num_lines = source.num_lines if part is None else len(part.numbers)
-        self._tally = Tally(self._num_lines, self._before, ports.clock.now, ports.progress)
+        self._tally = Tally(self._num_lines, self._before, ports.clock.now, self._progressed)
         self._serving = JobServing(
             JobParts(
                 client=ports.client,
@@ -138,6 +141,7 @@ class _Run:
                 ordering=ports.ordering,
                 part=part,
                 chose=ports.chose,
+                is_urgent=lambda: ports.finish_by is not None and ports.finish_by.is_urgent,
             )
         )
         self._interrupted_by: signal.Signals | None = None
@@ -186,6 +190,11 @@ class _Run:
             interrupted_by=interrupted_by,
             strict=self._config.strict,
         )
+
+    def _progressed(self, now: BatchProgress) -> None:
+        if self._ports.finish_by is not None:
+            self._ports.finish_by.judge(now.left_s)
+        self._ports.progress(now)
 
     def _stop(self, number: signal.Signals) -> None:
         self._interrupted_by = number

@@ -53,7 +53,8 @@ Work = Prepared | Twin | LineOutcome | Wait | None
 
 class LineServer:
     """`unix_now` gives Unix time in whole seconds, for the answers. `recorded`: the answer to a request, if a line has
-    it already; called in another thread.
+    it already; called in another thread. `is_urgent`, from another thread: whether what is submitted now is to go
+    before other batches.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class LineServer:
         tally: Tally,
         unix_now: Callable[[], int],
         recorded: Callable[[bytes], RecordedLine | None],
+        is_urgent: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
         self._preparer = preparer
@@ -74,6 +76,7 @@ class LineServer:
         self._unix_now = unix_now
         self._recorded = recorded
         self._folds = Folds()
+        self._is_urgent = is_urgent
 
     async def serve(self, lines: Lines, max_in_flight: int) -> None:
         """Serve every line, in the order in which they come; return when all are on the disk."""
@@ -134,7 +137,7 @@ class LineServer:
         found = self._recorded(request)
         if found is not None:
             return handed_on(found, line, request, self._preparer.key)
-        return Prepared(line, call, request)
+        return Prepared(line, _urgent(call) if self._is_urgent() else call, request)
 
     async def _finish(self, lines: Lines, work: Prepared | LineOutcome) -> None:
         outcome = work if isinstance(work, LineOutcome) else await self._answer(work)
@@ -193,6 +196,10 @@ class LineServer:
 
     def _refused(self, line: BatchLine, error: RequestError) -> LineOutcome:
         return refused(self._preparer.key(line.number), line.number, line.custom_id, error)
+
+
+def _urgent(call: Call) -> Call:
+    return replace(call, requests=tuple(replace(one, is_urgent=True) for one in call.requests))
 
 
 def output_limit(request: Request, model: ModelInfo) -> int:

@@ -51,6 +51,10 @@ class JobParts:
     """The lines of the input that are the job's; None: all."""
     chose: Callable[[Choice], None] = lambda choice: None
     """Told which order was chosen, where there was a choice; from another thread."""
+    idle_ratio: Callable[[], float] = lambda: 1.0
+    """What others leave idle, as `plait.sched.colocation.idle` says it; asked in another thread."""
+    is_urgent: Callable[[], bool] = lambda: False
+    """Whether its end is at risk; asked in another thread."""
 
 
 class JobServing:
@@ -73,6 +77,7 @@ class JobServing:
             parts.tally,
             parts.unix_now,
             lambda request: parts.ledger.answer_to(parts.job, request),
+            parts.is_urgent,
         )
         finished = await beside(parts.ledger.finished, parts.job)
         recording = asyncio.create_task(recorder.run())
@@ -117,7 +122,9 @@ class JobServing:
         feed, choice = feed_for(found.job, ordering, self._go_on)
         if choice is not None:
             parts.chose(choice)
-        return LinesInOrder(parts.source, found, feed, lambda surveyed: self._left(finished | surveyed))
+        return LinesInOrder(
+            parts.source, found, feed, lambda surveyed: self._left(finished | surveyed), parts.idle_ratio
+        )
 
     @property
     def _num_lines(self) -> int:

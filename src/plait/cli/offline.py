@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from plait.batch.runner import Cutting
 from plait.batch.shards import Shard
-from plait.build import LocalEngine, counted_formats
+from plait.build import LoadedModel, LocalEngine, counted_formats
 from plait.config.engine_options import EngineOptions
 from plait.config.places import calibration_file
 from plait.core.errors import UsageError
@@ -61,8 +61,13 @@ def ordering_of(
 
 
 def blending_on(spec: HardwareSpec, options: EngineOptions, engine: LocalEngine) -> Ordering:
-    lives = _lives(spec, engine.model.program, counted_formats(options, engine.model))
+    lives = lives_here(spec, options, engine.model)
     return Ordering(JobOrder.BLEND, lives, engine.sizes.memory_bytes, options.seed)
+
+
+def lives_here(spec: HardwareSpec, options: EngineOptions, model: LoadedModel) -> LifetimeCost:
+    """What requests ask of this machine over their lives."""
+    return _lives(spec, model.program, counted_formats(options, model))
 
 
 def _lives(spec: HardwareSpec, program: Program, formats: Formats) -> LifetimeCost:

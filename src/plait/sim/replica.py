@@ -35,6 +35,7 @@ from plait.model.cache_type import CacheType
 from plait.model.cost import Formats, Parallel
 from plait.model.program import Program
 from plait.model.shard import shard
+from plait.sched.colocation.policy import COLOCATED, ColocationConfig
 from plait.sched.multiplex.presets import CHUNKED, Preset
 from plait.sched.multiplex.scheduler import Observer, unobserved
 from plait.sim.drafts import Record, RecordedDrafts
@@ -102,6 +103,8 @@ class ReplicaSpec:
     """Instead of `cache_bytes` cut into pages for the program's groups."""
     checkpoints: CheckpointPolicy = BY_USE
     """Where the states of a program that has some are kept."""
+    colocation: ColocationConfig | None = COLOCATED
+    """How offline work goes beside online traffic, in chunks; None: as one more row behind it."""
     end_tokens: tuple[int, ...] = ()
     """Tokens of prompts that end a message."""
     seed: int = 0
@@ -177,6 +180,7 @@ def replica_parts(
         max_step_tokens=spec.max_step_tokens,
         observe=spec.observe,
         margin_s=None if replay is None else margin_of(spec.hardware.calibration),
+        colocation=spec.colocation,
     )
     return assemble(
         limits,

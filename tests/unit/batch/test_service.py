@@ -264,8 +264,8 @@ def test_counts_of_a_batch_that_waits_for_room_never_go_back(tmp_path: Path, mon
 def test_who_may_have_so_many_batches_gets_no_more_by_asking_all_at_once(tmp_path: Path) -> None:
     world = World(tmp_path)
 
-    def at_most_two(num_unfinished: int) -> None:
-        if num_unfinished >= 2:
+    def at_most_two(unfinished: Sequence[BatchRecord]) -> None:
+        if len(unfinished) >= 2:
             raise RequestError("too many", status=429)
 
     async def work() -> None:
