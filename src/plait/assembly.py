@@ -25,6 +25,7 @@ from plait.kv.keeps import Keeps
 from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import CacheLayout
 from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
+from plait.sched.colocation.policy import COLOCATED, ColocationConfig
 from plait.sched.lives import LivesConfig
 from plait.sched.multiplex.presets import CHUNKED, Preset, restricted
 from plait.sched.multiplex.scheduler import MultiplexConfig, MultiplexScheduler, Observer, unobserved
@@ -58,6 +59,10 @@ class Policy:
     max_step_tokens: int | None = None
     """Of a step of prompts and decode together; None: what the executor takes."""
     observe: Observer = unobserved
+    margin_s: float | None = None
+    """What all but one in a hundred ends come late by, where steps depart from their prices; None: they do not."""
+    colocation: ColocationConfig | None = COLOCATED
+    """How offline work goes beside online traffic, in chunks; None: as one more row behind it."""
     priced_units: int | None = None
     """The most share units that prices are known of; None: of all that the executor has."""
 
@@ -124,18 +129,28 @@ def assemble(
     scheduler: ChunkedScheduler | MultiplexScheduler
     if policy.preset == CHUNKED:
         size = policy.max_step_tokens or info.max_step_tokens
-        limits = ChunkedConfig(lives, size, queue_depth=info.queue_depth, foresight=foresight)
-        scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, limits, info, kv))
+        limits = ChunkedConfig(
+            lives,
+            size,
+            queue_depth=info.queue_depth,
+            foresight=foresight,
+            colocation=policy.colocation,
+            cost=policy.cost,
+            units=info.share_units,
+        )
+        scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, lives, info, kv))
     else:
         if model is not None:
-            raise UsageError(f"a draft model is asked by --scheduler chunked alone so far, not {policy.preset.name}")
-        verifies = _speculation(drafting, config, ChunkedConfig(lives), info, kv)
-        scheduler = _multiplex(policy, lives, info, kv, ports, verifies)
+            raise UsageError(
+                f"a draft model guesses under --scheduler chunked alone so far, not {policy.preset.name}; "
+                "--speculative ngram guesses under every one"
+            )
+        scheduler = _multiplex(policy, lives, info, kv, ports, _speculation(drafting, config, lives, info, kv))
     return EngineParts(Engine(config, clock, scheduler, executor, ports), scheduler, kv)
 
 
 def _speculation(
-    drafting: Drafting | None, config: EngineConfig, chunked: ChunkedConfig, info: ExecutorInfo, kv: KVCache
+    drafting: Drafting | None, config: EngineConfig, lives: LivesConfig, info: ExecutorInfo, kv: KVCache
 ) -> Speculation | None:
     """None: there are no drafts, or this model's states could not be taken back behind rejected ones."""
     if drafting is None or kv.has_states:
@@ -146,12 +161,12 @@ def _speculation(
     if model is not None:
         times = RoundTimes(model.weight_share)
         limits = RoundsConfig(
-            chunked.lane,
+            info.lanes[0],
             info.max_rows,
             info.max_step_tokens,
             info.queue_depth,
             model.max_positions,
-            chunked.lives.eos_token_ids,
+            lives.eos_token_ids,
         )
         rounds = Rounds(limits, kv.drafts, times)
     return Speculation(drafting.source, drafting.depth, config.vocab_size, rounds)
@@ -184,5 +199,6 @@ def _multiplex(
         policy.max_step_tokens or info.max_step_tokens,
         info.max_step_tokens,
         policy.observe,
+        policy.margin_s,
     )
     return MultiplexScheduler(config, kv, ports.events, policy.cost, speculation)

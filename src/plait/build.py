@@ -42,6 +42,7 @@ from plait.core.profiling import WorkLog
 from plait.core.request import ServiceClass, Slo
 from plait.core.step import STEP_PROGRAM
 from plait.cost.calibrated import cost_model
+from plait.cost.calibration import margin_of
 from plait.cost.hardware import read_hardware
 from plait.draft.depth import PricedDepth
 from plait.draft.draft_model import ModelDrafts
@@ -279,6 +280,7 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
         num_spans=len(model.program.spans),
         stop_s=UNIT_S if is_native else None,
         has_lanes=is_native,
+        margin_s=margin_of(calibration),
         priced_units=hardware.share_units,
     )
 

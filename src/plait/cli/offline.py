@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from plait.build import LocalEngine, counted_formats
+from plait.batch.runner import Cutting
+from plait.batch.shards import Shard
+from plait.build import LoadedModel, LocalEngine, counted_formats
 from plait.config.engine_options import EngineOptions
 from plait.config.places import calibration_file
 from plait.core.errors import UsageError
 from plait.cost.hardware import HardwareSpec, find_hardware, read_hardware
 from plait.cost.lifetime import LifetimeCost
+from plait.model.cost import Formats
+from plait.model.program import Program
 from plait.sched.blend.choosing import AnyOrdering, Choosing
 from plait.sched.blend.feeds import JobOrder, Ordering
 from plait.sched.blend.forecast import Machine
@@ -38,6 +42,13 @@ def hardware_here(options: EngineOptions, warn: Callable[[str], None]) -> Hardwa
     return find_hardware(LIKE_THIS)
 
 
+def cutting_of(shard: Shard, options: EngineOptions, engine: LocalEngine) -> Cutting:
+    """By rates and bytes that are the same on all machines, whatever is stored or measured here."""
+    model = engine.model
+    lives = _lives(find_hardware(LIKE_THIS), model.program, Formats())
+    return Cutting(shard, lives, replace(engine.client.model, max_model_tokens=model.config.max_positions))
+
+
 def ordering_of(
     order: str, options: EngineOptions, engine: LocalEngine, warn: Callable[[str], None]
 ) -> AnyOrdering | None:
@@ -50,15 +61,18 @@ def ordering_of(
 
 
 def blending_on(spec: HardwareSpec, options: EngineOptions, engine: LocalEngine) -> Ordering:
-    model = engine.model
-    units = spec.share_units
-    lives = LifetimeCost(
-        model.program,
-        counted_formats(options, model),
-        lambda numbers: spec.compute_rate(units, numbers),
-        spec.memory_rate(units),
-    )
+    lives = lives_here(spec, options, engine.model)
     return Ordering(JobOrder.BLEND, lives, engine.sizes.memory_bytes, options.seed)
+
+
+def lives_here(spec: HardwareSpec, options: EngineOptions, model: LoadedModel) -> LifetimeCost:
+    """What requests ask of this machine over their lives."""
+    return _lives(spec, model.program, counted_formats(options, model))
+
+
+def _lives(spec: HardwareSpec, program: Program, formats: Formats) -> LifetimeCost:
+    units = spec.share_units
+    return LifetimeCost(program, formats, lambda numbers: spec.compute_rate(units, numbers), spec.memory_rate(units))
 
 
 def machine_of(spec: HardwareSpec, options: EngineOptions, engine: LocalEngine) -> Machine:

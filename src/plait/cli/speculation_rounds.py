@@ -21,9 +21,11 @@ from plait.api.bodies import JsonObject
 from plait.build import LocalEngine
 from plait.core.errors import InvariantError, PlaitError, RequestError, UsageError
 from plait.core.events import Collected, Event, Submitted
-from plait.core.ids import RequestId
+from plait.core.ids import RequestId, StepId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
+from plait.core.step import StepPlan, StepResult
+from plait.engine.thread import EngineThread
 from plait.text.grammar import Grammar, GrammarKind
 
 LEAST_ROUNDS = 2
@@ -33,8 +35,8 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(slots=True)
-class Counts:
-    """An `EventSink`."""
+class Tally:
+    """Of the runs of one side."""
 
     steps: int = 0
     ahead: int = 0
@@ -43,43 +45,67 @@ class Counts:
     """Chunks with drafts."""
     draft_tokens: int = 0
     accepted: int = 0
-    in_flight: int = 0
+    busy_s: float = 0.0
+    """In steps."""
+    gaps_s: list[float] = field(default_factory=list)
+    """Before steps that were planned when the one before had been collected."""
+
+
+class Counts:
+    """An `EventSink`, which adds to `tally`."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self._in_flight = 0
+        self._collected_s = self._ended_s = -1.0
+        self._late: set[StepId] = set()
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Submitted(plan=plan):
-                self.steps += 1
-                self.ahead += self.in_flight > 0
-                self.in_flight += 1
-                depths = [chunk.num_drafts for chunk in plan.chunks if chunk.num_drafts]
-                self.num_drafts += len(depths)
-                self.draft_tokens += sum(depths)
-            case Collected(_, result):
-                self.in_flight -= 1
-                self.accepted += sum([one.num_accepted for one in result.seqs])
+            case Submitted(at_s, plan):
+                self._submitted(at_s, plan)
+            case Collected(at_s, result):
+                self._collected(at_s, result)
             case _:
                 pass
+
+    def _submitted(self, at_s: float, plan: StepPlan) -> None:
+        tally = self.tally
+        tally.steps += 1
+        tally.ahead += self._in_flight > 0
+        if not self._in_flight and at_s == self._collected_s:
+            self._late.add(plan.step)
+        self._in_flight += 1
+        depths = [chunk.num_drafts for chunk in plan.chunks if chunk.num_drafts]
+        tally.num_drafts += len(depths)
+        tally.draft_tokens += sum(depths)
+
+    def _collected(self, at_s: float, result: StepResult) -> None:
+        tally = self.tally
+        self._in_flight -= 1
+        tally.accepted += sum([one.num_accepted for one in result.seqs])
+        tally.busy_s += result.end_s - result.start_s
+        if result.step in self._late:
+            self._late.remove(result.step)
+            tally.gaps_s.append(result.start_s - self._ended_s)
+        self._collected_s, self._ended_s = at_s, result.end_s
 
 
 @dataclass(slots=True)
 class Side:
-    """All runs with drafts, or all without. `seconds[i]`: of unit i, one a round."""
+    """All runs with drafts, or all without. `seconds[i]`: of unit i of the prompts, one a round."""
 
     seconds: list[list[float]]
     processor_s: float = 0.0
     """Of the whole process."""
     engine_s: float = 0.0
     """Processor time of the engine's thread, which plans and commits."""
-    steps: int = 0
-    ahead: int = 0
-    num_drafts: int = 0
-    draft_tokens: int = 0
-    accepted: int = 0
+    tally: Tally = field(default_factory=Tally)
     answers: dict[int, list[Tokens]] = field(default_factory=dict)
 
     @property
     def total_s(self) -> float:
-        """Of one round: of every unit, the run in the middle."""
+        """Of one round: of every unit, the median run."""
         return sum(map(median, self.seconds))
 
     def took(self, place: int) -> float:
@@ -109,10 +135,12 @@ class Cell:
 
     @property
     def depth(self) -> float:
-        return self.on.draft_tokens / self.on.num_drafts if self.on.num_drafts else 0.0
+        tally = self.on.tally
+        return tally.draft_tokens / tally.num_drafts if tally.num_drafts else 0.0
 
     def json_object(self) -> dict[str, object]:
-        ratios = self.round_ratios
+        ratios, sides, on = self.round_ratios, (self.off, self.on), self.on.tally
+        tallies = [side.tally for side in sides]
         return {
             "set": self.name,
             "streams": self.streams,
@@ -122,15 +150,24 @@ class Cell:
             "lowest": round(min(ratios), 4),
             "highest": round(max(ratios), 4),
             "processor_ratio": round(self.off.processor_s / self.on.processor_s, 4),
-            "steps": [self.off.steps // self.rounds, self.on.steps // self.rounds],
-            "ahead": [round(side.ahead / side.steps, 4) for side in (self.off, self.on)],
-            "engine_us_per_step": [round(side.engine_s / side.steps * 1e6, 1) for side in (self.off, self.on)],
-            "tokens_per_s": [round(self.tokens / side.total_s, 2) for side in (self.off, self.on)],
-            "drafts": self.on.num_drafts // self.rounds,
-            "draft_tokens": self.on.draft_tokens // self.rounds,
-            "accepted": self.on.accepted // self.rounds,
+            "tokens_per_s": [round(self.tokens / side.total_s, 2) for side in sides],
+            "steps": [tally.steps // self.rounds for tally in tallies],
+            "ahead": [round(tally.ahead / tally.steps, 4) for tally in tallies],
+            "step_us": [round(tally.busy_s / tally.steps * 1e6) for tally in tallies],
+            "gap_us": [round(median(tally.gaps_s) * 1e6) if tally.gaps_s else None for tally in tallies],
+            "engine_us_per_step": [round(side.engine_s / side.tally.steps * 1e6, 1) for side in sides],
+            "drafts": on.num_drafts // self.rounds,
+            "proposed": on.draft_tokens // self.rounds,
+            "accepted": on.accepted // self.rounds,
             "depth": round(self.depth, 3),
         }
+
+
+def _processor_s(thread: EngineThread) -> float:
+    """Of the engine's thread; 0 where the system does not tell."""
+    if not hasattr(time, "pthread_getcpuclockid") or thread.ident is None:
+        return 0.0
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
 
 def shortened(request: Request, most_prompt: int, most_output: int) -> Request:
@@ -208,10 +245,10 @@ class Rounds:
                     self._run(loop, short, at_once, is_on)
 
     def cell(self, loop: asyncio.Runner, name: str, requests: Sequence[Request], streams: int, least_s: float) -> Cell:
-        """Rounds until `least_s` have passed, two at least. In a round every unit runs on both sides at once, the first
-        side of the last unit first. At one stream a unit is a prompt, so that the sides take turns within a second.
+        """Rounds until `least_s` have passed, two at least. In a round as many prompts as there are streams run on one
+        side and then on the other, and the next ones the other way round, so that the sides take turns within a second.
         """
-        units = [[one] for one in requests] if streams == 1 else [list(requests)]
+        units = [requests[first : first + streams] for first in range(0, len(requests), streams)]
         sides = {is_on: Side([[] for _ in units]) for is_on in (False, True)}
         order, began_s, rounds = (False, True), time.perf_counter(), 0
         while rounds < LEAST_ROUNDS or time.perf_counter() - began_s < least_s:
@@ -229,18 +266,12 @@ class Rounds:
     def _note(
         self, loop: asyncio.Runner, side: Side, place: int, unit: Sequence[Request], streams: int, is_on: bool
     ) -> None:
-        before, thread = replace(self._counts), self._engine.thread
-        engine_s, processor_s, start_s = thread.processor_s(), time.process_time(), time.perf_counter()
+        thread, self._counts.tally = self._engine.thread, side.tally
+        engine_s, processor_s, start_s = _processor_s(thread), time.process_time(), time.perf_counter()
         answers = self._run(loop, unit, streams, is_on)
         side.seconds[place].append(time.perf_counter() - start_s)
         side.processor_s += time.process_time() - processor_s
-        side.engine_s += thread.processor_s() - engine_s
-        now = self._counts
-        side.steps += now.steps - before.steps
-        side.ahead += now.ahead - before.ahead
-        side.num_drafts += now.num_drafts - before.num_drafts
-        side.draft_tokens += now.draft_tokens - before.draft_tokens
-        side.accepted += now.accepted - before.accepted
+        side.engine_s += _processor_s(thread) - engine_s
         if side.answers.setdefault(place, answers) != answers:
             raise InvariantError(f"two runs of prompt {place} gave different answers")
 

@@ -32,6 +32,7 @@ OF_SCHEDULERS: Final = (
     "refusal",
     "leases",
     "joint-depth",
+    "pace",
 )
 ABLATIONS: Final = (*OF_MEMORY, *OF_SCHEDULERS)
 NONE: Final = "none"

@@ -36,8 +36,8 @@ _PULL = 0.5
 SPREAD_PART = 0.99
 """Of the steps of a fit, that stay below their price times the spread."""
 GUARD_PART = 0.985
-"""Of those beside a prefill. What is usual in a cell is of a few samples, so that it scatters too, and bounds are kept to
-by more: of steps that were held out, all but one in 150 to 300 (docs/lab/2026-11-30-bounds.md).
+"""Of those beside a prefill. What is usual in a cell rests on few samples and scatters too, so that more steps keep to
+their bound: of those that were held out, all but one in 150 to 300 (docs/lab/2026-11-30-bounds.md).
 """
 
 
@@ -87,8 +87,8 @@ def fit_guard(samples: Sequence[Sample], model: CalibratedModel, edges: GuardTab
     """How much longer than alone decode steps beside a prefill take, at worst, by cell of `edges`.
 
     Of a cell with dozens of samples the maximum is the most disturbed one. There it is what is usual in the cell, times
-    how far nearly all samples stay from what is usual in theirs: the machine scatters everywhere alike, so all cells say
-    together how wide. Cells of a few samples have nothing but their maximum.
+    how far nearly all samples stay from what is usual in theirs: the machine scatters everywhere alike, so that all
+    cells say together how wide. Cells of a few samples have nothing but their maximum.
     """
     cells: dict[Cell, list[float]] = {}
     for sample in samples:

@@ -40,11 +40,8 @@ LEAST_CHANCE = 0.05
 _DEAD_BAND = 1.03
 """A plan with drafts must promise so many times the tokens per second of one without."""
 
-_BAR_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Drafts of a step for which it is known at any time how likely they must be."""
-
-_BAR_STEPS = 8
-"""For how many steps that is known."""
+_BAR_STEPS = 16
+"""For how many steps it is known without looking how likely drafts must be."""
 
 _NEWEST_SHARE = 0.15
 _WAIT_STEPS = 512
@@ -65,7 +62,7 @@ class Made:
     """From its first op to its last."""
     waited_s: float | None = None
     """How long the device had nothing to do before it, because nothing could be planned behind the step before. None:
-    it was planned ahead, or nobody had anything to do.
+    it was planned ahead, nobody had anything to do, or it would have waited without drafts too.
     """
     waited_for_drafts: bool = False
     """Without drafts the step would have been planned ahead."""
@@ -112,9 +109,12 @@ class Depth(Protocol):
     def follows_prices(self) -> bool:
         """Whether a policy with prices of steps chooses instead (`plait.sched.multiplex.drafting`)."""
 
-    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         """Whether drafts could be worth anything in a step of so many sequences if their first is reached with chance
         `reached` and is then right with `chance`, and none is likelier; where not, nobody need guess. Takes no time.
+        `waits_anyway`: without drafts nothing could be planned ahead either.
         """
 
     def may_wait(
@@ -130,7 +130,13 @@ class Depth(Protocol):
         """
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         """How many drafts of each guess are verified by a step of `num_sequences` rows and these drafts, `most_rows`
         of them at most. `chances[i][k]`: that drafts 0 to k of guess i are all right. `within_s`: when the next token
@@ -152,7 +158,9 @@ class FixedDepth:
     beside_prompts: bool = True
     follows_prices: bool = False
 
-    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         return True
 
     def may_wait(
@@ -166,7 +174,13 @@ class FixedDepth:
         return any(self.choose(num_sequences, chances, most_rows, within_s))
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         depths = []
         for one in chances:
@@ -189,8 +203,10 @@ class _Bar:
     made_at: int
     least: float
     """For waiting for them, and for being better at all."""
-    costs: tuple[tuple[int, float], ...]
-    """By number of drafts, for their rows."""
+    costs: tuple[float, ...]
+    """Of the rows of one draft, of two, and so on."""
+    least_chance: float
+    """Of drafts that are all as likely, where nothing in front of them is unknown."""
 
 
 class PricedDepth:
@@ -203,7 +219,8 @@ class PricedDepth:
         """Which of all noted steps was the last that `_wait_s` was learned from."""
         self._credit_s: float | None = None
         self._num_noted = 0
-        self._bars: dict[int, _Bar] = {}
+        self._bars: dict[tuple[int, bool], _Bar] = {}
+        """By sequences, and whether a step waits anyway."""
 
     @property
     def most(self) -> int:
@@ -223,22 +240,29 @@ class PricedDepth:
         """Seconds that may be lost."""
         return self._credit_s or 0.0
 
-    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         if self._times.is_empty:
             return False
-        bar = self._bars.get(num_sequences)
+        bar = self._bars.get((num_sequences, waits_anyway))
         if bar is None or self._num_noted - bar.made_at >= _BAR_STEPS:
-            bar = self._bars[num_sequences] = self._bar(num_sequences)
-        return any([reached * (chance * count - cost) > bar.least for count, cost in bar.costs])
+            bar = self._bars[num_sequences, waits_anyway] = self._bar(num_sequences, waits_anyway=waits_anyway)
+        if chance <= bar.least_chance or reached >= 1.0:
+            return chance > bar.least_chance
+        least = bar.least / reached if reached else NO_LIMIT
+        return any([chance * count - cost > least for count, cost in enumerate(bar.costs, start=1)])
 
-    def _bar(self, num_sequences: int) -> _Bar:
-        """What `may_pay` compares with, in tokens at the rate without drafts."""
-        if self._at_risk_s(num_sequences, 1) > self.credit_s:
-            return _Bar(self._num_noted, NO_LIMIT, ())
+    def _bar(self, num_sequences: int, *, waits_anyway: bool) -> _Bar:
         rate, plain_s = self._plain_rate(num_sequences), self._times.seconds(num_sequences)
-        counts = [count for count in _BAR_COUNTS if count <= min(MOST_DRAFTS * num_sequences, MOST_DRAFT_ROWS)]
-        costs = [(count, rate * (self._times.seconds(num_sequences + count) - plain_s)) for count in counts]
-        return _Bar(self._num_noted, rate * (plain_s + self._waiting_s()) - num_sequences, tuple(costs))
+        wait_s = 0.0 if waits_anyway else self._waiting_s()
+        if self._times.seconds(num_sequences + 1) + wait_s - plain_s > self.credit_s:
+            return _Bar(self._num_noted, NO_LIMIT, (), NO_LIMIT)
+        least = rate * (plain_s + wait_s) - num_sequences
+        counts = range(1, min(MOST_DRAFTS * num_sequences, MOST_DRAFT_ROWS) + 1)
+        costs = tuple([rate * (self._times.seconds(num_sequences + count) - plain_s) for count in counts])
+        least_chance = min([(least + cost) / count for count, cost in enumerate(costs, start=1)])
+        return _Bar(self._num_noted, least, costs, least_chance)
 
     def may_wait(
         self,
@@ -261,7 +285,13 @@ class PricedDepth:
         return num_sequences + expected > self._plain_rate(num_sequences) * seconds
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         depths = [0] * len(chances)
         if self._times.is_empty:
@@ -279,10 +309,11 @@ class PricedDepth:
         del drafts[min(most_rows, MOST_DRAFT_ROWS, known_rows) :]
         best, taken, expected = self._plain_rate(num_sequences), 0, 0.0
         of_each, plain_s = [0.0] * len(chances), self._times.seconds(num_sequences)
+        wait_s = 0.0 if waits_anyway else self._waiting_s()
         for count, (chance, _, which) in enumerate(drafts, start=1):
             expected -= chance
             of_each[which] -= chance
-            seconds = self._seconds(num_sequences + count)
+            seconds = self._times.seconds(num_sequences + count) + wait_s
             if seconds - plain_s > self.credit_s:
                 break
             rate = (num_sequences + expected) / seconds
@@ -312,7 +343,7 @@ class PricedDepth:
                     expected += chances[place]
             if num_rows > min(most_rows, MOST_DRAFT_ROWS):
                 break
-            verify_s = self._seconds(asked.num_sequences + num_rows)
+            verify_s = self._times.seconds(asked.num_sequences + num_rows) + self._waiting_s()
             whole_s = verify_s + depth * step_s + behind_s
             if whole_s - plain_s > self.credit_s or whole_s > within_s:
                 break
@@ -333,8 +364,6 @@ class PricedDepth:
             self._note_beside(made, made.num_rows_beside)
             return
         self._num_noted += 1
-        if made.num_drafts or made.waited_for_drafts or made.guess_s:
-            self._bars.clear()
         num_rows = made.num_sequences + made.num_drafts
         # A step that was held up by something else is not held against drafts.
         most_s = made.seconds if self._times.is_empty else _MOST_OVER * self._times.seconds(num_rows)
@@ -352,9 +381,9 @@ class PricedDepth:
     def _note_wait(self, waited_s: float | None) -> None:
         if waited_s is not None:
             # A long one was somebody else's work on the engine's processor.
-            known = self._waiting_s()
-            share = _NEWEST_SHARE if self._wait_s else 0.5
-            self._wait_s = known + (min(waited_s, 2.0 * known) - known) * share
+            known, first = self._waiting_s(), self._first_wait_s()
+            share = 0.5 if self._wait_s is None else _NEWEST_SHARE
+            self._wait_s = known + (min(waited_s, 2.0 * max(known, first)) - known) * share
             self._waited_at = self._num_noted
         elif self._num_noted - self._waited_at > _WAIT_STEPS:
             # Where waiting once took long nobody waits, and nobody would find out that it no longer does.
@@ -378,13 +407,8 @@ class PricedDepth:
         """Tokens per second without drafts, and a little more."""
         return _DEAD_BAND * num_sequences / self._times.seconds(num_sequences)
 
-    def _seconds(self, num_rows: int) -> float:
-        """Of a step with drafts, until another can begin."""
-        return self._times.seconds(num_rows) + self._waiting_s()
-
     def _waiting_s(self) -> float:
-        return self._times.seconds(1) * _FIRST_WAIT_SHARE if self._wait_s is None else self._wait_s
+        return self._first_wait_s() if self._wait_s is None else self._wait_s
 
-    def _at_risk_s(self, num_sequences: int, num_drafts: int) -> float:
-        """Lost if no draft is right."""
-        return self._seconds(num_sequences + num_drafts) - self._times.seconds(num_sequences)
+    def _first_wait_s(self) -> float:
+        return self._times.seconds(1) * _FIRST_WAIT_SHARE

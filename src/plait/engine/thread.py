@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import traceback
 from collections.abc import Callable
 
@@ -35,11 +34,10 @@ class EngineThread:
         self._client.attach(self._engine.health)
         self._thread.start()
 
-    def processor_s(self) -> float:
-        """What the loop has had of processors since it began; 0 where the system does not tell, or it has ended."""
-        if not hasattr(time, "pthread_getcpuclockid") or self._thread.ident is None or not self._thread.is_alive():
-            return 0.0
-        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
+    @property
+    def ident(self) -> int | None:
+        """Of the thread while it runs, for whoever looks at its processor time."""
+        return self._thread.ident if self._thread.is_alive() else None
 
     def close(self) -> None:
         """Abort what is running, end the loop and stop the executor; waits for both. Nothing in a process that was

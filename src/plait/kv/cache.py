@@ -96,9 +96,8 @@ class KVCache:
             for keeps, pool in zip(self._keeps, self._pools, strict=True)
         ]
         self._images = Images(self._pools, self._keeps, self.tokens_per_block)
-        self._index = PrefixIndex(
-            self._pools, self._keeps, self._images, rules, self._pages.is_shared, layout.pool_bytes
-        )
+        is_shared = self._pages.is_shared
+        self._index = PrefixIndex(self._pools, self._keeps, self._images, rules, is_shared, layout.pool_bytes)
         self.drafts = DraftTables(drafts, layout, self._pages, rules, self._index)
         self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block, self.drafts)
         self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state and g not in self._images.groups]
@@ -459,7 +458,8 @@ class KVCache:
         return idle_bytes(self._tables.values(), [one.keeps_all for one in self._keeps], self.slot_bytes)
 
     def explain(self) -> CacheReport:
-        usage, idle = self.usage(), self.idle_bytes()
+        usage, idle, totals = self.usage(), self.idle_bytes(), self._totals
+        groups = [group_report(pool, usage.groups[g], totals, idle[g]) for g, pool in enumerate(self._pools)]
         return CacheReport(
             page_bytes=self._layout.page_bytes,
             num_pages=self._layout.num_pages,
@@ -469,8 +469,7 @@ class KVCache:
             available_tokens=self.available_tokens,
             capacity_tokens=self.capacity_tokens,
             usage=usage,
-            groups=tuple(group_report(p, usage.groups[g], self._totals, idle[g]) for g, p in enumerate(self._pools))
-            + self.drafts.reports(),
+            groups=(*groups, *self.drafts.reports()),
             index=index_report(self._index, self._totals, self._publishing.num_duplicates, self._enable_prefix),
         )
 

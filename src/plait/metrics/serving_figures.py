@@ -122,6 +122,9 @@ class ServingFigures:
     """Units that lanes were given, suspended ones too."""
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, Emitted):  # most are
+            self._emitted(event)
+            return
         take = _TAKE.get(type(event))
         if take is not None:
             take(self, event)
@@ -133,8 +136,7 @@ class ServingFigures:
     def drafts(self) -> DraftFigures:
         return DraftFigures(self.num_drafts, self.draft_tokens, self.accepted_tokens)
 
-    def _emitted(self, event: Event) -> None:
-        assert isinstance(event, Emitted)
+    def _emitted(self, event: Emitted) -> None:
         self.generation_tokens += event.num_tokens
         self.slos.emitted(event)
         before = self._last_s.get(event.seq)
@@ -267,7 +269,6 @@ class ServingFigures:
 _TAKE: dict[type, Callable[[ServingFigures, Event], None]] = {
     Started: ServingFigures._started,
     Applied: ServingFigures._applied,
-    Emitted: ServingFigures._emitted,
     Arrived: ServingFigures._arrived,
     Scheduled: ServingFigures._scheduled,
     Submitted: ServingFigures._submitted,

@@ -31,7 +31,7 @@ from plait.sched.rows import Rows
 from plait.sched.runs import prolong
 from plait.sched.snapshots import Snapshots
 from plait.sched.speculation import Drafted
-from plait.sched.waiting import WaitingLine, order_key
+from plait.sched.waiting import WaitingLine, is_offline, order_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,28 @@ class Lives:
         return len(self._in_flight)
 
     @property
+    def available_tokens(self) -> int:
+        """Of memory, for a new sequence without a hit, if everything unused is evicted."""
+        return self._kv.available_tokens
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Of memory, for one sequence alone."""
+        return self._kv.capacity_tokens
+
+    @property
+    def tokens_per_block(self) -> int:
+        return self._kv.tokens_per_block
+
+    @property
+    def max_rows(self) -> int:
+        return self._config.max_rows
+
+    @property
+    def max_model_tokens(self) -> int:
+        return self._config.max_model_tokens
+
+    @property
     def earliest_deadline_s(self) -> float | None:
         """Of whoever waits or runs."""
         return self._deadlines.earliest()
@@ -95,11 +117,6 @@ class Lives:
     def is_memory_coming(self) -> bool:
         """Whether collecting a step in flight will free memory, because somebody has ended whom it names."""
         return self._kv.num_quarantined > 0
-
-    @property
-    def available_tokens(self) -> int:
-        """Tokens that a new sequence without a hit could have."""
-        return self._kv.available_tokens
 
     def num_free_rows(self, lane: LaneId) -> int:
         return self._rows.num_free(lane)
@@ -120,13 +137,16 @@ class Lives:
         return hit
 
     def is_held(self, seq: Sequence, hit: Hit) -> bool:
-        """Whether somebody who runs is computing what `seq` would have to compute first."""
+        """Whether somebody who runs is computing what `seq` would have to compute first. Nobody who is online waits for
+        offline work, which may be made to rest.
+        """
         if not self._uses_prefix(seq) or seq.needs_every_row or self._num_imported(seq):
             return False
         leader = self._leader(seq)
         if leader is not None and leader.num_computed < _num_shared(seq) > hit.num_reused:
             return True
-        return self._holds.is_held(seq, self._root(seq), hit.num_reused)
+        holder = self._holds.holder(seq, self._root(seq), hit.num_reused)
+        return holder is not None and (is_offline(seq) or not is_offline(self._by_id[holder]))
 
     def fitting(self, seq: Sequence, hit: Hit) -> Hit | None:
         """As much of the hit as leaves room for all of a waiting sequence beside one more block for everybody

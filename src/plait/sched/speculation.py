@@ -59,6 +59,8 @@ class _Guessing:
     guess: Guess = NO_GUESS
     num_tokens: int = 0
     """How many tokens there were when `guess` was made: whether it was right is still to come."""
+    likely: tuple[int, ...] = ()
+    """What the form said then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class Speculation:
         self._ended: tuple[float, float] | None = None
         """When the last step ended, and when it was committed."""
         self._holds = False
+        self._waits_anyway = False
+        """Whether the next step could not have been planned ahead, whatever anybody guesses."""
         self._num_submitted = 0
         self._vain: dict[tuple[int, int], _Vain] = {}
         """By sequences in a step, and unknown tokens in front of the drafts."""
@@ -179,15 +183,22 @@ class Speculation:
         rows beside theirs.
         """
         self._prune(running)
-        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
-        if most_rows < 1 or not able or (has_prompts and not self._depth.beside_prompts):
-            return {}
+        # Under a form nobody is planned ahead.
+        self._waits_anyway = all([seq.constraint is not None for seq in running])
         num_rows = sum([seq.num_plannable > 0 for seq in running])
+        if (
+            most_rows < 1
+            or (has_prompts and not self._depth.beside_prompts)
+            or (self._rounds is None and not self._may_look(running, num_rows, 0))
+        ):
+            return {}
+        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
         guesses = self._guesses(num_rows, able, 0)
         if not guesses:
             return {}
         chances = [self._of(seq).acceptance.chances(one.levels) for seq, one in zip(able, guesses, strict=True)]
-        depths = self._depth.choose(num_rows, chances, most_rows, _tightest_s(running))
+        waits_anyway = self._waits_anyway
+        depths = self._depth.choose(num_rows, chances, most_rows, _tightest_s(running), waits_anyway=waits_anyway)
         self._looked(num_rows, 0, in_vain=not any(depths))
         chosen = {}
         for seq, guess, depth in zip(able, guesses, depths, strict=True):
@@ -211,7 +222,8 @@ class Speculation:
         self._num_submitted += 1
         num_drafts = sum([chunk.num_drafts for chunk in plan.chunks])
         has_prompts = any([chunk.num_tokens - chunk.num_drafts != 1 or not _samples(chunk) for chunk in plan.chunks])
-        follows = not self._flights and self._ended is not None and (self._ended[1] == now or self._round_follows)
+        is_next = self._ended is not None and (self._ended[1] == now or self._round_follows)
+        follows = not self._flights and is_next and not self._waits_anyway
         guess_s = 0.0 if self._rounds is None else self._rounds.take_spent_s()
         self._has_guessed = self._round_follows = False
         num_prompt_rows = sum([chunk.num_tokens for chunk in plan.chunks]) - num_drafts - len(plan.chunks)
@@ -242,7 +254,7 @@ class Speculation:
     def rest(self) -> None:
         """Nobody will say what becomes of the steps in flight: for a while nothing is to be drafted."""
         self._flights.clear()
-        self._ended, self._holds = None, False
+        self._ended, self._holds, self._has_guessed = None, False, False
 
     # What it does for that.
 
@@ -252,6 +264,8 @@ class Speculation:
         if self._rounds is not None:
             asked = self._asked(self._rounds, running)
             return self._round_depth(self._rounds, running, asked, self._depth.most * len(running)) > 0
+        if not self._may_look(running, len(running), 1):
+            return False
         able = [seq for seq in running if seq.num_uncomputed == 0 and seq.constraint is None and _can_verify(seq)]
         # The first token is the one that the step in flight samples: if it is another, so are the ones behind it.
         guesses = self._guesses(len(running), able, 1)
@@ -267,14 +281,19 @@ class Speculation:
         self._looked(len(running), 1, in_vain=not is_worth)
         return is_worth
 
-    def _guesses(self, num_rows: int, able: AnySequence[Sequence], num_unknown: int) -> list[Guess]:
-        """Whole guesses of everybody, whose first `num_unknown` tokens are in flight. None where a look at the first
-        draft of each, which takes a few microseconds, says that none is worth verifying; and no look where the last
-        ones came to nothing.
+    def _may_look(self, running: AnySequence[Sequence], num_rows: int, num_unknown: int) -> bool:
+        """Whether anybody need be asked. What a form leaves no choice about is there for a few steps only, so under one
+        nobody rests.
         """
         vain = self._vain.get((num_rows, num_unknown))
-        if not self._depth.may_pay(num_rows) or (vain is not None and self._num_submitted < vain.until):
-            return []
+        if vain is not None and self._num_submitted < vain.until and all([seq.constraint is None for seq in running]):
+            return False
+        return num_rows > 0 and self._depth.may_pay(num_rows, waits_anyway=self._waits_anyway and not num_unknown)
+
+    def _guesses(self, num_rows: int, able: AnySequence[Sequence], num_unknown: int) -> list[Guess]:
+        """Whole guesses of everybody, whose first `num_unknown` tokens are in flight. None where a look at the first
+        draft of each, which takes a few microseconds, says that none is worth verifying.
+        """
         reached = chance = 0.0
         for seq in able:
             levels = self._guess(seq, min(1, _room(seq) - num_unknown) + num_unknown).levels
@@ -282,7 +301,8 @@ class Speculation:
                 chances = (1.0, *self._of(seq).acceptance.chances(levels))[-2:]
                 reached = max(reached, chances[0])
                 chance = max(chance, chances[1] / (chances[0] or 1.0))
-        if not self._depth.may_pay(num_rows, reached, chance):
+        waits_anyway = self._waits_anyway and not num_unknown
+        if not self._depth.may_pay(num_rows, reached, chance, waits_anyway=waits_anyway):
             self._looked(num_rows, num_unknown, in_vain=True)
             return []
         most = self._depth.most
@@ -290,8 +310,7 @@ class Speculation:
 
     def _looked(self, num_rows: int, num_unknown: int, *, in_vain: bool) -> None:
         """What came of a look. It takes time for every sequence, and the more there are the less likely it is that
-        drafts pay: they all have to have some. So they rest the longer. What a form leaves no choice about is there for
-        a few steps only, and behind it nobody looks for the next of it but here.
+        drafts pay: they all have to have some. So there are fewer looks then.
         """
         before = self._vain.pop((num_rows, num_unknown), None)
         if in_vain and num_rows > 1:
@@ -342,16 +361,18 @@ class Speculation:
         if most < 1:
             return NO_GUESS
         guessing = self._of(seq)
-        came = seq.tokens[guessing.num_tokens : guessing.num_tokens + len(guessing.guess.tokens)]
-        for token, guessed, level in zip(came, *guessing.guess, strict=False):
-            guessing.acceptance.note(level, token == guessed)
-            if token != guessed:
-                break
-        likely = () if seq.constraint is None else seq.constraint.likely()[:most]
+        if guessing.num_tokens < len(seq.tokens):
+            came = seq.tokens[guessing.num_tokens : guessing.num_tokens + len(guessing.guess.tokens)]
+            for token, guessed, level in zip(came, *guessing.guess, strict=False):
+                guessing.acceptance.note(level, token == guessed)
+                if token != guessed:
+                    break
+            guessing.num_tokens = len(seq.tokens)
+            guessing.likely = () if seq.constraint is None else seq.constraint.likely()
+        likely = guessing.likely[:most]
         guess = Guess(likely, (self._likely_level,) * len(likely))
         # Forms are not trusted either: a tokenizer may have more ids than the model has outputs.
         guessing.guess = self._checked(guess if likely else guessing.drafter.guess(seq.tokens, most), most)
-        guessing.num_tokens = len(seq.tokens)
         return guessing.guess
 
     def _checked(self, guess: Guess, most: int) -> Guess:

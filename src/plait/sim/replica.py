@@ -16,6 +16,7 @@ from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import GroupId, LaneId, SeqId
 from plait.core.request import NO_SLO, ServiceClass, Slo
 from plait.cost.calibrated import CalibratedModel, cost_model
+from plait.cost.calibration import margin_of
 from plait.cost.hardware import HardwareSpec
 from plait.cost.interleaved import InterleavedModel
 from plait.cost.model import CostModel
@@ -34,6 +35,7 @@ from plait.model.cache_type import CacheType
 from plait.model.cost import Formats, Parallel
 from plait.model.program import Program
 from plait.model.shard import shard
+from plait.sched.colocation.policy import COLOCATED, ColocationConfig
 from plait.sched.multiplex.presets import CHUNKED, Preset
 from plait.sched.multiplex.scheduler import Observer, unobserved
 from plait.sim.drafts import Record, RecordedDrafts
@@ -101,6 +103,8 @@ class ReplicaSpec:
     """Instead of `cache_bytes` cut into pages for the program's groups."""
     checkpoints: CheckpointPolicy = BY_USE
     """Where the states of a program that has some are kept."""
+    colocation: ColocationConfig | None = COLOCATED
+    """How offline work goes beside online traffic, in chunks; None: as one more row behind it."""
     end_tokens: tuple[int, ...] = ()
     """Tokens of prompts that end a message."""
     seed: int = 0
@@ -154,6 +158,7 @@ def replica_parts(
     num_spans = len(spec.program.spans)
     # Steps that run side by side change their shares between layers, as they do on a GPU.
     quanta = num_spans if spec.runs_aside else QUANTA
+    replay = _replay(spec)
     executor = SimulatedExecutor(
         info,
         slots_of(memory.layout),
@@ -163,7 +168,7 @@ def replica_parts(
         quanta,
         horizon=horizon,
         check_plans=spec.check_plans,
-        replay=_replay(spec),
+        replay=replay,
     )
     slos = {} if spec.slo == NO_SLO else dict.fromkeys(ServiceClass, spec.slo)
     limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S, slos=slos)
@@ -174,6 +179,8 @@ def replica_parts(
         num_spans,
         max_step_tokens=spec.max_step_tokens,
         observe=spec.observe,
+        margin_s=None if replay is None else margin_of(spec.hardware.calibration),
+        colocation=spec.colocation,
     )
     return assemble(
         limits,

@@ -113,6 +113,7 @@ def test_a_batch_closes_with_a_report_in_the_log(tmp_path: Path, caplog: pytest.
     assert told == {
         "batch": "batch_1",
         "total": 4,
+        "folded": 0,
         "completed": 3,
         "failed": 1,
         "prompt_tokens": sum(len(request.prompt) for request in world.client.submitted[:3]),
@@ -154,6 +155,28 @@ def test_a_cancel_does_not_wait_for_an_order_that_nobody_wants(
     assert not world.client.submitted
     gc.collect()
     assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+@pytest.mark.parametrize("ordering", [None, CHOOSING])
+def test_what_a_batch_asks_twice_is_computed_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ordering: AnyOrdering | None
+) -> None:
+    caplog.set_level(logging.INFO, "plait.batch")
+    world = World(tmp_path, ordering=ordering)
+    lines = [chat_line(f"q{place}", f"say {place % 30} of 30") for place in range(90)]
+
+    async def work() -> None:
+        await world.batch(world.file(lines))
+        record = await world.ended()
+        assert record.num_completed == 90
+        assert record.output_tokens == 90 * 5
+        answers = world.lines(record.output_file_id)
+        assert len({line["response"]["body"]["id"] for line in answers}) == 90  # type: ignore[index, call-overload]
+
+    live(world, work)
+    assert len(world.client.submitted) == 30
+    (told,) = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "batch served"]
+    assert (told["completed"], told["folded"], told["output_tokens"]) == (90, 60, 30 * 5)
 
 
 def test_a_batch_is_blended_where_that_is_shorter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -241,8 +264,8 @@ def test_counts_of_a_batch_that_waits_for_room_never_go_back(tmp_path: Path, mon
 def test_who_may_have_so_many_batches_gets_no_more_by_asking_all_at_once(tmp_path: Path) -> None:
     world = World(tmp_path)
 
-    def at_most_two(num_unfinished: int) -> None:
-        if num_unfinished >= 2:
+    def at_most_two(unfinished: Sequence[BatchRecord]) -> None:
+        if len(unfinished) >= 2:
             raise RequestError("too many", status=429)
 
     async def work() -> None:

@@ -41,6 +41,15 @@ def test_a_batch_has_the_same_answers_with_drafts_and_says_what_they_came_to(
         {"prompt": "to and fro and " * 4, "max_tokens": 60, "temperature": 0, "ignore_eos": True},
         {"prompt": "to and fro and " * 4, "max_tokens": 60, "seed": 5, "presence_penalty": 1, "logprobs": 2},
         {"prompt": "say", "max_tokens": 40, "seed": 6, "response_format": schema},
+        {"prompt": "so and so and " * 3, "max_tokens": 40, "seed": 7, "n": 3, "temperature": 0.5, "ignore_eos": True},
+        {"prompt": "fro and to and " * 3, "max_tokens": 30, "temperature": 0, "echo": True, "logprobs": 1},
+        {
+            "prompt": "to and fro and " * 4,
+            "max_tokens": 50,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stop": ["d t", "zz"],
+        },
     ]
     asked = [
         {"custom_id": str(number), "method": "POST", "url": "/v1/completions", "body": {"model": "tiny", **body}}

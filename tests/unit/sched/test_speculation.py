@@ -283,7 +283,9 @@ class Booked:
     def follows_prices(self) -> bool:
         return self.inner.follows_prices
 
-    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         return True
 
     def may_wait(
@@ -297,7 +299,13 @@ class Booked:
         return self.inner.may_wait(num_sequences, reached, chances, most_rows)
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = 0.0
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = 0.0,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         return self.inner.choose(num_sequences, chances, most_rows)
 
@@ -329,7 +337,9 @@ class Hopeless:
     beside_prompts: bool = False
     follows_prices: bool = False
 
-    def may_pay(self, num_sequences: int, reached: float = 1.0, chance: float = 1.0) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         return not self.knows
 
     def may_wait(
@@ -344,7 +354,13 @@ class Hopeless:
         return False
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = 0.0
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = 0.0,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         self.num_looks += 1
         return [0] * len(chances)

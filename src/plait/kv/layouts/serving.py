@@ -237,26 +237,41 @@ def _accepted(layout: Layout | Refused) -> Layout:
     return layout
 
 
+def vllm_fault(groups: Sequence[MemoryGroup], tokens_per_block: int) -> str | None:
+    """Why this engine cannot cut memory for these groups as vLLM does; None: it can."""
+    layout = vllm(groups, tokens_per_block)
+    if isinstance(layout, Refused):
+        return layout.reason
+    sizes = _token_sizes(layout)
+    if len(sizes) > 1:
+        return f"kinds of layers with blocks of {sizes} tokens cannot share a prefix index"
+    if _power_of_two(sizes, tokens_per_block) > KEY_TILE:
+        larger = f"a state is as large as the keys and values of {sizes[0]} tokens of a layer"
+        return f"{larger}, and blocks hold {KEY_TILE} at most"
+    return None
+
+
+def _token_sizes(layout: Layout) -> list[int]:
+    return sorted({one.tokens_per_block for one in layout.cuts if one.tokens_per_block})
+
+
+def _power_of_two(sizes: Sequence[int], tokens_per_block: int) -> int:
+    return 1 << (sizes[0] - 1).bit_length() if sizes else tokens_per_block
+
+
 def _as_vllm(plain: Cutting, groups: Sequence[MemoryGroup]) -> Cutting:
     """Blocks of equally many layers and equal bytes. Without its null block, and with this memory's order of eviction;
     hits are whole blocks. Where states make blocks larger, the next power of two, because attention's tiles need it.
     """
-    layout = _accepted(vllm(groups, plain.tokens_per_block))
-    sizes = sorted({one.tokens_per_block for one in layout.cuts if one.tokens_per_block})
-    if len(sizes) > 1:
-        raise UsageError(
-            f"--kv-layout vllm: kinds of layers with blocks of {sizes} tokens cannot share a prefix index; {_WAY_OUT}"
-        )
-    tokens = 1 << (sizes[0] - 1).bit_length() if sizes else plain.tokens_per_block
-    if tokens > KEY_TILE:
-        raise UsageError(
-            f"--kv-layout vllm: a state is as large as the keys and values of {sizes[0]} tokens of a layer, and blocks "
-            f"hold {KEY_TILE} at most; {_WAY_OUT}"
-        )
+    fault = vllm_fault(groups, plain.tokens_per_block)
+    if fault is not None:
+        raise UsageError(f"--kv-layout vllm: {fault}; {_WAY_OUT}")
     if len({(group.kind, group.window) for group in groups}) == 1:
         return replace(plain, tails=False)
+    layout = _accepted(vllm(groups, plain.tokens_per_block))
     layers = layers_of_a_group([one.group.num_layers for one in layout.cuts])
     program = in_parts(plain.program, {group.id: layers for group in plain.program.cache_groups})
+    tokens = _power_of_two(_token_sizes(layout), plain.tokens_per_block)
     return replace(plain, program=program, tokens_per_block=tokens, equal_blocks=True, tails=False)
 
 

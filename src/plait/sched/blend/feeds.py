@@ -54,6 +54,11 @@ class Feed(Protocol):
     def compute_s(self, memory_s: float) -> float:
         """For how long a step should compute at most that reads for so long."""
 
+    def beside(self, idle_ratio: float, memory_bytes: float | None = None) -> None:
+        """Others leave so many seconds of computing idle for each of memory traffic, 1 where nobody else is there; and
+        so much of the memory, where that is known.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
@@ -147,12 +152,18 @@ class FixedFeed:
     def compute_s(self, memory_s: float) -> float:
         return math.inf
 
+    def beside(self, idle_ratio: float, memory_bytes: float | None = None) -> None:
+        """Nothing follows from it."""
+
 
 class BlendFeed:
     """From both ends of the units, so much of each that what runs has the density of the job.
 
     A sample runs first. Until most of it has ended, the others are judged by what is known without it: what they may
     say.
+
+    Beside other work the job's density is multiplied by what that leaves idle of computing for each second of traffic:
+    M_L rho_L + M_R rho_R = M rho_free. When nobody else is there that is the job's own density again.
     """
 
     def __init__(self, job: OfflineJob, tree: PrefixTree, ordering: Ordering) -> None:
@@ -163,6 +174,10 @@ class BlendFeed:
         self._running: dict[int, tuple[End, float]] = {}
         self._used = [0.0, 0.0]
         self._spent: tuple[float, float] | None = None
+        self._mix = 1.0
+        """Of the job's density: how many times as dense what is idle now wants it."""
+        self._owed_s = 0.0
+        """Computing that was allowed because of it, beyond that of the job's own density."""
         self._lengths: dict[int, int] = dict(job.known)
         drawn_first = drawn(len(job), ordering.seed, ordering.sampled)
         sample = [place for place in drawn_first if place not in job.known]
@@ -219,7 +234,7 @@ class BlendFeed:
         quickly is often smaller than one request. Where steps keep to `compute_s`, that bounds it instead, and whatever
         fits into memory may come.
         """
-        parts = self._scanner.split(self._memory_bytes)
+        parts = self._scanner.split(self._memory_bytes, self._scanner.root_density * self._mix)
         used = self._used
         right, left = self._peek(End.RIGHT), self._peek(End.LEFT)
         if right is not None:
@@ -236,6 +251,7 @@ class BlendFeed:
     def spent(self, compute_s: float, memory_s: float) -> None:
         before = self._spent or (0.0, 0.0)
         self._spent = (before[0] + compute_s, before[1] + memory_s)
+        self._owed_s += (self._mix - 1.0) * self._scanner.root_density * memory_s
 
     def compute_s(self, memory_s: float) -> float:
         """C_X of the paper as what is missing: computing comes no further than traffic has, in the job's proportion,
@@ -244,7 +260,14 @@ class BlendFeed:
         if self._is_sampling or self._scanner.unit(End.RIGHT) is None:
             return math.inf
         compute_s, read_s = self._spent or (0.0, 0.0)
-        return self._scanner.root_density * (read_s + memory_s) - compute_s
+        due_s = self._scanner.root_density * (read_s + self._mix * memory_s)
+        return due_s + self._owed_s - compute_s
+
+    def beside(self, idle_ratio: float, memory_bytes: float | None = None) -> None:
+        if memory_bytes is not None and memory_bytes != self._memory_bytes:
+            self._memory_bytes = memory_bytes
+            self._right_bytes = self._scanner.lasting_part(memory_bytes)
+        self._mix = idle_ratio
 
     def _peek(self, end: End) -> int | None:
         """The next place of a side that did not come out already, as one of the sample or before a new plan."""

@@ -31,6 +31,7 @@ class Mechanism(StrEnum):
     REFUSAL = "refusal"
     LEASES = "leases"
     JOINT_DEPTH = "joint-depth"
+    PACE = "pace"
 
 
 WITHOUT: Mapping[Mechanism, str] = {
@@ -54,5 +55,6 @@ WITHOUT: Mapping[Mechanism, str] = {
     Mechanism.ADMISSION: "who fits into memory begins, though decode steps of one more are longer than was promised",
     Mechanism.REFUSAL: "who cannot have his first token in time waits all the same",
     Mechanism.LEASES: "prefixes that somebody who waits will want are evicted like any others",
+    Mechanism.PACE: "steps count as long as they did at worst when they were calibrated, whatever they take now",
 }
 """What happens when it is left out."""

@@ -81,6 +81,8 @@ class Preset:
     """Whether who would have his first token too late is sent away."""
     leases: bool = False
     """Whether prefixes that those who wait will want are evicted last."""
+    is_paced: bool = False
+    """Whether the guard goes by how steps go now, where they are watched; else by how they were measured."""
     chunk_tokens: int | None = None
     """Prompt tokens of a fused step; None: as many as time allows, or the step holds."""
     chunk_s: float | None = None
@@ -149,6 +151,7 @@ PLAIT = Preset(
     admits_by_time=True,
     refuses=True,
     leases=True,
+    is_paced=True,
 )
 PRESETS: Mapping[str, Preset] = {one.name: one for one in (CHUNKED, BULLET, MUXWISE, XYSERVE, TEMPORAL, PLAIT)}
 
@@ -206,6 +209,7 @@ _LEAVING_OUT: Mapping[str, Mapping[Mechanism, Change]] = {
         Mechanism.SLICES: _forms_without(Form.PREFILL),
         Mechanism.DEAD_BAND: _with(dead_band=0.0),
         Mechanism.JOINT_DEPTH: _with(joins_depth=False),
+        Mechanism.PACE: _with(is_paced=False),
         Mechanism.QUEUE_ORDER: _with(queue=Queue.ARRIVAL),
         Mechanism.BALANCE: _with(balances=False),
         Mechanism.PREEMPTION: _with(overtakes=False),

@@ -21,13 +21,14 @@ from plait.core.decision import Assign, Blocked, Decision, Resume, SeqUpdate, Su
 from plait.core.events import EventSink
 from plait.core.ids import LaneId, SeqId
 from plait.core.request import SeqState, Sequence
-from plait.core.step import StepPlan, StepResult, StepShape
+from plait.core.step import StepPlan, StepResult, StepShape, StepStatus
 from plait.cost.model import CostModel
 from plait.kv.cache import KVCache
 from plait.sched.filling import go_on_beside, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.multiplex.decide import Setting
 from plait.sched.multiplex.outlook import Limits, Outlook
+from plait.sched.multiplex.pacing import Pacing
 from plait.sched.multiplex.presets import Prefers, Preset, shares_of
 from plait.sched.multiplex.pricing import Prices, cut, shape_of
 from plait.sched.multiplex.situation import NEVER, Choice, Form, Prefill, Prompt, Reason, Situation
@@ -68,6 +69,19 @@ class MultiplexConfig:
     max_prefill_tokens: int = 512
     """Of a step of prompts on a lane of their own; what the executor takes."""
     observe: Observer = unobserved
+    margin_s: float | None = None
+    """With which presets that go by how steps go now begin; None: steps keep to their prices."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """When a step of decode should be seen to have ended, as was decided."""
+
+    form: Form
+    expected_s: float
+    """Of the step."""
+    seen_s: float | None
+    """None: nobody waits for it beside prompts."""
 
 
 @dataclass(slots=True)
@@ -76,6 +90,7 @@ class _Flight:
     shape: StepShape
     prompts: tuple[Prompt, ...] = ()
     """Whose prompts it computes, on a lane of prompts."""
+    promise: _Promise | None = None
 
 
 class MultiplexScheduler:
@@ -121,6 +136,10 @@ class MultiplexScheduler:
         """Shares that lanes will have once those who lose some have stopped, and when that is."""
         self._has_news = self._has_arrived = False
         self._blocked: Blocked | None = None
+        is_paced = config.margin_s is not None and self._preset.is_paced
+        self._pacing = Pacing(config.margin_s) if is_paced and config.margin_s is not None else None
+        self._turn_end_s = NEVER
+        """When the last turn of prompts was to end."""
 
     def plan(self, now: float) -> list[Decision]:
         decisions: list[Decision] = [*self._lives.take_cancels()]
@@ -166,6 +185,8 @@ class MultiplexScheduler:
         previous = self._choice
         choice = self._verifying.decide(situation, self._lives.running)
         self._config.observe(situation, choice)
+        if choice.form is Form.PREFILL:
+            self._turn_end_s = choice.until_s
         if not self._preset.is_layered and situation.is_prefilling and previous.form is Form.LANES:
             # What was launched whole keeps its units to its end.
             choice = replace(previous, until_s=NEVER)
@@ -195,6 +216,7 @@ class MultiplexScheduler:
             waiting=waiting,
             form=self._choice.form,
             units=self._choice.units,
+            paces=None if self._pacing is None else self._pacing.paces(),
         )
 
     def _ready(self) -> list[Sequence]:
@@ -464,11 +486,26 @@ class MultiplexScheduler:
             return None
         submit = self._lives.submit(step)
         shape = submit.plan.shape()
-        self._flights[step.lane] = _Flight(submit.plan, shape, prompts)
         if step.lane == self._decode_lane:
             self._verifying.sent(submit.plan.step)
         self._tracker.begin(step.lane, shape, now)
+        promise = None if self._pacing is None or prompts else self._promise(step.lane, now)
+        self._flights[step.lane] = _Flight(submit.plan, shape, prompts, promise)
         return submit
+
+    def _promise(self, lane: LaneId, now: float) -> _Promise | None:
+        """Of a step of decode that begins now, or began late because prompts were to stop earlier."""
+        assert self._pacing is not None
+        if lane != self._decode_lane:
+            return None
+        form = self._choice.form
+        if form is Form.LANES and self._front not in self._flights:
+            return None
+        begin_s, self._turn_end_s = min(now, self._turn_end_s), NEVER
+        expected_s = self._tracker.whole_s(lane)
+        is_bounded = form is not Form.DECODE or self._choice.reason is not Reason.ALONE
+        seen_s = begin_s + self._pacing.factor(form) * expected_s if is_bounded else None
+        return _Promise(form, expected_s, seen_s) if expected_s > 0 else None
 
     # `plait.sched.scheduler.Scheduler`.
 
@@ -508,8 +545,10 @@ class MultiplexScheduler:
         updates = self._lives.commit(result, now)
         if result.lane == self._decode_lane:
             self._verifying.ended(result)
-        del self._flights[result.lane]
+        flight = self._flights.pop(result.lane)
         self._tracker.end(result.lane, now)
+        if self._pacing is not None and flight.promise is not None:
+            self._watch(self._pacing, flight.promise, result, now)
         self._has_news = True
         for update in updates:
             if update.tokens:
@@ -517,6 +556,12 @@ class MultiplexScheduler:
             if update.finish_reason is not None:
                 self._forget(update.seq, now)
         return updates
+
+    def _watch(self, pacing: Pacing, promise: _Promise, result: StepResult, now: float) -> None:
+        if result.status is StepStatus.COMPLETED:
+            pacing.ran(promise.form, result.end_s - result.start_s, promise.expected_s)
+            if promise.seen_s is not None:
+                pacing.seen(promise.form, now - promise.seen_s)
 
     def expire(self, now: float) -> list[SeqUpdate]:
         updates = self._lives.expire(now)

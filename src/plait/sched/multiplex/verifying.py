@@ -15,7 +15,7 @@ from plait.core.ids import SeqId, StepId
 from plait.core.request import Sequence
 from plait.core.step import StepResult
 from plait.draft.credit import Bet, Credit
-from plait.sched.multiplex.decide import LEAST_CHUNK, Setting, decide
+from plait.sched.multiplex.decide import CHUNK, Setting, decide
 from plait.sched.multiplex.drafting import Offer, decide_with_drafts, with_counts
 from plait.sched.multiplex.situation import Choice, Situation
 from plait.sched.speculation import Drafted, Speculation
@@ -39,7 +39,7 @@ class Verifying:
         self._forget()
         if self._speculation is None or now.is_stepping or not now.decoding:
             return decide(now, self._setting)
-        most_rows = self._setting.max_step_tokens - len(now.decoding) - (LEAST_CHUNK if now.prefill else 0)
+        most_rows = self._setting.max_step_tokens - len(now.decoding) - (CHUNK if now.prefill else 0)
         if not self._speculation.follows_prices:
             return self._decide_fixed(self._speculation, now, running, most_rows)
         offers = {offer.seq.id: offer for offer in self._speculation.offers(running)}
