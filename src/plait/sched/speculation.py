@@ -183,11 +183,12 @@ class Speculation:
         rows beside theirs.
         """
         self._prune(running)
-        # Under a form nobody is planned ahead.
-        self._waits_anyway = all([seq.constraint is not None for seq in running])
+        # Under a form nobody is planned ahead, and behind a round everybody has waited already.
+        self._waits_anyway = self._has_guessed or all([seq.constraint is not None for seq in running])
         num_rows = sum([seq.num_plannable > 0 for seq in running])
         if (
             most_rows < 1
+            or num_rows < 1
             or (has_prompts and not self._depth.beside_prompts)
             or (self._rounds is None and not self._may_look(running, num_rows, 0))
         ):
