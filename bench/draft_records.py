@@ -92,7 +92,8 @@ async def _measure(
 
     await asyncio.gather(*(work() for _ in range(STREAMS)))
     return {
-        kind: [found[at] for at, (one, _) in enumerate(places) if one == kind and len(found[at][0]) > 1] for kind in chosen
+        kind: [found[at] for at, (one, _) in enumerate(places) if one == kind and len(found[at][0]) > 1]
+        for kind in chosen
     }
 
 
@@ -120,7 +121,9 @@ def record(prompt: Sequence[int], answer: Sequence[int]) -> tuple[str, str]:
         tokens.append(token)
         guessed = _all(drafter, tokens)
         came = zip(guessed, answer[place + 1 :], strict=False)
-        run = next((at for at, (guess, right) in enumerate(came) if guess != right), min(len(guessed), len(answer) - place - 1))
+        run = next(
+            (at for at, (guess, right) in enumerate(came) if guess != right), min(len(guessed), len(answer) - place - 1)
+        )
         endings += DIGITS[min(automaton.match_length, MOST)]
         runs += DIGITS[run]
     return endings, runs

@@ -293,7 +293,7 @@ def main() -> None:
     measured: list[Measured] = []
     runs: list[tuple[Workload, RealRun]] = []
     if given.replay:
-        measured, runs = pickle.loads(given.replay.read_bytes())  # noqa: S301 - a file of the caller's own
+        measured, runs = pickle.loads(given.replay.read_bytes())
         runs = [(one, run) for one, run in runs if only in one.name]
         rounds = 0
     for number in range(rounds):

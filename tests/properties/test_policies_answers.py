@@ -42,9 +42,7 @@ def ledger() -> Ledger:
     return found
 
 
-def serve(
-    preset: Preset, seed: int, *, has_lanes: bool, drafting: Drafting | None = None
-) -> tuple[Serving, set[Form]]:
+def serve(preset: Preset, seed: int, *, has_lanes: bool, drafting: Drafting | None = None) -> tuple[Serving, set[Form]]:
     forms: set[Form] = set()
 
     def observe(situation: Situation, choice: Choice) -> None:

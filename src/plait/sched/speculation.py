@@ -125,7 +125,9 @@ class Speculation:
         able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
         guesses = [(seq, self._guess(seq, min(self._depth.most, _room(seq)))) for seq in able]
         return [
-            Offer(seq, guess.tokens, self._of(seq).acceptance.chances(guess.levels)) for seq, guess in guesses if guess.tokens
+            Offer(seq, guess.tokens, self._of(seq).acceptance.chances(guess.levels))
+            for seq, guess in guesses
+            if guess.tokens
         ]
 
     def submitted(self, plan: StepPlan, now: float) -> None:

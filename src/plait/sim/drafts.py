@@ -60,7 +60,9 @@ class RecordedDrafts:
     `acceptance`: the part of the guesses that were right that is still right, 0: none ever is.
     """
 
-    def __init__(self, found: Sequence[Record], behind: Behind, vocab_size: int, seed: int, acceptance: float = 1.0) -> None:
+    def __init__(
+        self, found: Sequence[Record], behind: Behind, vocab_size: int, seed: int, acceptance: float = 1.0
+    ) -> None:
         self._records = found
         self._behind = behind
         self._vocab_size = vocab_size
@@ -77,7 +79,6 @@ class RecordedDrafts:
         self._num_begun += 1
         runs = [self._kept(run) for run in record.runs]
         return _Replayed(record, runs, self._random.randrange(len(runs)), self._behind, self._vocab_size)
-
 
     def _kept(self, run: int) -> int:
         """The tokens of a run before the first that is wrong now."""
