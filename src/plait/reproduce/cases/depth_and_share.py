@@ -119,8 +119,8 @@ GUESSES = (
 )
 LOADS = (
     f"{COUNT} requests like ShareGPT's on one A100, one seed; a rate holds where {ATTAINMENT:.0%} have their first "
-    f"token within {TTFT_S:g} s and their mean, and the queue is steady; rates lie a fifth apart; depth alone: the best "
-    f"of three fixed splits; {LEARNED}"
+    f"token within {TTFT_S:g} s and their mean, and the queue is steady; rates lie a fifth apart; depth alone: "
+    f"the best of three fixed splits; {LEARNED}"
 )
 _BARS = {SHARE: ("more", 1.05), DEPTH: ("more", 1.05), AFTER: ("no less", 1.0)}
 
