@@ -109,8 +109,8 @@ def assemble(
 ) -> EngineParts:
     """An engine on an executor that has its programs, weights and memory. Starts nothing. `foresight` is for devices
     whose `info.runs`, and for chunks; `rules` switches off habits of the memory; `checkpoints` says where states are
-    kept; `keeps` has the rules of groups whose kind says too little; `drafting` needs `info.drafts`, a model without
-    states, and no foresight.
+    kept; `keeps` has the rules of groups whose kind says too little; `drafting` needs `info.drafts` and no
+    foresight.
     """
     info = executor.info
     lives = LivesConfig(
@@ -152,8 +152,7 @@ def assemble(
 def _speculation(
     drafting: Drafting | None, config: EngineConfig, lives: LivesConfig, info: ExecutorInfo, kv: KVCache
 ) -> Speculation | None:
-    """None: there are no drafts, or this model's states could not be taken back behind rejected ones."""
-    if drafting is None or kv.has_states:
+    if drafting is None:
         return None
     if not info.drafts:
         raise InvariantError(f"executor {info.name} was given drafts to verify, which it does not")

@@ -154,7 +154,7 @@ def _can_wait(now: Situation, decode_s: float, setting: Setting) -> bool:
     return now.now_s + 2 * decode_s <= due_s(now.decoding, setting.preset.credit)
 
 
-def _ends_s(
+def ends_s(
     now: Situation, prefill: Prefill, prefill_s: float, units: int, setting: Setting
 ) -> Iterator[tuple[Prompt, float]]:
     """When each prompt would have its token: those of the prefill together, and those that wait one after another. What
@@ -173,7 +173,7 @@ def _ends_s(
 
 def _are_late(now: Situation, prefill: Prefill, prefill_s: float, units: int, setting: Setting) -> bool:
     """Bullet's okT: of a prefill in flight everybody must be in time, of what waits P90."""
-    ends = [end_s > prompt.due_s for prompt, end_s in _ends_s(now, prefill, prefill_s, units, setting)]
+    ends = [end_s > prompt.due_s for prompt, end_s in ends_s(now, prefill, prefill_s, units, setting)]
     if now.is_prefilling:
         return any(ends)
     return sum(ends) > len(ends) - ceil(TTFT_PART * len(ends) - _EXACT)
@@ -195,7 +195,7 @@ def _worse_lateness(now: Situation, prefill: Prefill, units: int, setting: Setti
     prefill_s = prices.prefill_s(prefill.shape, prices.units - units, now.decode)
     of_prompts = sorted(
         (end_s - prompt.arrival_s) / (prompt.due_s - prompt.arrival_s) if prompt.due_s < NEVER else 0.0
-        for prompt, end_s in _ends_s(now, prefill, prefill_s, units, setting)
+        for prompt, end_s in ends_s(now, prefill, prefill_s, units, setting)
     )
     place = len(of_prompts) if now.is_prefilling else ceil(TTFT_PART * len(of_prompts) - _EXACT)
     return max(of_decode, of_prompts[place - 1])
