@@ -374,14 +374,15 @@ class PyRuntime {
 void BindRuntime(nb::module_& module) {
   nb::class_<SeatHandle>(module, "Seat", "A joined sequence, as the runtime keeps it.");
   nb::class_<PyRuntime>(module, "Runtime", "Lanes of steps, carried out by workers of this process.")
-      .def(nb::init<nb::handle, const Panels&, nb::sequence, nb::sequence, nb::sequence, size_t,
-                    const std::vector<int>&, size_t, size_t, const std::string&, uint64_t, bool, bool, size_t,
-                    const PyRuntime*>(),
-           nb::arg("tape"), nb::arg("panels"), nb::arg("vectors"), nb::arg("ropes"), nb::arg("groups"),
-           nb::arg("pool_bytes"), nb::arg("cores"), nb::arg("num_lanes"), nb::arg("max_step_tokens"), nb::arg("target"),
-           nb::arg("blocking_seed"), nb::arg("poison"), nb::arg("observes_logits"), nb::arg("record_events"),
-           nb::arg("pool_of").none() = nb::none(), nb::keep_alive<1, 3>(), "Take a tape over with what it refers to, and start one worker for each core. `pool_of`: the runtime whose cache "
-           "memory this one has, too; None: it has its own.")
+      .def(
+          nb::init<nb::handle, const Panels&, nb::sequence, nb::sequence, nb::sequence, size_t, const std::vector<int>&,
+                   size_t, size_t, const std::string&, uint64_t, bool, bool, size_t, const PyRuntime*>(),
+          nb::arg("tape"), nb::arg("panels"), nb::arg("vectors"), nb::arg("ropes"), nb::arg("groups"),
+          nb::arg("pool_bytes"), nb::arg("cores"), nb::arg("num_lanes"), nb::arg("max_step_tokens"), nb::arg("target"),
+          nb::arg("blocking_seed"), nb::arg("poison"), nb::arg("observes_logits"), nb::arg("record_events"),
+          nb::arg("pool_of").none() = nb::none(), nb::keep_alive<1, 3>(),
+          "Take a tape over with what it refers to, and start one worker for each core. `pool_of`: the runtime whose "
+          "cache memory this one has, too; None: it has its own.")
       .def("join", &PyRuntime::Join, nb::arg("join"), "Return the seat of a core.step.Join.")
       .def("submit", &PyRuntime::Submit, nb::arg("plan"), nb::arg("seats"), nb::arg("grant_seats"),
            "Queue a core.step.StepPlan with the seats of its chunks and of its grants.")

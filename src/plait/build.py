@@ -328,6 +328,8 @@ def load_executor(
 ) -> ReadyExecutor:
     """The executor that a model is served with, before anything is submitted to it. Whoever calls this closes it."""
     choice = _executor_of(options, model)
+    if options.speculative != "model":  # a model that was loaded once may be served with and without
+        model = replace(model, draft=None)
     cutting = cutting_of(options, model, choice.cache_type)
     model = replace(model, program=cutting.program)
     sizes = resolve_sizes(options, model_facts(model, cutting), available_memory_bytes())

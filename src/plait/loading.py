@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from plait.config.engine_options import EngineOptions
+from plait.config.schedulers import DEFAULT_SCHEDULER
 from plait.core.errors import ModelError, UsageError
 from plait.model.config import HF_MODEL_TYPES, ModelConfig, config_from_gguf, config_from_hf
 from plait.model.families import build_program
@@ -65,7 +66,7 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
         options, model=options.draft_model, revision=None, max_model_len=None, chat_template=None, quantize="none"
     )
     draft = _load(own, progress, now)
-    _check_pair(model, draft, options.draft_model)
+    check_pair(model, draft, options.draft_model)
     return replace(model, draft=_in_fast_numbers(draft))
 
 
@@ -83,11 +84,16 @@ def check_draft_options(options: EngineOptions) -> None:
         )
     if options.executor == "reference":
         raise UsageError("--executor reference runs no draft model; take --executor native, or --speculative ngram")
+    if str(options.scheduler) != str(DEFAULT_SCHEDULER):
+        raise UsageError(
+            f"--scheduler {options.scheduler} asks no draft model yet; take --scheduler {DEFAULT_SCHEDULER}, or "
+            "--speculative ngram"
+        )
     if options.kv_layout != "paged":
         raise UsageError(f"--kv-layout {options.kv_layout} has no place for a draft model; take --kv-layout paged")
 
 
-def _check_pair(model: LoadedModel, draft: LoadedModel, name: str) -> None:
+def check_pair(model: LoadedModel, draft: LoadedModel, name: str) -> None:
     """`ModelError` for a draft model whose guesses would mean something else, or cost more than they bring."""
     mine, its = model.tokenizer.pieces(skip_special=False), draft.tokenizer.pieces(skip_special=False)
     sizes = (model.program.vocab_size, draft.program.vocab_size)

@@ -75,7 +75,8 @@ class PairedExecutor:
         self._draft.subscribe(wake)
 
     def next_s(self) -> float | None:
-        return None
+        moments = (self._target.next_s(), self._draft.next_s())
+        return min([at_s for at_s in moments if at_s is not None], default=None)
 
     def close(self) -> None:
         self._draft.close()

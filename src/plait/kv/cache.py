@@ -459,8 +459,7 @@ class KVCache:
 
     def idle_bytes(self) -> list[int]:
         """By group, bytes of granted slots that no step so far fills, those in flight included."""
-        # The tables at once: those who look on are on another thread.
-        return idle_bytes([*self._tables.values()], [one.keeps_all for one in self._keeps], self.slot_bytes)
+        return idle_bytes(self._tables.values(), [one.keeps_all for one in self._keeps], self.slot_bytes)
 
     def explain(self) -> CacheReport:
         usage, idle, totals = self.usage(), self.idle_bytes(), self._totals

@@ -29,6 +29,8 @@ class _Table:
     seq: SeqId
     blocks: list[list[BlockId]]
     """By group."""
+    num_tokens: int = 0
+    """That were reserved: slots that a step has filled or fills."""
     steps: set[StepId] = field(default_factory=set)
     """Those in flight that name it."""
 
@@ -54,6 +56,8 @@ class DraftTables:
         )
         self.num_dropped = 0
         """Tables that were given up for others, since the start."""
+        self._num_evicted = [0] * len(self.pools)
+        """Their blocks, by group."""
         self._pages = pages
         self._index = index
         self._room: Room | None = None
@@ -89,7 +93,8 @@ class DraftTables:
         table = self._tables.get(seq)
         have = [len(blocks) for blocks in table.blocks] if table is not None else [0] * len(self.pools)
         wanted = [max(0, pool.layout.blocks_for(num_tokens) - n) for pool, n in zip(self.pools, have, strict=True)]
-        if not any(wanted):
+        if not any(wanted) and table is not None:
+            table.num_tokens = max(table.num_tokens, num_tokens)
             return ()
         pages = [
             -(-max(0, n - pool.num_free) // pool.blocks_per_page) for pool, n in zip(self.pools, wanted, strict=True)
@@ -98,6 +103,7 @@ class DraftTables:
             return None
         if table is None:
             table = self._tables[seq] = _Table(seq, [[] for _ in self.pools])
+        table.num_tokens = max(table.num_tokens, num_tokens)
         grants = []
         for g, (pool, blocks, count) in enumerate(zip(self.pools, table.blocks, wanted, strict=True)):
             if count:
@@ -139,6 +145,8 @@ class DraftTables:
         youngest = next((seq for seq in reversed(self._tables) if not self._tables[seq].steps), None)
         if youngest is None:
             return False
+        for g, blocks in enumerate(self._tables[youngest].blocks):
+            self._num_evicted[g] += len(blocks)
         self.release(youngest)
         self.num_dropped += 1
         return True
@@ -166,7 +174,15 @@ class DraftTables:
             raise InvariantError("drafts: a table is in quarantine but no step in flight names it")
 
     def reports(self) -> tuple[GroupReport, ...]:
-        return tuple(group_report(pool, counts_of(pool), None, 0) for pool in self.pools)
+        """As of the target's groups; what was dropped counts as evicted."""
+        tables = [*self._tables.values()]  # at once: those who look on are on another thread
+        filled = sum(table.num_tokens for table in tables)
+        reports = []
+        for g, pool in enumerate(self.pools):
+            slots = sum(len(table.blocks[g]) for table in tables) * pool.layout.tokens_per_block
+            report = group_report(pool, counts_of(pool), None, max(0, slots - filled) * pool.slot_bytes)
+            reports.append(replace(report, num_evicted=self._num_evicted[g]))
+        return tuple(reports)
 
     def _obtain(self, num_pages: int, num_running: int) -> bool:
         """Let so many pages be free, if that leaves what `num_running` sequences need for their next blocks."""

@@ -12,7 +12,7 @@ entries are those of the hit's nodes, dead ones left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
@@ -208,8 +208,9 @@ class SeqTable:
         return None
 
 
-def idle_bytes(tables: Sequence[SeqTable], keeps_all: Sequence[bool], slot_bytes: Sequence[int]) -> list[int]:
+def idle_bytes(tables: Collection[SeqTable], keeps_all: Sequence[bool], slot_bytes: Sequence[int]) -> list[int]:
     """Bytes of granted slots that no step so far fills, by group."""
+    tables = [*tables]  # at once: those who look on are on another thread
     kept = sum(table.kept_slots - table.planned_end for table in tables)
     followed = sum(table.num_slots - table.planned_end for table in tables)
     return [(kept if whole else followed) * size for whole, size in zip(keeps_all, slot_bytes, strict=True)]

@@ -89,13 +89,13 @@ class ChunkedScheduler:
             return decisions
         if self._speculation is not None and self._speculation.waits(self._lives.running, self._has_prompts()):
             return decisions
+        colocation, num_rows_online = self._colocation, 0
+        is_shared = colocation is not None and colocation.is_shared(now)
         if self._speculation is not None:
-            guesses = self._guesses(self._speculation, now)
+            guesses = self._guesses(self._speculation, now, is_shared=is_shared)
             if guesses or self._speculation.is_guessing:
                 return [*decisions, *guesses]
         step = OpenStep(self._config.lane, self._config.max_step_tokens)
-        colocation, num_rows_online = self._colocation, 0
-        is_shared = colocation is not None and colocation.is_shared(now)
         if colocation is not None and is_shared:
             num_rows_online = self._plan_classes(colocation, step, now)
         else:
@@ -160,9 +160,12 @@ class ChunkedScheduler:
         may_join = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
         return bool(may_join) or any([seq.num_plannable > 1 for seq in self._lives.running])
 
-    def _guesses(self, speculation: Speculation, now: float) -> list[Decision]:
-        """The next step of a draft model, if one is to be made before the step that is planned."""
+    def _guesses(self, speculation: Speculation, now: float, *, is_shared: bool) -> list[Decision]:
+        """The next step of a draft model, if one is to be made before the step that is planned. Where classes share the
+        device, offline rows have no drafts.
+        """
         running = self._lives.running
+        running = running[: num_online(running)] if is_shared else running
         most_rows = self._config.max_step_tokens - len(running)
         plan = speculation.draft(running, self._has_prompts(), most_rows, self._lives.take_step_id, now)
         return [] if plan is None else [Submit(plan)]
@@ -229,7 +232,7 @@ class ChunkedScheduler:
 
     @property
     def num_in_flight(self) -> int:
-        return self._lives.num_in_flight
+        return self._lives.num_in_flight + (0 if self._speculation is None else self._speculation.num_in_flight)
 
     @property
     def blocked(self) -> Blocked | None:
@@ -275,3 +278,5 @@ class ChunkedScheduler:
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         self._lives.check()
+        if self._speculation is not None:
+            self._speculation.check()

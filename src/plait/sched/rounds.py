@@ -95,6 +95,10 @@ class Rounds:
         return bool(self._asked)
 
     @property
+    def num_in_flight(self) -> int:
+        return len(self._flights)
+
+    @property
     def most_step_tokens(self) -> int:
         return self._config.max_step_tokens
 

@@ -164,6 +164,16 @@ class Speculation:
         """Whether the next step has to wait for a draft model."""
         return self._rounds is not None and self._rounds.is_under_way
 
+    @property
+    def num_in_flight(self) -> int:
+        """Steps of a draft model."""
+        return 0 if self._rounds is None else self._rounds.num_in_flight
+
+    def check(self) -> None:
+        """Raise `InvariantError` naming the first broken invariant of a draft model's rounds."""
+        if self._rounds is not None:
+            self._rounds.check()
+
     def guessed(self, result: StepResult) -> bool:
         """Whether a step that was collected was the draft model's."""
         if self._rounds is None or not self._rounds.commit(result):
@@ -247,7 +257,7 @@ class Speculation:
     def rest(self) -> None:
         """Nobody will say what becomes of the steps in flight: for a while nothing is to be drafted."""
         self._flights.clear()
-        self._ended, self._holds = None, False
+        self._ended, self._holds, self._has_guessed = None, False, False
 
     # What it does for that.
 

@@ -24,7 +24,7 @@ from plait.kv.rules import MemoryRules
 from plait.model.cache_layout import CacheLayout, head_token_bytes, page_plan, plan_layout
 from plait.model.cache_type import CacheType
 from plait.model.ops import KEY_TILE
-from plait.model.parts import CacheGroup
+from plait.model.parts import CacheGroup, GroupKind
 from plait.model.program import Program
 from plait.model.regrouping import in_parts, in_tables
 
@@ -171,9 +171,13 @@ def cut(program: Program, layout: str, tokens_per_block: int, cache_type: CacheT
 
 
 def numbered(target: Sequence[CacheGroup], draft: Sequence[CacheGroup]) -> list[CacheGroup]:
-    """Those of a draft model behind the target's."""
-    named = [replace(one, id=GroupId(len(target) + one.id), name=f"draft {one.name}") for one in draft]
-    return [*target, *named]
+    """Those of a draft model behind the target's: of every token, for `plait.kv.drafts` drops none behind a window."""
+    first = len(target)
+    kept = [
+        replace(one, id=GroupId(first + one.id), name=f"draft {one.name}", kind=GroupKind.FULL, window=0)
+        for one in draft
+    ]
+    return [*target, *kept]
 
 
 def cut_pair(program: Program, draft: Program, layout: str, tokens_per_block: int, cache_type: CacheType) -> Cutting:
