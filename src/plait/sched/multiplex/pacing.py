@@ -38,9 +38,13 @@ class Pacing:
         self._first_s = margin_s
         self._move_s = _MOVE * margin_s
         self._by_form = {form: _Watched(margin_s) for form in FORMS}
+        self._known: Mapping[Form, Pace] | None = None
+        """What follows from all that was watched; None: it has not been asked for since."""
 
     def paces(self) -> Mapping[Form, Pace]:
-        return {form: Pace(one.factor, one.margin_s) for form, one in self._by_form.items()}
+        if self._known is None:
+            self._known = {form: Pace(one.factor, one.margin_s) for form, one in self._by_form.items()}
+        return self._known
 
     def factor(self, form: Form) -> float:
         return self._by_form[form].factor
@@ -50,6 +54,7 @@ class Pacing:
         one = self._by_form[form]
         one.ratios.append(min(_MOST_FACTOR, max(1.0 / _MOST_FACTOR, seconds / expected_s)))
         one.factor = median(one.ratios)
+        self._known = None
 
     def seen(self, form: Form, late_s: float) -> None:
         """The engine saw a step's end so much later than the form's factor had said when it was decided. Margins grow
@@ -63,3 +68,4 @@ class Pacing:
             if other is not one:
                 # What was left for being noisy is tried again after a while.
                 other.margin_s = max(min(other.margin_s, self._first_s), other.margin_s - less_s)
+        self._known = None

@@ -373,8 +373,11 @@ class MultiplexScheduler:
         self._lives.gather_leaves(self._decode_lane)
         ready = self._in_turn(ready, self._config.max_step_tokens)
         step = OpenStep(self._decode_lane, len(ready))
+        lives, lane = self._lives, self._decode_lane
         for seq in ready:
-            self._take(step, seq, 1, now)
+            # Nearly always so; somebody before it may have taken its memory.
+            if seq.lane != lane or seq.state is not SeqState.RUNNING or not lives.go_on(step, seq, 1, now):
+                self._take(step, seq, 1, now)
         return self._sent(step, (), now)
 
     def _waits_for_prefill(self, shape: StepShape, now: float) -> bool:
