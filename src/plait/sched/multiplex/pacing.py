@@ -24,6 +24,17 @@ _MOVE = 0.25
 FORMS = (Form.FUSED, Form.LANES, Form.DECODE)
 
 
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """When a step of decode should be seen to have ended, as was decided."""
+
+    form: Form
+    expected_s: float
+    """Of the step."""
+    seen_s: float | None
+    """None: nobody waits for it beside prompts, so it says nothing about margins."""
+
+
 @dataclass(slots=True)
 class _Watched:
     margin_s: float
@@ -48,6 +59,16 @@ class Pacing:
 
     def factor(self, form: Form) -> float:
         return self._by_form[form].factor
+
+    def promise(self, form: Form, begin_s: float | None, expected_s: float) -> Promise:
+        """Of a step that was to begin at a moment; None: whenever it does."""
+        return Promise(form, expected_s, None if begin_s is None else begin_s + self.factor(form) * expected_s)
+
+    def ended(self, promise: Promise, seconds: float, now: float) -> None:
+        """A step took so many seconds on the device, and its end is seen now."""
+        self.ran(promise.form, seconds, promise.expected_s)
+        if promise.seen_s is not None:
+            self.seen(promise.form, now - promise.seen_s)
 
     def ran(self, form: Form, seconds: float, expected_s: float) -> None:
         """A step of decode took so many seconds on the device, by its price so many."""
