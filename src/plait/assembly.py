@@ -59,6 +59,10 @@ class Policy:
     max_step_tokens: int | None = None
     """Of a step of prompts and decode together; None: what the executor takes."""
     observe: Observer = unobserved
+    runs_ahead: bool = False
+    """Whether decode steps are planned behind the one in flight, where the executor takes them. What lies between two
+    steps of a simulated device is in their prices.
+    """
     margin_s: float | None = None
     """What all but one in a hundred ends come late by, where steps depart from their prices; None: they do not."""
     colocation: ColocationConfig | None = COLOCATED
@@ -198,6 +202,7 @@ def _multiplex(
         policy.max_step_tokens or info.max_step_tokens,
         info.max_step_tokens,
         policy.observe,
+        policy.runs_ahead and info.queue_depth > 1,
         policy.margin_s,
     )
     return MultiplexScheduler(config, kv, ports.events, policy.cost, speculation)

@@ -280,6 +280,7 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
         num_spans=len(model.program.spans),
         stop_s=UNIT_S if is_native else None,
         has_lanes=is_native,
+        runs_ahead=is_native,
         margin_s=margin_of(calibration),
         priced_units=hardware.share_units,
     )
