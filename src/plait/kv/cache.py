@@ -19,7 +19,6 @@ The life of a sequence:
 
 Groups that do not keep everything (`plait.kv.keeps`) give up in `commit` what no row will look at any more, and are
 granted no further ahead than `reserve` is told (`up_to`). All groups of tokens have equally many tokens per block.
-`leases` says which cached prefixes are wanted by those who wait.
 """
 
 from __future__ import annotations
@@ -101,11 +100,8 @@ class KVCache:
         self._windows = windows_of(self._keeps)
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
         self._parts = sorted(self._windows + self._states)
-        self.keeps_all, self.has_states, self.has_images = (
-            not self._parts,
-            bool(self._states),
-            bool(self._images.groups),
-        )
+        self.keeps_all, self.has_states = not self._parts, bool(self._states)
+        self.has_images = bool(self._images.groups)
         self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
         self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
         self._planned = PlannedBlocks()

@@ -262,6 +262,12 @@ def _last_within(budget_s: float, none_s: float, high: int, high_s: float, secon
     return low
 
 
+def _holds_alone(now: Situation, dues: _Dues, setting: Setting) -> bool:
+    """Whether decode holds its targets if prompts rest."""
+    step_s = _counted(setting.prices.decode(now.decode, setting.prices.units), setting)
+    return now.now_s + now.decode_left * step_s <= dues.step_s
+
+
 @dataclass(frozen=True, slots=True)
 class _Option:
     choice: Choice
@@ -283,6 +289,8 @@ def _most_progress(now: Situation, prefill: Prefill, setting: Setting) -> Choice
         return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=most)
     options = list(_options(now, prefill, dues, setting, can_fuse=can_fuse))
     if not options:
+        if setting.preset.admits_by_time and _holds_alone(now, dues, setting):
+            return Choice(Form.DECODE, units, Reason.DECODE_FIRST)
         if Form.LANES in setting.preset.forms and setting.preset.balances:
             return _balanced(now, prefill, setting)
         return _fused(now, prefill, setting) if can_fuse else Choice(Form.DECODE, units, Reason.MOST_DECODE)

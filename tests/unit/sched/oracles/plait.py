@@ -2,8 +2,8 @@
 out because another must be better.
 
 Of all forms and shares that end before the earliest next-token deadline at worst: most prompt tokens a second; what
-there is stays unless something is better by more than a twentieth; if there is none, the split whose worse side is
-least late.
+there is stays unless something is better by more than a twentieth; if there is none, decode alone if that is in time,
+else the split whose worse side is least late.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ class Plait:
             return "decode", self.N, 0
         found = list(self.candidates(s))
         if not found:
+            alone = s.now_s + s.decode_left * self.cost.price(s.decode, self.N).worst_s
+            if alone <= min(map(self.due, s.decoding)):
+                return "decode", self.N, 0
             return "lanes", self.balanced(s), 0
         best = max(found, key=lambda one: one[0])
         for rate, form, units, chunk in found:
