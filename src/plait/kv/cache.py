@@ -19,7 +19,6 @@ The life of a sequence:
 
 Groups that do not keep everything (`plait.kv.keeps`) give up in `commit` what no row will look at any more, and are
 granted no further ahead than `reserve` is told (`up_to`). All groups of tokens have equally many tokens per block.
-`leases` says which cached prefixes are wanted by those who wait.
 """
 
 from __future__ import annotations
