@@ -290,7 +290,7 @@ def _last_within(
 
 def _holds_alone(now: Situation, dues: _Dues, setting: Setting) -> bool:
     """Whether decode holds its targets if prompts rest."""
-    step_s = _counted(setting.prices.decode(now.decode, setting.prices.units), setting)
+    step_s = _counted(setting.prices.decode(now.decode, setting.prices.units), Form.DECODE, now, setting)
     return now.now_s + now.decode_left * step_s <= dues.step_s
 
 
