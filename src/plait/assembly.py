@@ -59,6 +59,10 @@ class Policy:
     max_step_tokens: int | None = None
     """Of a step of prompts and decode together; None: what the executor takes."""
     observe: Observer = unobserved
+    runs_ahead: bool = False
+    """Whether decode steps are planned behind the one in flight, where the executor takes them. What lies between two
+    steps of a simulated device is in their prices.
+    """
     margin_s: float | None = None
     """What all but one in a hundred ends come late by, where steps depart from their prices; None: they do not."""
     colocation: ColocationConfig | None = COLOCATED
@@ -109,8 +113,8 @@ def assemble(
 ) -> EngineParts:
     """An engine on an executor that has its programs, weights and memory. Starts nothing. `foresight` is for devices
     whose `info.runs`, and for chunks; `rules` switches off habits of the memory; `checkpoints` says where states are
-    kept; `keeps` has the rules of groups whose kind says too little; `drafting` needs `info.drafts`, a model without
-    states, and no foresight.
+    kept; `keeps` has the rules of groups whose kind says too little; `drafting` needs `info.drafts` and no
+    foresight.
     """
     info = executor.info
     lives = LivesConfig(
@@ -152,8 +156,7 @@ def assemble(
 def _speculation(
     drafting: Drafting | None, config: EngineConfig, lives: LivesConfig, info: ExecutorInfo, kv: KVCache
 ) -> Speculation | None:
-    """None: there are no drafts, or this model's states could not be taken back behind rejected ones."""
-    if drafting is None or kv.has_states:
+    if drafting is None:
         return None
     if not info.drafts:
         raise InvariantError(f"executor {info.name} was given drafts to verify, which it does not")
@@ -199,6 +202,7 @@ def _multiplex(
         policy.max_step_tokens or info.max_step_tokens,
         info.max_step_tokens,
         policy.observe,
+        policy.runs_ahead and info.queue_depth > 1,
         policy.margin_s,
     )
     return MultiplexScheduler(config, kv, ports.events, policy.cost, speculation)

@@ -280,6 +280,7 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
         num_spans=len(model.program.spans),
         stop_s=UNIT_S if is_native else None,
         has_lanes=is_native,
+        runs_ahead=is_native,
         margin_s=margin_of(calibration),
         priced_units=hardware.share_units,
     )
@@ -295,8 +296,6 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     """Who guesses tokens, if anybody does, and a note where the model does not let him."""
     if options.speculative == "off":
         return None, ()
-    if any(group.is_state for group in model.program.cache_groups):
-        return None, ("no drafts: what this model keeps of its tokens cannot be taken back behind rejected ones",)
     if model.draft is None:
         return Drafting(NgramDrafts(), PricedDepth()), ()
     choice = _executor_of(options, model)

@@ -275,7 +275,7 @@ def test_a_calibration_that_cannot_be_read_is_a_warning_for_whoever_orders(tiny:
 def test_a_plan_says_what_each_order_takes_and_runs_nothing(tiny: Path, tmp_path: Path) -> None:
     lines = [completion_line(f"id-{n}", f"{f'Subject {n % 7}. ' * 8}{n}", max_tokens=2 + n % 3) for n in range(70)]
     write_lines(tmp_path / "in.jsonl", [*lines, {"custom_id": "faulty"}])
-    memory = ["--kv-cache-memory", "1MiB"]
+    memory = ["--kv-cache-memory", "128KiB"]
     planned = batch(tmp_path, tiny, "--plan-only", *memory)
     assert planned.returncode == 0, planned.stderr
     refused = batch(tmp_path, tiny, "--plan-only", "--strict")
@@ -297,7 +297,7 @@ def test_a_plan_says_what_each_order_takes_and_runs_nothing(tiny: Path, tmp_path
         arguments.remove("--quiet")
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
-        told = [line for line in done.stderr.splitlines() if "the forecast says blended" in line]
+        told = [line for line in done.stderr.splitlines() if "the forecast says input" in line]
         assert len(told) == (order == "auto")
         answers = [json.loads(line)["response"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
         outputs.append([answer and answer["body"]["choices"] for answer in answers])

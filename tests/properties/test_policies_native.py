@@ -50,7 +50,15 @@ def serve(
     def observe(situation: Situation, choice: Choice) -> None:
         forms.add(choice.form)
 
-    policy = Policy(preset, AnyPrice(seed), num_spans=SPANS, has_lanes=has_lanes, observe=observe)
+    policy = Policy(
+        preset,
+        AnyPrice(seed),
+        num_spans=SPANS,
+        has_lanes=has_lanes,
+        observe=observe,
+        runs_ahead=seed != 2,
+        margin_s=1e-3 if seed == 3 else None,
+    )
     # Not paced: whoever waits for a step on a lane that rests waits for the scheduler, and so for himself.
     room = Treatment(threads=3, lanes=LANES, blocking_seed=seed, paced=False)
     setup = Setup(max_step_tokens=48, enable_prefix=True, make_room=room, policy=policy, drafting=drafting)

@@ -100,7 +100,7 @@ def run_batch_command(sources: OptionSources) -> int:
                 for line in plan.text():
                     show(line)
             return 0
-        ordering = ordering_of(options.order, engine_options, engine, say)
+        ordering = ordering_of(options.order, engine_options, engine, options.max_in_flight, say)
         return _run(config, options, engine, totals, ordering, cutting, moment)
     finally:
         engine.close()

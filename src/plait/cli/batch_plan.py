@@ -65,8 +65,7 @@ class BatchPlan:
     density: float
     histogram: tuple[int, ...]
     orders: Mapping[str, Forecast]
-    weights_s: float
-    memory_bytes: float
+    machine: Machine
     hardware: str
     folded: int = 0
     """Lines that ask for what another line asks for: they are in no other figure."""
@@ -74,7 +73,8 @@ class BatchPlan:
 
     def limits(self, run: Forecast) -> Mapping[str, float]:
         """Parts of a run's time: computing, cache traffic, and what comes with every step."""
-        compute, memory = (one / run.seconds if run.seconds else 0.0 for one in (run.compute_s, run.memory_s))
+        loads = (run.compute_s * self.machine.compute_factor, run.memory_s * self.machine.memory_factor)
+        compute, memory = (one / run.seconds if run.seconds else 0.0 for one in loads)
         return {"compute": compute, "cache traffic": memory, "weights and steps": max(0.0, 1 - compute - memory)}
 
     def json_object(self) -> dict[str, object]:
@@ -89,7 +89,7 @@ class BatchPlan:
             "density": self.density if math.isfinite(self.density) else None,
             "density_bins": list(BINS),
             "density_histogram": list(self.histogram),
-            "kv_cache_bytes": self.memory_bytes,
+            "kv_cache_bytes": self.machine.memory_bytes,
             "hardware": self.hardware,
             "orders": {
                 name: {
@@ -115,7 +115,7 @@ class BatchPlan:
         )
         yield f"density    {self.density:.3g} s of computing for a second of cache traffic; by line:"
         yield from self._bars()
-        yield f"machine    {self.hardware}; {self.memory_bytes / 2**20:,.0f} MiB of KV cache"
+        yield f"machine    {self.hardware}; {self.machine.memory_bytes / 2**20:,.0f} MiB of KV cache"
         yield ""
         yield f"{'order':<10}{'time':>12}{'found again':>14}  limited by"
         for name, run in sorted(self.orders.items(), key=lambda one: one[1].seconds):
@@ -149,7 +149,7 @@ def batch_plan(
             raise UsageError(f"{config.input} has no line that can be served; run it without --plan-only to see why")
         parts = () if cutting is None else cutting.parts_of(source, engine.text, config)
     spec = hardware_here(options, say)
-    base, machine = blending_on(spec, options, engine), machine_of(spec, options, engine)
+    base, machine = blending_on(spec, options, engine), machine_of(spec, options, engine, config.max_in_flight)
     plan = _planned(found, num_lines, base, machine, spec.name)
     return replace(plan, shards=tuple(_planned_shards(parts, base, machine)))
 
@@ -162,7 +162,7 @@ def _planned(found: Survey, num_lines: int, base: Ordering, machine: Machine, ha
     lengths: array[int] = job.prompt_tokens
     runs = {}
     for order in JobOrder:
-        feed = feed_over(tree, job, Ordering(order, base.lives, base.memory_bytes, base.seed))
+        feed = feed_over(tree, job, replace(base, order=order))
         runs[order.value] = forecast(feed, tree, lengths, outputs, base.lives, machine)
     return BatchPlan(
         lines=num_lines,
@@ -174,8 +174,7 @@ def _planned(found: Survey, num_lines: int, base: Ordering, machine: Machine, ha
         density=look.dense.density(tree.root),
         histogram=_histogram(base, lengths, outputs),
         orders=runs,
-        weights_s=machine.weights_s,
-        memory_bytes=machine.memory_bytes,
+        machine=machine,
         hardware=hardware,
         folded=found.num_twins,
     )

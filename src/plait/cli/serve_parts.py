@@ -14,7 +14,7 @@ from functools import partial
 from importlib.metadata import version
 
 from plait.api.bodies import JsonObject, JsonValue
-from plait.batch.service import BatchService, ServiceConfig
+from plait.batch.service import MAX_IN_FLIGHT, BatchService, ServiceConfig
 from plait.batch.store import Store
 from plait.build import LocalEngine, load_model, start_engine
 from plait.cli.offline import AUTO, hardware_here, lives_here, ordering_of
@@ -70,7 +70,7 @@ def opened_server(
         for line in start_report(engine):
             say(line)
         greeting = f"serving   {', '.join(door.names)} {where}"
-        ordering = ordering_of(AUTO, engine_options, engine, say)
+        ordering = ordering_of(AUTO, engine_options, engine, MAX_IN_FLIGHT, say)
         return _opened(
             options, engine_options, engine, figures, meter, door, layers, watching, store, greeting, ordering
         )

@@ -17,7 +17,7 @@ class Bet:
     """A step with drafts, as priced. Worths: seconds of work by second, `plait.sched.multiplex.drafting`."""
 
     seconds: float
-    """Of the step."""
+    """Of the step; of all units, if it has a share."""
     plain_worth: float
     """Of what would have been done without."""
     base_worth: float

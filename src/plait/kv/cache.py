@@ -19,7 +19,6 @@ The life of a sequence:
 
 Groups that do not keep everything (`plait.kv.keeps`) give up in `commit` what no row will look at any more, and are
 granted no further ahead than `reserve` is told (`up_to`). All groups of tokens have equally many tokens per block.
-`leases` says which cached prefixes are wanted by those who wait.
 """
 
 from __future__ import annotations
@@ -52,6 +51,7 @@ from plait.kv.publishing import Publishing
 from plait.kv.report import CacheReport, HitTotals, Usage, group_report, index_report, usage_of
 from plait.kv.room import Room
 from plait.kv.rules import ALL_RULES, MemoryRules
+from plait.kv.scratch import Scratch
 from plait.kv.sights import Sights
 from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable, idle_bytes
 from plait.model.cache_layout import CacheLayout
@@ -120,6 +120,7 @@ class KVCache:
         """Tokens of one sequence alone in empty memory."""
         self._sights = Sights(self._images, self._pools)
         self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block, self._index.keep_less)
+        self.scratch = Scratch(self._pools, self._states, self._tables, self._room, self._promises, self._make_room)
         self._totals = HitTotals(len(self._pools))
 
     def lookup(self, tokens: Sequence[int], root: Root, limit: int | None = None) -> Hit:
@@ -213,7 +214,7 @@ class KVCache:
             self._advance(now_s)
         table = self._table(seq)
         reach = num_tokens if up_to is None or not self._windows else min(up_to, num_tokens)
-        if num_tokens <= table.kept_slots and reach <= table.num_slots and not table.is_new:
+        if num_tokens <= table.kept_slots and reach <= table.num_slots and not (table.is_new or table.stale):
             return NO_GRANTS
         wanted = self._promises.wanted(table, num_tokens, reach)
         encodes: tuple[Encode, ...] = ()
@@ -310,6 +311,8 @@ class KVCache:
                 self._drop_copy(table, self._now_s)
             if table.keeps_states:
                 self._give_states(table, self._now_s)
+            if table.stale:
+                self.scratch.told(table)
             if table.publishes and (table.planned is not None or table.planned_end - table.node.length >= size):
                 self._plan_next(table)
 
@@ -412,7 +415,7 @@ class KVCache:
             self._drop(table, now_s)
             return
         self._quarantined[table] = None
-        for g, blocks in self._own_blocks(table):
+        for g, blocks in table.own_blocks(self._keeps):
             self._pools[g].quarantine_own(blocks)
 
     def num_slots(self, seq: SeqId) -> int:
@@ -532,17 +535,8 @@ class KVCache:
             table.planned_end = table.num_committed
         self._plan_next(table)
 
-    def _own_blocks(self, table: SeqTable) -> Iterator[tuple[int, list[BlockId]]]:
-        """By group, the blocks that are no node's as far as a table knows: private ones, and those of pieces."""
-        for g, (keeps, blocks) in enumerate(zip(self._keeps, table.blocks, strict=True)):
-            if keeps.keeps_all:
-                yield g, blocks[table.num_hit_blocks :]
-            else:
-                more = [checkpoint.blocks[g] for checkpoint in table.checkpoints] if keeps.is_state else []
-                yield g, [block for block in (*blocks, *more) if block != NO_BLOCK]
-
     def _drop(self, table: SeqTable, at_s: float) -> None:
-        for g, blocks in self._own_blocks(table):
+        for g, blocks in table.own_blocks(self._keeps):
             self._let_go(g, blocks, at_s)
             self._pools[g].disown(tail_of(table.seq))
         for g in self._states:

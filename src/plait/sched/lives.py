@@ -18,7 +18,7 @@ from plait.core.events import EventSink, Preempted, Scheduled
 from plait.core.executor import Foresight
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
-from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
+from plait.core.step import Chunk, Join, SeqResult, SeqStatus, Snapshot, StepPlan, StepResult
 from plait.kv.cache import NO_GRANTS, Grants, Hit, KVCache, Root
 from plait.kv.checkpoints import BY_USE, CheckpointPolicy
 from plait.kv.hit import ImageSpan
@@ -241,21 +241,46 @@ class Lives:
         """A running sequence of which nothing is in flight gets its last token and drafts behind it. False: there is no
         memory for them that nobody will soon need, and nothing has changed.
         """
-        end, grants = seq.num_computed + 1 + len(drafted.tokens), NO_GRANTS
-        if end > step.budget + seq.num_computed:
+        if 1 + len(drafted.tokens) > step.budget:
             return False
-        if end > seq.num_slots:
-            # What everybody needs for the next tokens must not go to guesses.
-            spare = self._kv.available_tokens - self._kv.tokens_per_block * len(self.running)
-            if end - seq.num_slots > spare or self._kv.extent(seq.id, end, end) < end:
+        snapshots: tuple[Snapshot, ...] = ()
+        if self._snapshots is not None:
+            drafted = drafted.first(self._snapshots.most_drafts(seq.id, seq.num_computed, len(drafted.tokens)))
+            kept = self._keep_states(seq, len(drafted.tokens))
+            if not kept:
                 return False
-            granted = self._kv.reserve(seq.id, end, now)
-            if granted is None:
-                return False
-            grants = granted
-            seq.num_slots = self._kv.num_slots(seq.id)
-        step.verify(seq, drafted, grants)
+            snapshots = kept
+        grants = self._room_for(seq, seq.num_computed + 1 + len(drafted.tokens), now)
+        if grants is None:
+            if snapshots:
+                self._kv.scratch.give_back(seq.id)
+            return False
+        step.verify(seq, drafted, grants, snapshots)
         return True
+
+    def _room_for(self, seq: Sequence, end: int, now: float) -> Grants | None:
+        """Slots up to `end`, if what everybody needs for the next tokens need not go to guesses."""
+        if end <= seq.num_slots:
+            return NO_GRANTS
+        spare = self._kv.available_tokens - self._kv.tokens_per_block * len(self.running)
+        if end - seq.num_slots > spare or self._kv.extent(seq.id, end, end) < end:
+            return None
+        granted = self._kv.reserve(seq.id, end, now)
+        if granted is not None:
+            seq.num_slots = self._kv.num_slots(seq.id)
+        return granted
+
+    def _keep_states(self, seq: Sequence, num_drafts: int) -> tuple[Snapshot, ...]:
+        """Copies of the states behind every row that may be the last accepted one; the last row's is the running one.
+        Nothing: there are no drafts, or there is no memory.
+        """
+        start = seq.num_computed
+        taken = self._kv.scratch.take(seq.id, start + 1, num_drafts) if num_drafts else None
+        return (
+            ()
+            if taken is None
+            else tuple([Snapshot(length - 1 - start, group, block) for length, group, block in taken])
+        )
 
     def move(self, seq: Sequence, lane: LaneId) -> None:
         """A running sequence that no step names goes on on another lane: its row and its blocks stay what they are, so
@@ -428,6 +453,9 @@ class Lives:
         self._kv.commit(step, seq.id, seq.tokens[chunk.start : end], now)
         seq.num_computed = end
         seq.num_scheduled -= chunk.num_tokens
+        if self._snapshots is not None and self._kv.scratch.settle(seq.id, end):
+            # So that the next chunk asks, and hears where its states are.
+            seq.num_slots = end
         if update.finish_reason is not None:
             self._finish(seq, now)
         return update

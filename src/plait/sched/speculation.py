@@ -38,6 +38,9 @@ class Drafted(NamedTuple):
     tokens: tuple[int, ...]
     masks: tuple[bytes, ...] = ()
 
+    def first(self, count: int) -> Drafted:
+        return self if count >= len(self.tokens) else Drafted(self.tokens[:count], self.masks[:count])
+
 
 class Offer(NamedTuple):
     """Guesses behind the last token of a sequence, for whoever chooses himself how many are verified. `chances[k]`:

@@ -203,12 +203,3 @@ def test_schedulers_that_price_steps_verify_drafts_as_well(path: Path, tmp_path:
         answers = sorted(map(json.loads, output.read_text().splitlines()), key=lambda one: one["custom_id"])
         found.append([one["response"]["body"]["choices"] for one in answers])
     assert found[0] == found[1]
-
-
-def test_a_model_with_states_is_served_without_and_says_so(path: Path) -> None:
-    options = EngineOptions(model=str(path), speculative="ngram")
-    model = load_model(options, lambda done, total: None, datetime.now)
-    assert drafting_of(options, model)[0] is not None
-    drafting, notes = drafting_of(options, replace(model, program=tiny_rwkv().program))
-    assert drafting is None
-    assert notes == ("no drafts: what this model keeps of its tokens cannot be taken back behind rejected ones",)

@@ -107,7 +107,7 @@ def test_bullet_holds_the_mean_of_nine_in_ten() -> None:
     slow = about(tpot_s=2.0, rows=10, num_said=5)
     # (10 + T) / 6 <= 2: T = 11 s / c <= 2 s.
     assert chosen(BULLET, slow).units == 6
-    hopeless = replace(slow.decoding[0], num_said=0)
+    hopeless = slow.decoding[0]._replace(num_said=0)
     assert chosen(BULLET, replace(slow, decoding=(hopeless, *slow.decoding[1:]))).units == 6
 
 
@@ -122,7 +122,7 @@ def test_bullet_puts_decode_off_when_prompts_are_late_and_means_allow_it() -> No
 
 def test_a_sequence_with_a_bound_on_gaps_is_never_put_off() -> None:
     late = about(tpot_s=2.0, num_said=9, due_s=9.0)
-    bounded = replace(late.decoding[0], itl_s=100.0)
+    bounded = late.decoding[0]._replace(itl_s=100.0)
     assert chosen(BULLET, replace(late, decoding=(bounded, *late.decoding[1:]))).form is Form.LANES
 
 

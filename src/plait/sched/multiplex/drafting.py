@@ -4,10 +4,13 @@ Owns the search over depths, and what a choice is worth. Forms and shares are `p
 asked anew for every depth. Pure.
 Invariant: rows are priced, not sequences; a depth is taken only if decode holds its targets though no guess is right.
 
-    worth = prompt tokens/s * T_prompts / n + decode tokens/s * T_decode / b
+    worth = work of decode / (seconds * units of decode / all units)                        side by side
+          = work of decode and prompts / seconds                                            one step, or decode alone
 
-Seconds of work by second: both T are what the work takes alone on all units, without drafts. A step of b sequences and
-d drafts, of which E are expected to be right, brings b + E tokens at the price of b + d rows.
+Work: the seconds that as many tokens take alone on all units without drafts, so that a plain step alone is worth 1. A
+step of b sequences and d drafts, of which E are expected to be right, brings b + E tokens at the price of b + d rows.
+Side by side a token's worth is what it leaves to prompts: more units make decode faster and no token cheaper, and who
+is done sooner leaves a smaller batch, in which tokens are dearer.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from plait.core.ids import SeqId
 from plait.core.step import ChunkShape, StepShape
 from plait.draft.credit import Bet
 from plait.draft.depth import LEAST_CHANCE, LEAST_SHARE
-from plait.sched.multiplex.decide import Setting, decide
+from plait.sched.multiplex.decide import Setting, decide, ends_s
 from plait.sched.multiplex.pricing import cut
 from plait.sched.multiplex.situation import NEVER, Choice, Form, Reason, Situation
 from plait.sched.multiplex.targets import due_s
@@ -28,7 +31,6 @@ DEAD_BAND = 1.02
 """Drafts must be worth so many times what there is without."""
 
 _STRAINED = frozenset({Reason.MOST_DECODE, Reason.BALANCED, Reason.DELAYED})
-"""Targets do not hold, or decode is put off: nothing is added to its step."""
 
 Counts = Mapping[SeqId, int]
 """Drafts by sequence; who has none is left out."""
@@ -71,25 +73,29 @@ class Plan:
 def decide_with_drafts(now: Situation, setting: Setting, offers: Sequence[Offer], most_rows: int) -> Plan:
     """`most_rows`: drafts at most. Without `Preset.joins_depth` form and share are those without drafts."""
     plain = decide(now, setting)
-    if now.is_stepping or not now.decoding or plain.form is Form.PREFILL or plain.reason in _STRAINED:
+    if now.is_stepping or not now.decoding or _waits(plain):
         return Plan(plain, plain)
     prices = _Prices(now, setting)
-    plain_worth = prices.worth(plain, now.decode, 0.0)
-    best, most = Plan(plain, plain), DEAD_BAND * plain_worth
+    best, gain = Plan(plain, plain), 0.0
     open_setting = setting if setting.preset.joins_depth else _narrowed(setting, plain)
     for depth in _candidates(now, prices, _likeliest(offers, most_rows)):
         choice = decide(replace(now, decode=depth.shape), open_setting)
-        holds = choice.reason not in _STRAINED and prices.keeps(choice, depth.shape)
-        if not holds or not prices.is_fair(plain, choice, depth):
+        if _waits(choice) or not prices.keeps(choice, depth.shape) or not prices.is_fair(plain, choice, depth):
             continue
-        base = prices.worth(choice, depth.shape, 0.0)
-        found = prices.worth(choice, depth.shape, depth.total)
-        if found > most:
-            bet = Bet(prices.seconds(choice, depth.shape), plain_worth, base, (found - base) / depth.total)
-            best, most = Plan(plain, choice, depth, bet), found
+        if prices.num_late(choice, depth.shape) > prices.num_late(plain, now.decode):
+            continue
+        bet = prices.bet(plain, choice, depth)
+        found = (bet.base_worth + bet.token_worth * depth.total) / bet.plain_worth
+        if found > max(gain, DEAD_BAND):
+            best, gain = Plan(plain, choice, depth, bet), found
         elif best.depth is not None:
             break
     return best
+
+
+def _waits(choice: Choice) -> bool:
+    """Whether decode cannot keep its targets, or does not go on at once."""
+    return choice.form is Form.PREFILL or choice.reason in _STRAINED
 
 
 def with_counts(now: Situation, counts: Counts) -> StepShape:
@@ -134,7 +140,7 @@ def _numbers(most: int) -> Iterator[int]:
     count = 1
     while count < most:
         yield count
-        count += max(1, count // 2)
+        count *= 2
     if most:
         yield most
 
@@ -159,6 +165,7 @@ class _Prices:
 
     def __init__(self, now: Situation, setting: Setting) -> None:
         self._now = now
+        self._setting = setting
         self._preset = setting.preset
         self._prices = setting.prices
         self._rows = len(now.decoding)
@@ -179,16 +186,26 @@ class _Prices:
         beside = prefill.shape if choice.form is Form.LANES and prefill is not None else None
         return self._prices.decode(shape, choice.units, beside).expected_s
 
-    def worth(self, choice: Choice, shape: StepShape, expected: float) -> float:
-        seconds, prefill = self.seconds(choice, shape), self._now.prefill
-        decoded = (self._rows + expected) * self._token_s / seconds
+    def bet(self, plain: Choice, choice: Choice, depth: Depth) -> Bet:
+        # Between forms only the work of the whole device can be compared.
+        by_unit = plain.form is choice.form is Form.LANES
+        seconds = self.seconds(choice, depth.shape) * (choice.units / self._prices.units if by_unit else 1.0)
+        plain_worth = self._worth(plain, self._now.decode, by_unit=by_unit)
+        base_worth = self._worth(choice, depth.shape, by_unit=by_unit)
+        return Bet(seconds, plain_worth, base_worth, self._token_s / seconds)
+
+    def _worth(self, choice: Choice, shape: StepShape, *, by_unit: bool) -> float:
+        """With no guess right."""
+        seconds, prefill, units = self.seconds(choice, shape), self._now.prefill, self._prices.units
+        decoded = self._rows * self._token_s / seconds
+        if by_unit:
+            return decoded * units / choice.units
         if prefill is None or choice.form is Form.DECODE:
             return decoded
-        whole_s = self._prices.prefill_s(prefill.shape, self._prices.units)
+        whole_s = self._prices.prefill_s(prefill.shape, units)
         if choice.form is Form.LANES:
-            return decoded + whole_s / self._prices.prefill_s(prefill.shape, self._prices.units - choice.units, shape)
-        part = self._chunk(choice).num_tokens / prefill.shape.num_tokens
-        return decoded + part * whole_s / seconds
+            return decoded + whole_s / self._prices.prefill_s(prefill.shape, units - choice.units, shape)
+        return decoded + self._chunk(choice).num_tokens / prefill.shape.num_tokens * whole_s / seconds
 
     def keeps(self, choice: Choice, shape: StepShape) -> bool:
         """Whether the decode step ends in time; beside prompts `decide` has seen to it."""
@@ -196,6 +213,15 @@ class _Prices:
             return True
         price = self._prices.decode(shape, choice.units)
         return self._now.now_s + (price.worst_s if self._preset.is_guarded else price.expected_s) <= self._due_s
+
+    def num_late(self, choice: Choice, shape: StepShape) -> int:
+        """Prompts whose first token would come too late, beside such a decode step."""
+        prefill = self._now.prefill
+        if choice.form is not Form.LANES or prefill is None:
+            return 0
+        prefill_s = self._prices.prefill_s(prefill.shape, self._prices.units - choice.units, shape)
+        ends = ends_s(self._now, prefill, prefill_s, choice.units, self._setting)
+        return sum([end_s > prompt.due_s for prompt, end_s in ends])
 
     def is_fair(self, plain: Choice, choice: Choice, depth: Depth) -> bool:
         """Whether nobody without a target gets much less than without drafts: he waits for others' rows, too."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 from math import ceil
 
-from plait.core.errors import RequestError
+from plait.core.errors import OVERLOADED, RequestError
 from plait.core.request import Sequence, ServiceClass
 from plait.sched.lives import Lives
 from plait.sched.multiplex.decide import Setting, decide
@@ -77,7 +77,7 @@ class Outlook:
             f"{target_s:.3g} s; try again in {after_s:.3g} s, or give it more time with slo.ttft_s",
             status=429,
             kind="rate_limit_error",
-            code="overloaded",
+            code=OVERLOADED,
             retry_after_s=after_s,
         )
 

@@ -24,6 +24,17 @@ _MOVE = 0.25
 FORMS = (Form.FUSED, Form.LANES, Form.DECODE)
 
 
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """When a step of decode should be seen to have ended, as was decided."""
+
+    form: Form
+    expected_s: float
+    """Of the step."""
+    seen_s: float | None
+    """None: nobody waits for it beside prompts, so it says nothing about margins."""
+
+
 @dataclass(slots=True)
 class _Watched:
     margin_s: float
@@ -38,18 +49,33 @@ class Pacing:
         self._first_s = margin_s
         self._move_s = _MOVE * margin_s
         self._by_form = {form: _Watched(margin_s) for form in FORMS}
+        self._known: Mapping[Form, Pace] | None = None
+        """What follows from all that was watched; None: it has not been asked for since."""
 
     def paces(self) -> Mapping[Form, Pace]:
-        return {form: Pace(one.factor, one.margin_s) for form, one in self._by_form.items()}
+        if self._known is None:
+            self._known = {form: Pace(one.factor, one.margin_s) for form, one in self._by_form.items()}
+        return self._known
 
     def factor(self, form: Form) -> float:
         return self._by_form[form].factor
+
+    def promise(self, form: Form, begin_s: float | None, expected_s: float) -> Promise:
+        """Of a step that was to begin at a moment; None: whenever it does."""
+        return Promise(form, expected_s, None if begin_s is None else begin_s + self.factor(form) * expected_s)
+
+    def ended(self, promise: Promise, seconds: float, now: float) -> None:
+        """A step took so many seconds on the device, and its end is seen now."""
+        self.ran(promise.form, seconds, promise.expected_s)
+        if promise.seen_s is not None:
+            self.seen(promise.form, now - promise.seen_s)
 
     def ran(self, form: Form, seconds: float, expected_s: float) -> None:
         """A step of decode took so many seconds on the device, by its price so many."""
         one = self._by_form[form]
         one.ratios.append(min(_MOST_FACTOR, max(1.0 / _MOST_FACTOR, seconds / expected_s)))
         one.factor = median(one.ratios)
+        self._known = None
 
     def seen(self, form: Form, late_s: float) -> None:
         """The engine saw a step's end so much later than the form's factor had said when it was decided. Margins grow
@@ -63,3 +89,4 @@ class Pacing:
             if other is not one:
                 # What was left for being noisy is tried again after a while.
                 other.margin_s = max(min(other.margin_s, self._first_s), other.margin_s - less_s)
+        self._known = None

@@ -2,11 +2,14 @@
 
 Owns when a decision is made, and what it takes to carry it out: shares, suspends, which step goes to which lane, and
 the hand-over of a sequence from prompts to decode. The decision itself is `plait.sched.multiplex.decide`'s.
-Invariant: at most one step in flight on a lane; a prefill that was overtaken goes on before another is begun; a
-sequence changes its lane only while no step names it.
+Invariant: at most one step in flight on a lane, and while nobody has a prompt one more of decode behind it; a prefill
+that was overtaken goes on before another is begun; a sequence changes its lane only while no step names it.
 
 Lanes: decode runs on the first and prompts on the second; a prompt that overtakes one runs on the third while the
 second is suspended, one level, and the other way round. A step of both (fused) runs on the first, with every unit.
+
+Ahead: while nobody has a prompt there is nothing to decide, so decode steps are planned one behind the other, as
+`chunked` does it (docs/adr/0007). Where there is, each is planned when the one before has ended.
 
 Decisions are made when a decode step or a prefill has ended, when something arrives that could change what prompts do,
 and when the last decision said that it should be looked at again.
@@ -28,7 +31,7 @@ from plait.sched.filling import go_on_beside, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.multiplex.decide import Setting
 from plait.sched.multiplex.outlook import Limits, Outlook
-from plait.sched.multiplex.pacing import Pacing
+from plait.sched.multiplex.pacing import Pacing, Promise
 from plait.sched.multiplex.presets import Prefers, Preset, shares_of
 from plait.sched.multiplex.pricing import Prices, cut, shape_of
 from plait.sched.multiplex.situation import NEVER, Choice, Form, Prefill, Prompt, Reason, Situation
@@ -69,19 +72,10 @@ class MultiplexConfig:
     max_prefill_tokens: int = 512
     """Of a step of prompts on a lane of their own; what the executor takes."""
     observe: Observer = unobserved
+    runs_ahead: bool = False
+    """Whether a lane takes a step behind the one in flight, and that is worth it."""
     margin_s: float | None = None
     """With which presets that go by how steps go now begin; None: steps keep to their prices."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Promise:
-    """When a step of decode should be seen to have ended, as was decided."""
-
-    form: Form
-    expected_s: float
-    """Of the step."""
-    seen_s: float | None
-    """None: nobody waits for it beside prompts."""
 
 
 @dataclass(slots=True)
@@ -90,7 +84,7 @@ class _Flight:
     shape: StepShape
     prompts: tuple[Prompt, ...] = ()
     """Whose prompts it computes, on a lane of prompts."""
-    promise: _Promise | None = None
+    promise: Promise | None = None
 
 
 class MultiplexScheduler:
@@ -125,6 +119,8 @@ class MultiplexScheduler:
         self._units = self._split(config.share_units)
         self._tracker = Tracker(cost, {lane: len(units) for lane, units in self._units.items()})
         self._flights: dict[LaneId, _Flight] = {}
+        self._behind: _Flight | None = None
+        """Behind the decode step in flight."""
         self._by_id: dict[SeqId, Sequence] = {}
         self._choice = Choice(Form.DECODE, config.share_units, Reason.ALONE)
         self._batch: tuple[Prompt, ...] = ()
@@ -387,17 +383,47 @@ class MultiplexScheduler:
         return None
 
     def _submit_decode(self, now: float) -> Submit | None:
+        if self._decode_lane in self._flights:
+            return self._submit_behind(now) if self._config.runs_ahead and self._behind is None else None
         ready = self._ready()
-        if self._decode_lane in self._flights or not ready or not self._units[self._decode_lane]:
+        if not ready or not self._units[self._decode_lane]:
             return None
         if not self._preset.polls and self._waits_for_prefill(decode_shape(ready), now):
             return None
         self._lives.gather_leaves(self._decode_lane)
         ready = self._in_turn(ready, self._config.max_step_tokens)
         step = OpenStep(self._decode_lane, self._verifying.num_rows(ready))
+        lives, lane = self._lives, self._decode_lane
         for seq in ready:
-            self._take(step, seq, 1, now)
+            # Nearly always so; somebody before it may have taken its memory.
+            if seq.lane != lane or seq.state is not SeqState.RUNNING or not lives.go_on(step, seq, 1, now):
+                self._take(step, seq, 1, now)
         return self._sent(step, (), now)
+
+    def _submit_behind(self, now: float) -> Submit | None:
+        """The decode step behind the one in flight, if everybody can be in it and nobody could begin a prompt."""
+        running, lane = self._lives.running, self._decode_lane
+        may_begin = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
+        if self._choice.reason is not Reason.ALONE or self._choice.form is not Form.DECODE or may_begin:
+            return None
+        if (
+            self._verifying.drafts
+            or not running
+            or len(running) > self._config.max_step_tokens
+            or self._lives.is_memory_coming
+        ):
+            return None
+        if not all([seq.num_plannable == 1 and seq.lane == lane for seq in running]):
+            return None
+        step = OpenStep(lane, len(running))
+        for seq in running.copy():
+            # Who finds no memory is left out, and gets a step when this one has ended.
+            self._lives.go_on(step, seq, 1, now)
+        if not step.chunks:
+            return None
+        submit = self._lives.submit(step)
+        self._behind = _Flight(submit.plan, submit.plan.shape())
+        return submit
 
     def _waits_for_prefill(self, shape: StepShape, now: float) -> bool:
         """Without polling: a decode step that would outlast the prefill in flight is not begun before its end."""
@@ -489,23 +515,18 @@ class MultiplexScheduler:
         if step.lane == self._decode_lane:
             self._verifying.sent(submit.plan.step)
         self._tracker.begin(step.lane, shape, now)
-        promise = None if self._pacing is None or prompts else self._promise(step.lane, now)
-        self._flights[step.lane] = _Flight(submit.plan, shape, prompts, promise)
+        self._flights[step.lane] = _Flight(submit.plan, shape, prompts, self._promise(step.lane, now))
         return submit
 
-    def _promise(self, lane: LaneId, now: float) -> _Promise | None:
-        """Of a step of decode that begins now, or began late because prompts were to stop earlier."""
-        assert self._pacing is not None
-        if lane != self._decode_lane:
-            return None
-        form = self._choice.form
-        if form is Form.LANES and self._front not in self._flights:
+    def _promise(self, lane: LaneId, now: float) -> Promise | None:
+        """Of a step of decode that begins now, or begins late because prompts were to stop earlier."""
+        form, expected_s = self._choice.form, self._tracker.whole_s(lane)
+        is_of_both = form is not Form.LANES or self._front in self._flights
+        if self._pacing is None or lane != self._decode_lane or not is_of_both or expected_s <= 0:
             return None
         begin_s, self._turn_end_s = min(now, self._turn_end_s), NEVER
-        expected_s = self._tracker.whole_s(lane)
         is_bounded = form is not Form.DECODE or self._choice.reason is not Reason.ALONE
-        seen_s = begin_s + self._pacing.factor(form) * expected_s if is_bounded else None
-        return _Promise(form, expected_s, seen_s) if expected_s > 0 else None
+        return self._pacing.promise(form, begin_s if is_bounded else None, expected_s)
 
     # `plait.sched.scheduler.Scheduler`.
 
@@ -547,8 +568,12 @@ class MultiplexScheduler:
             self._verifying.ended(result)
         flight = self._flights.pop(result.lane)
         self._tracker.end(result.lane, now)
-        if self._pacing is not None and flight.promise is not None:
-            self._watch(self._pacing, flight.promise, result, now)
+        if self._pacing is not None and flight.promise is not None and result.status is StepStatus.COMPLETED:
+            self._pacing.ended(flight.promise, result.end_s - result.start_s, now)
+        if result.lane == self._decode_lane and self._behind is not None:
+            self._flights[result.lane], self._behind = self._behind, None
+            self._tracker.begin(result.lane, self._flights[result.lane].shape, now)
+            self._flights[result.lane].promise = self._promise(result.lane, now)
         self._has_news = True
         for update in updates:
             if update.tokens:
@@ -556,12 +581,6 @@ class MultiplexScheduler:
             if update.finish_reason is not None:
                 self._forget(update.seq, now)
         return updates
-
-    def _watch(self, pacing: Pacing, promise: _Promise, result: StepResult, now: float) -> None:
-        if result.status is StepStatus.COMPLETED:
-            pacing.ran(promise.form, result.end_s - result.start_s, promise.expected_s)
-            if promise.seen_s is not None:
-                pacing.seen(promise.form, now - promise.seen_s)
 
     def expire(self, now: float) -> list[SeqUpdate]:
         updates = self._lives.expire(now)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from plait.core.ids import SeqId
 from plait.core.step import StepShape
@@ -19,8 +20,7 @@ NEVER = math.inf
 NOTHING = StepShape(())
 
 
-@dataclass(frozen=True, slots=True)
-class Decoding:
+class Decoding(NamedTuple):
     """A sequence that has said its first token. Seconds; a target of None is none."""
 
     seq: SeqId
@@ -69,8 +69,7 @@ class Prefill:
         return [replace(one, start=end, num_tokens=count) for one, end, count in behind if count > 0]
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """How decode has gone lately under a form: a step takes `factor` of its price, and the engine sees its end within
     `margin_s` behind that, but for one time in a hundred.
     """
@@ -130,6 +129,7 @@ class Reason(StrEnum):
     MOST_DECODE = "decode cannot hold its targets: as much as there is"
     BALANCED = "nothing holds its targets: the least of the worst"
     STARVED = "nothing holds the targets of decode: as little of prompts as goes on"
+    DECODE_FIRST = "beside prompts decode would miss its targets, alone it holds them"
     UNBOUND = "decode has no targets"
     SLICE = "until decode has to go on"
     KEPT = "nothing better by more than the dead band"

@@ -34,6 +34,11 @@ class Verifying:
         self._bets: dict[StepId, Bet] = {}
         """Of steps in flight."""
 
+    @property
+    def drafts(self) -> bool:
+        """Whether anybody guesses: then a step is planned when the tokens before it are known."""
+        return self._speculation is not None
+
     def decide(self, now: Situation, running: AnySequence[Sequence]) -> Choice:
         """As `plait.sched.multiplex.decide`, and with it which guesses are verified."""
         self._forget()

@@ -46,7 +46,7 @@ class View:
         self._reused[seq.id] = hit.num_reused
 
     def decoding(self, seqs: Iterable[Sequence]) -> tuple[Decoding, ...]:
-        return tuple(self._decoding(seq) for seq in seqs)
+        return tuple([self._decoding(seq) for seq in seqs])
 
     def prompt(self, seq: Sequence, num_reused: int | None = None) -> Prompt:
         """Of a running or waiting sequence that has tokens to compute. `num_reused`: of a waiting one."""
@@ -107,4 +107,4 @@ class View:
 
 def decode_shape(seqs: Iterable[Sequence]) -> StepShape:
     """Of a step that brings each of them a token."""
-    return StepShape(tuple(ChunkShape(len(seq.tokens) - 1, 1, 1) for seq in seqs))
+    return StepShape(tuple([ChunkShape.of_one(len(seq.tokens) - 1) for seq in seqs]))

@@ -159,7 +159,7 @@ def test_beside_nobody_a_job_runs_as_alone() -> None:
 
 
 def test_where_computing_is_idle_a_job_computes_more_and_where_memory_is_it_reads_more() -> None:
-    computing, alone, reading = running_after(4.0), running_after(1.0), running_after(0.25)
+    computing, alone, reading = running_after(16.0), running_after(1.0), running_after(0.5)
     assert computing > alone > reading
 
 
