@@ -296,8 +296,10 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     """Who guesses tokens, if anybody does, and a note where the model does not let him."""
     if options.speculative == "off":
         return None, ()
-    if model.draft is None:
+    if options.speculative == "ngram":
         return Drafting(NgramDrafts(), PricedDepth()), ()
+    if model.draft is None:
+        return None, ("no drafts: no draft model goes with a model that keeps states yet; --speculative ngram does",)
     choice = _executor_of(options, model)
     if not choice.is_native:
         raise UsageError(

@@ -182,7 +182,7 @@ def test_a_model_with_states_loads_no_draft_model(path: Path, monkeypatch: pytes
     model = load_model(options, lambda done, total: None, datetime.now)
     drafting, notes = drafting_of(options, model)
     assert (model.draft, drafting) == (None, None)
-    assert notes == ("no drafts: what this model keeps of its tokens cannot be taken back behind rejected ones",)
+    assert notes == ("no drafts: no draft model goes with a model that keeps states yet; --speculative ngram does",)
 
 
 def test_schedulers_that_price_steps_verify_drafts_as_well(path: Path, tmp_path: Path) -> None:
