@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
-from plait.assembly import Drafting, Policy, assemble
+from plait.assembly import Drafting, DraftModel, Policy, assemble
 from plait.config.ablations import memory_ablations, scheduler_ablations
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import (
@@ -32,7 +32,7 @@ from plait.config.resolve import (
     resolve_sizes,
     resolve_workers,
 )
-from plait.config.schedulers import DEFAULT_SCHEDULER, INTERLEAVED
+from plait.config.schedulers import INTERLEAVED
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
@@ -42,8 +42,10 @@ from plait.core.profiling import WorkLog
 from plait.core.request import ServiceClass, Slo
 from plait.core.step import STEP_PROGRAM
 from plait.cost.calibrated import cost_model
+from plait.cost.calibration import margin_of
 from plait.cost.hardware import read_hardware
 from plait.draft.depth import PricedDepth
+from plait.draft.draft_model import ModelDrafts
 from plait.draft.ngram import NgramDrafts
 from plait.engine.client import AsyncClient
 from plait.engine.engine import EngineConfig, Ports
@@ -52,8 +54,9 @@ from plait.engine.thread import EngineThread
 from plait.exec.loading import LoadableExecutor, LogitsObserver
 from plait.exec.native import presence
 from plait.exec.native.checks import check_program as check_native
+from plait.exec.paired import PairedExecutor
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
-from plait.kv.layouts.serving import Cutting, cut
+from plait.kv.layouts.serving import Cutting, cut, cut_pair
 from plait.kv.report import CacheReport
 from plait.kv.rules import ALL_RULES, MemoryRules, rules_without
 from plait.loading import LoadedModel as LoadedModel  # callers take them from here
@@ -148,6 +151,7 @@ class _Loaded:
     notes: tuple[str, ...]
     work: WorkLog | None = None
     delays: Delays | None = None
+    draft: DraftModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,8 @@ class ReadyExecutor:
     """How memory is cut, in words, where there was something to choose."""
     work: WorkLog | None = None
     delays: Delays | None = None
+    draft: DraftModel | None = None
+    """What guesses, where the executor has its program, too."""
 
 
 def start_engine(
@@ -197,7 +203,7 @@ def start_engine(
         enable_prefix=options.enable_prefix_caching,
         rules=ready.rules,
         policy=policy,
-        drafting=drafting,
+        drafting=None if drafting is None else replace(drafting, model=ready.draft),
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
@@ -245,7 +251,6 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
     `warn` is told where prices come from steps of another model or format.
     """
     choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
-    _refuse_drafts(options)
     if choice.name == INTERLEAVED:
         raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
@@ -275,6 +280,8 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
         num_spans=len(model.program.spans),
         stop_s=UNIT_S if is_native else None,
         has_lanes=is_native,
+        runs_ahead=is_native,
+        margin_s=margin_of(calibration),
         priced_units=hardware.share_units,
     )
 
@@ -289,19 +296,21 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     """Who guesses tokens, if anybody does, and a note where the model does not let him."""
     if options.speculative == "off":
         return None, ()
-    _refuse_drafts(options)
-    if any(group.is_state for group in model.program.cache_groups):
-        return None, ("no drafts: what this model keeps of its tokens cannot be taken back behind rejected ones",)
-    return Drafting(NgramDrafts(), PricedDepth()), ()
-
-
-def _refuse_drafts(options: EngineOptions) -> None:
-    """`UsageError` where a scheduler makes none: known before anything is loaded or measured."""
-    if options.speculative != "off" and str(options.scheduler) != str(DEFAULT_SCHEDULER):
+    if options.speculative == "ngram":
+        return Drafting(NgramDrafts(), PricedDepth()), ()
+    if model.draft is None:
+        return None, ("no drafts: no draft model goes with a model that keeps states yet; --speculative ngram does",)
+    choice = _executor_of(options, model)
+    if not choice.is_native:
         raise UsageError(
-            f"--speculative {options.speculative} is not there for --scheduler {options.scheduler} yet; take "
-            f"--scheduler {DEFAULT_SCHEDULER}, or --speculative off"
+            f"--speculative model needs the native executor, but {model.name} would run on the reference executor "
+            f"({'; '.join(choice.notes)}); take --speculative ngram"
         )
+    try:
+        check_native(model.draft.program)
+    except ModelError as error:
+        raise ModelError(f"--draft-model {options.draft_model} does not run on the native executor: {error}") from None
+    return Drafting(ModelDrafts(), PricedDepth()), ()
 
 
 def counted_formats(options: EngineOptions, model: LoadedModel) -> Formats:
@@ -322,13 +331,18 @@ def load_executor(
 ) -> ReadyExecutor:
     """The executor that a model is served with, before anything is submitted to it. Whoever calls this closes it."""
     choice = _executor_of(options, model)
-    cutting = cut(model.program, options.kv_layout, options.block_size, choice.cache_type)
+    if options.speculative != "model":  # a model that was loaded once may be served with and without
+        model = replace(model, draft=None)
+    cutting = cutting_of(options, model, choice.cache_type)
     model = replace(model, program=cutting.program)
     sizes = resolve_sizes(options, model_facts(model, cutting), available_memory_bytes())
     layout = cutting.plan(sizes.memory_bytes)
     try:
         if choice.is_native:
             loaded = _native_executor(options, model, layout, sizes.max_model_tokens, observe_logits)
+            if model.draft is not None and cutting.draft is not None:
+                draft = replace(model.draft, program=cutting.draft)
+                loaded = _with_draft(options, loaded, draft, cutting.plan_pair(sizes.memory_bytes)[1], sizes)
         else:
             loaded = _reference_executor(options, model, layout, clock, observe_logits)
     except (MemoryError, OSError) as error:
@@ -349,7 +363,15 @@ def load_executor(
         words,
         loaded.work,
         loaded.delays,
+        loaded.draft,
     )
+
+
+def cutting_of(options: EngineOptions, model: LoadedModel, cache_type: CacheType) -> Cutting:
+    """How a model's cache memory is cut, that of its draft model, too."""
+    if model.draft is None:
+        return cut(model.program, options.kv_layout, options.block_size, cache_type)
+    return cut_pair(model.program, model.draft.program, options.kv_layout, options.block_size, cache_type)
 
 
 def model_facts(model: LoadedModel, cutting: Cutting) -> ModelFacts:
@@ -447,6 +469,29 @@ def _native_executor(
         *memory_texts(resident_bytes(), held.weights, held.arena + (num_used - 1) * held.lane, layout),
     )
     return _Loaded(executor, notes, executor.work_log, lambda: Histogram.of(*executor.change_delays()))
+
+
+def _with_draft(
+    options: EngineOptions, loaded: _Loaded, draft: LoadedModel, layout: CacheLayout, sizes: Sizes
+) -> _Loaded:
+    """A second runtime, which has the first one's cache memory."""
+    from plait.exec.native.executor import NativeExecutor
+    from plait.exec.native.packing import WeightDtype
+
+    target = loaded.executor
+    assert isinstance(target, NativeExecutor)
+    config, _ = native_config(options, sizes.max_model_tokens)
+    # Its numbers are in no answer, so there is nothing that --dtype f32 could make more exact.
+    config = replace(config, dtype=WeightDtype.AUTO, num_lanes=1, records_work=False)
+    executor = NativeExecutor(config, pool_of=target)
+    executor.load({STEP_PROGRAM: draft.program}, draft.weights, layout)
+    weights = executor.footprint.weights
+    blocks = " and ".join(map(_block_text, layout.groups))
+    note = f"draft model {draft.name}: {weights / MIB:,.0f} MiB of packed weights, and of the same memory {blocks}"
+    share = weights / target.footprint.weights
+    model = DraftModel(layout, share, min(sizes.max_model_tokens, draft.config.max_positions))
+    notes = (*loaded.notes, note, *(f"draft model {draft.name}: {one}" for one in draft.notes))
+    return replace(loaded, executor=PairedExecutor(target, executor), notes=notes, draft=model)
 
 
 def _lanes_used(options: EngineOptions, num_workers: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
-from plait.build import choose_executor, load_model, model_facts, native_config, policy_of
+from plait.build import choose_executor, cutting_of, drafting_of, load_model, model_facts, native_config, policy_of
 from plait.cli.serve_parts import listed
 from plait.cli.streams import say
 from plait.cli.terminal import download_progress
@@ -21,7 +21,6 @@ from plait.config.machine import available_memory_bytes
 from plait.config.resolve import resolve_sizes
 from plait.config.serve_options import ServeOptions
 from plait.exec.native import presence
-from plait.kv.layouts.serving import cut
 from plait.loading import LoadedModel
 from plait.model.cache_layout import token_bytes
 from plait.text.tool_calls import tool_format_of
@@ -35,7 +34,8 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
     choice = choose_executor(engine, model.program, missing)
     # What a start would refuse is refused here, too.
     policy_of(engine, model, say)
-    cutting = cut(model.program, engine.kv_layout, engine.block_size, choice.cache_type)
+    drafting_of(engine, model)
+    cutting = cutting_of(engine, model, choice.cache_type)
     model = replace(model, program=cutting.program)
     per_token = token_bytes(model.program, choice.cache_type)
     sizes = resolve_sizes(engine, model_facts(model, cutting), available_memory_bytes())

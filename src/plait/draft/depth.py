@@ -9,7 +9,7 @@ Invariant: what drafts cost more than they brought is at most `LOSS_SHARE` of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,16 +25,16 @@ NO_LIMIT = float("inf")
 
 LOSS_SHARE = 0.005
 FIRST_CREDIT_STEPS = 4.0
-_MOST_CREDIT_STEPS = 16.0
+MOST_CREDIT_STEPS = 16.0
 """What was won before is not all put at risk again."""
 
-_LEAST_SHARE = 0.95
+LEAST_SHARE = 0.95
 """Of the tokens per second that it has without, what every sequence keeps at least, one without drafts too."""
 
 _MOST_OVER = 3.0
 """Times the price that a step is booked with at most."""
 
-_LEAST_CHANCE = 0.05
+LEAST_CHANCE = 0.05
 """What is less likely is worth no row anywhere."""
 
 _DEAD_BAND = 1.03
@@ -70,6 +70,28 @@ class Made:
     """Rows of prompts that it computed, too; 0 if there were none and somebody was cancelled or failed. None: it did
     nothing else, so `seconds` are what its rows take.
     """
+    guess_s: float = 0.0
+    """What steps of a draft model took since the step before; no part of `waited_s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRound:
+    """What a draft model could guess before the next step."""
+
+    num_sequences: int
+    """Of the step."""
+    rates: Sequence[float]
+    """Of each sequence that may be guessed for: how often a guess is right, if those before it were."""
+    most: Sequence[int]
+    """Tokens that each of them can take."""
+    num_behind: int
+    """Tokens of all of them that the draft model must compute first."""
+    num_expected: float
+    """Tokens that are still to come of those whom that is for: it is done once for all of them."""
+    seconds: Callable[[int, float], float]
+    """Of a draft model's step of so many rows, given what the target takes for as many."""
+    most_step_rows: int
+    """Of one step of the draft model."""
 
 
 class Depth(Protocol):
@@ -82,6 +104,10 @@ class Depth(Protocol):
     @property
     def beside_prompts(self) -> bool:
         """Whether steps that compute prompts, too, may have drafts."""
+
+    @property
+    def follows_prices(self) -> bool:
+        """Whether a policy with prices of steps chooses instead (`plait.sched.multiplex.drafting`)."""
 
     def may_pay(
         self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
@@ -117,6 +143,9 @@ class Depth(Protocol):
         must be there although no draft was right.
         """
 
+    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
+        """How many tokens a draft model guesses for everybody; 0: it is better not asked."""
+
     def note(self, made: Made) -> None:
         """A step ended that had no prompts, or had drafts or waited for some."""
 
@@ -127,6 +156,7 @@ class FixedDepth:
 
     most: int = MOST_DRAFTS
     beside_prompts: bool = True
+    follows_prices: bool = False
 
     def may_pay(
         self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
@@ -158,6 +188,9 @@ class FixedDepth:
             most_rows -= depth
             depths.append(depth)
         return depths
+
+    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
+        return min(self.most, max(asked.most, default=0)) if most_rows > 0 else 0
 
     def note(self, made: Made) -> None:
         """Nothing is learned."""
@@ -197,6 +230,10 @@ class PricedDepth:
     def beside_prompts(self) -> bool:
         # Such a step has more rows than a machine computes for nothing: what is verified there and rejected is lost.
         return False
+
+    @property
+    def follows_prices(self) -> bool:
+        return True
 
     @property
     def credit_s(self) -> float:
@@ -264,7 +301,7 @@ class PricedDepth:
             (-chance, place, which)
             for which, one in enumerate(chances)
             for place, chance in enumerate(one)
-            if chance >= _LEAST_CHANCE
+            if chance >= LEAST_CHANCE
         ]
         drafts.sort()
         # Far beyond what was seen a time is hardly known; step by step it will be.
@@ -282,11 +319,45 @@ class PricedDepth:
             rate = (num_sequences + expected) / seconds
             if rate > best and seconds <= within_s:
                 least = 1.0 + (min(of_each) if len(chances) == num_sequences else 0.0)
-                if least * plain_s >= _LEAST_SHARE * seconds:
+                if least * plain_s >= LEAST_SHARE * seconds:
                     best, taken = rate, count
         for _, _, which in drafts[:taken]:
             depths[which] += 1
         return depths
+
+    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
+        num_asked = len(asked.rates)
+        if self._times.is_empty or not num_asked:
+            return 0
+        plain_s, step_s = self._times.seconds(asked.num_sequences), self._draft_s(asked, num_asked)
+        # The last token of each is computed in any case; what is more than that is done once.
+        behind_s = max(self._draft_s(asked, asked.num_behind + num_asked) - step_s, 0.0) if asked.num_behind else 0.0
+        best, taken = self._plain_rate(asked.num_sequences), 0
+        expected, num_rows, of_each, chances = 0.0, 0, [0.0] * num_asked, [1.0] * num_asked
+        for depth in range(1, min(self.most, max(asked.most)) + 1):
+            for place, (rate, most) in enumerate(zip(asked.rates, asked.most, strict=True)):
+                if depth <= most:
+                    num_rows += 1
+                    chances[place] *= rate
+                    of_each[place] += chances[place]
+                    expected += chances[place]
+            if num_rows > min(most_rows, MOST_DRAFT_ROWS):
+                break
+            verify_s = self._times.seconds(asked.num_sequences + num_rows) + self._waiting_s()
+            whole_s = verify_s + depth * step_s + behind_s
+            if whole_s - plain_s > self.credit_s or whole_s > within_s:
+                break
+            seconds = whole_s - behind_s * (1.0 - min(1.0, (num_asked + expected) / max(asked.num_expected, 1.0)))
+            least = 1.0 + (min(of_each) if num_asked == asked.num_sequences else 0.0)
+            if (asked.num_sequences + expected) / seconds > best and least * plain_s >= LEAST_SHARE * seconds:
+                best, taken = (asked.num_sequences + expected) / seconds, depth
+        return taken
+
+    def _draft_s(self, asked: AskedRound, num_rows: int) -> float:
+        """Of steps of the draft model that compute so many rows together."""
+        num_steps = -(-num_rows // asked.most_step_rows)
+        rows = min(num_rows, asked.most_step_rows)
+        return num_steps * asked.seconds(rows, self._times.seconds(rows))
 
     def note(self, made: Made) -> None:
         if made.num_rows_beside is not None:
@@ -300,12 +371,12 @@ class PricedDepth:
         self._note_wait(made.waited_s)
         plain_s = self._times.seconds(made.num_sequences)
         earned_s = made.seconds * LOSS_SHARE
-        if made.num_drafts or made.waited_for_drafts:
+        if made.num_drafts or made.waited_for_drafts or made.guess_s:
             # Without drafts each further token would have taken its sequence's part of a step of its own.
             brought_s = plain_s * (1.0 + made.num_accepted / made.num_sequences)
-            earned_s += brought_s - min(made.seconds, most_s) - min(made.waited_s or 0.0, plain_s)
+            earned_s += brought_s - min(made.seconds, most_s) - min(made.waited_s or 0.0, plain_s) - made.guess_s
         first_s = FIRST_CREDIT_STEPS * plain_s if self._credit_s is None else self._credit_s
-        self._credit_s = min(first_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
+        self._credit_s = min(first_s + earned_s, MOST_CREDIT_STEPS * plain_s)
 
     def _note_wait(self, waited_s: float | None) -> None:
         if waited_s is not None:
@@ -329,8 +400,8 @@ class PricedDepth:
             for num_rows in (made.num_sequences, made.num_sequences + num_rows_beside)
         )
         brought_s = plain_s * made.num_accepted / made.num_sequences
-        earned_s = brought_s - drafts_s - min(made.waited_s or 0.0, plain_s)
-        self._credit_s = min(self._credit_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
+        earned_s = brought_s - drafts_s - min(made.waited_s or 0.0, plain_s) - made.guess_s
+        self._credit_s = min(self._credit_s + earned_s, MOST_CREDIT_STEPS * plain_s)
 
     def _plain_rate(self, num_sequences: int) -> float:
         """Tokens per second without drafts, and a little more."""

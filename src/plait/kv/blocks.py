@@ -41,7 +41,7 @@ class BlockState(IntEnum):
     """Its sequence is released, but a step in flight may still read or write it."""
 
 
-_SHARING = (Lifetime.TAIL, Lifetime.CHECKPOINTS)
+_SHARING = (Lifetime.TAIL, Lifetime.CHECKPOINTS, Lifetime.DRAFT)
 _FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
 _SHARED, _EVICTABLE, _QUARANTINED = int(BlockState.SHARED), int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
 _PRIVATE_ALONE = frozenset((_PRIVATE,))

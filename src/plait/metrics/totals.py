@@ -18,6 +18,7 @@ from plait.core.events import (
     Started,
     Submitted,
 )
+from plait.core.step import DRAFT_PROGRAM
 from plait.metrics.drafts import DraftFigures
 from plait.metrics.limit import WorkDone, limit_between
 
@@ -77,6 +78,8 @@ class Totals:
         return limit_between(begun, now)
 
     def _submitted(self, event: Submitted) -> None:
+        if event.plan.program == DRAFT_PROGRAM:
+            return  # its tokens are nobody's
         self.num_steps += 1
         self.computed_tokens += sum([chunk.num_tokens for chunk in event.plan.chunks])
         for chunk in event.plan.chunks:

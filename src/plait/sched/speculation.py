@@ -1,13 +1,15 @@
 """Speculation: which drafts go into a step, and whether a step waits for tokens to draft behind.
 
 Owns a drafter for every sequence that runs and what is learned of its guesses; asks a `plait.draft.depth.Depth` how
-many are worth it. Two sources: the drafter, and what a form leaves no choice about (`Constraint.likely`).
+many are worth it. Two sources: the drafter, and what a form leaves no choice about (`Constraint.likely`). A drafter
+that is a model guesses in rounds (`plait.sched.rounds`), which begin when nothing else is in flight.
 Invariant: what it hands out can be verified as it is: tokens of the vocabulary, as many as the answer still has room
 for, and under a constraint with a mask behind each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,8 +18,10 @@ from plait.core.ids import SeqId, StepId
 from plait.core.request import SeqState, Sequence, Task
 from plait.core.step import Chunk, OutputKind, SeqStatus, StepPlan, StepResult
 from plait.draft.acceptance import Acceptance, OwnAcceptance
-from plait.draft.depth import NO_LIMIT, Depth, Made
+from plait.draft.depth import NO_LIMIT, AskedRound, Depth, Made
+from plait.draft.draft_model import ModelDrafter
 from plait.draft.drafter import NO_GUESS, Drafter, DrafterSource, Guess
+from plait.sched.rounds import Asked, Rounds
 
 _LIKELY_RATE = 0.9
 """Of what forms leave no choice about, before anything was learned: a model may spell a text otherwise."""
@@ -33,6 +37,22 @@ class Drafted(NamedTuple):
 
     tokens: tuple[int, ...]
     masks: tuple[bytes, ...] = ()
+
+    def first(self, count: int) -> Drafted:
+        return self if count >= len(self.tokens) else Drafted(self.tokens[:count], self.masks[:count])
+
+
+class Offer(NamedTuple):
+    """Guesses behind the last token of a sequence, for whoever chooses himself how many are verified. `chances[k]`:
+    that guesses 0 to k are all right.
+    """
+
+    seq: Sequence
+    tokens: tuple[int, ...]
+    chances: AnySequence[float]
+
+    def first(self, count: int) -> Drafted:
+        return _drafted(self.seq, self.tokens[:count])
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +76,8 @@ class _Flight:
     """Planned as soon as a step before it was committed, with nothing else in flight."""
     waited: bool
     """It could have been planned before that."""
+    guess_s: float
+    """What steps of a draft model took before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +89,14 @@ class _Vain:
 
 
 class Speculation:
-    """Of one lane."""
+    """Of one lane. `rounds`: of the draft model, if that is the source; then its drafters are `ModelDrafter`s."""
 
-    def __init__(self, source: DrafterSource, depth: Depth, vocab_size: int) -> None:
+    def __init__(self, source: DrafterSource, depth: Depth, vocab_size: int, rounds: Rounds | None = None) -> None:
+        self._rounds = rounds
+        self._has_guessed = False
+        """A round has ended, and no step was planned since."""
+        self._round_follows = False
+        """The round began as soon as a step before it was committed."""
         self._source = source
         self._depth = depth
         self._vocab_size = vocab_size
@@ -86,6 +113,11 @@ class Speculation:
         self._vain: dict[tuple[int, int], _Vain] = {}
         """By sequences in a step, and unknown tokens in front of the drafts."""
 
+    @property
+    def follows_prices(self) -> bool:
+        """Whether a policy that has prices of steps chooses how much is verified."""
+        return self._depth.follows_prices
+
     # What a policy asks.
 
     def waits(self, running: AnySequence[Sequence], has_prompts: bool) -> bool:
@@ -98,18 +130,70 @@ class Speculation:
             self._holds = self._holds or self._is_worth_waiting(running)
         return self._holds and bool(self._flights)
 
+    def draft(
+        self,
+        running: AnySequence[Sequence],
+        has_prompts: bool,
+        most_rows: int,
+        take_id: Callable[[], StepId],
+        now: float,
+    ) -> StepPlan | None:
+        """The next step of a draft model, of a round that is under way or begins now; None: there is none now."""
+        rounds = self._rounds
+        if rounds is None:
+            return None
+        may_draft = not has_prompts or self._depth.beside_prompts
+        if not rounds.is_under_way:
+            rounds.prune(running)
+            if self._flights or self._has_guessed or not may_draft:
+                return None
+            asked = self._asked(rounds, running)
+            depth = self._round_depth(rounds, running, asked, most_rows)
+            if depth < 1:
+                return None
+            self._round_follows = self._ended is not None and self._ended[1] == now
+            rounds.begin(asked, depth, len(running))
+        elif not may_draft:
+            rounds.stop()
+        plan = rounds.step(take_id)
+        self._has_guessed = not rounds.is_under_way
+        return plan
+
+    @property
+    def is_guessing(self) -> bool:
+        """Whether the next step has to wait for a draft model."""
+        return self._rounds is not None and self._rounds.is_under_way
+
+    @property
+    def num_in_flight(self) -> int:
+        """Steps of a draft model."""
+        return 0 if self._rounds is None else self._rounds.num_in_flight
+
+    def check(self) -> None:
+        """Raise `InvariantError` naming the first broken invariant of a draft model's rounds."""
+        if self._rounds is not None:
+            self._rounds.check()
+
+    def guessed(self, result: StepResult) -> bool:
+        """Whether a step that was collected was the draft model's."""
+        if self._rounds is None or not self._rounds.commit(result):
+            return False
+        self._has_guessed = not self._rounds.is_under_way
+        return True
+
     def choose(self, running: AnySequence[Sequence], most_rows: int, has_prompts: bool) -> dict[SeqId, Drafted]:
         """What to verify behind the last tokens of those who run and of whom nothing is in flight; at most `most_rows`
         rows beside theirs.
         """
         self._prune(running)
-        # Under a form nobody is planned ahead.
-        self._waits_anyway = all([seq.constraint is not None for seq in running])
+        # Under a form nobody is planned ahead, and behind a round everybody has waited already.
+        self._waits_anyway = self._has_guessed or all([seq.constraint is not None for seq in running])
         num_rows = sum([seq.num_plannable > 0 for seq in running])
         if (
             most_rows < 1
+            or num_rows < 1
             or (has_prompts and not self._depth.beside_prompts)
-            or not self._may_look(running, num_rows, 0)
+            or (self._rounds is None and not self._may_look(running, num_rows, 0))
         ):
             return {}
         able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
@@ -127,14 +211,28 @@ class Speculation:
                 chosen[seq.id] = drafted
         return chosen
 
+    def offers(self, running: AnySequence[Sequence]) -> list[Offer]:
+        """For those who run and of whom nothing is in flight, as far as there are any guesses."""
+        self._prune(running)
+        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
+        guesses = [(seq, self._guess(seq, min(self._depth.most, _room(seq)))) for seq in able]
+        return [
+            Offer(seq, guess.tokens, self._of(seq).acceptance.chances(guess.levels))
+            for seq, guess in guesses
+            if guess.tokens
+        ]
+
     def submitted(self, plan: StepPlan, now: float) -> None:
         self._num_submitted += 1
         num_drafts = sum([chunk.num_drafts for chunk in plan.chunks])
         has_prompts = any([chunk.num_tokens - chunk.num_drafts != 1 or not _samples(chunk) for chunk in plan.chunks])
-        follows = not self._flights and self._ended is not None and self._ended[1] == now and not self._waits_anyway
+        is_next = self._ended is not None and (self._ended[1] == now or self._round_follows)
+        follows = not self._flights and is_next and not self._waits_anyway
+        guess_s = 0.0 if self._rounds is None else self._rounds.take_spent_s()
+        self._has_guessed = self._round_follows = False
         num_prompt_rows = sum([chunk.num_tokens for chunk in plan.chunks]) - num_drafts - len(plan.chunks)
         self._flights[plan.step] = _Flight(
-            num_drafts, len(plan.chunks), num_prompt_rows, has_prompts, follows, self._holds
+            num_drafts, len(plan.chunks), num_prompt_rows, has_prompts, follows, self._holds, guess_s
         )
         self._holds = False
 
@@ -144,25 +242,33 @@ class Speculation:
             return
         before, self._ended = self._ended, (result.end_s, now)
         is_mixed = flight.has_prompts or any([one.status is not SeqStatus.OK for one in result.seqs])
-        if is_mixed and not (flight.num_drafts or flight.waited):
+        guess_s = flight.guess_s
+        if is_mixed and not (flight.num_drafts or flight.waited or guess_s):
             return
-        waited_s = max(result.start_s - before[0], 0.0) if flight.follows and before is not None else None
+        waited_s = max(result.start_s - before[0] - guess_s, 0.0) if flight.follows and before is not None else None
         num_accepted = sum([one.num_accepted for one in result.seqs])
         seconds = result.end_s - result.start_s
         beside = flight.num_prompt_rows if is_mixed else None
         self._depth.note(
-            Made(flight.num_sequences, flight.num_drafts, num_accepted, seconds, waited_s, flight.waited, beside)
+            Made(
+                flight.num_sequences, flight.num_drafts, num_accepted, seconds, waited_s, flight.waited, beside, guess_s
+            )
         )
 
     def rest(self) -> None:
         """Nobody will say what becomes of the steps in flight: for a while nothing is to be drafted."""
         self._flights.clear()
-        self._ended, self._holds = None, False
+        self._ended, self._holds, self._has_guessed = None, False, False
 
     # What it does for that.
 
     def _is_worth_waiting(self, running: AnySequence[Sequence]) -> bool:
-        if not running or not self._may_look(running, len(running), 1):
+        if not running:
+            return False
+        if self._rounds is not None:
+            asked = self._asked(self._rounds, running)
+            return self._round_depth(self._rounds, running, asked, self._depth.most * len(running)) > 0
+        if not self._may_look(running, len(running), 1):
             return False
         able = [seq for seq in running if seq.num_uncomputed == 0 and seq.constraint is None and _can_verify(seq)]
         # The first token is the one that the step in flight samples: if it is another, so are the ones behind it.
@@ -214,6 +320,39 @@ class Speculation:
         if in_vain and num_rows > 1:
             rest = 1 if before is None else min(2 * before.rest, num_rows - 1, _MOST_REST)
             self._vain[num_rows, num_unknown] = _Vain(self._num_submitted + 1 + rest, rest)
+
+    def _asked(self, rounds: Rounds, running: AnySequence[Sequence]) -> list[Asked]:
+        """For whom a draft model can guess."""
+        asked = []
+        for seq in running:
+            if seq.constraint is not None or not _can_verify(seq):
+                continue
+            drafter, most = self._of(seq).drafter, min(self._depth.most, _room(seq), rounds.room(seq))
+            if isinstance(drafter, ModelDrafter) and not drafter.is_broken and most > 0:
+                asked.append(Asked(seq, drafter, most))
+        return asked
+
+    def _round_depth(
+        self, rounds: Rounds, running: AnySequence[Sequence], asked: AnySequence[Asked], most_rows: int
+    ) -> int:
+        behind = [one.num_behind for one in asked]
+        if not asked or not self._depth.may_pay(len(running)):
+            return 0
+        # Of a sequence as many tokens are expected as it has said already.
+        expected = sum([float(one.seq.num_output) for one, count in zip(asked, behind, strict=True) if count])
+        return self._depth.choose_round(
+            AskedRound(
+                sum([seq.num_plannable > 0 for seq in running]),
+                [one.drafter.rate for one in asked],
+                [one.most for one in asked],
+                sum(behind),
+                expected,
+                rounds.times.seconds,
+                rounds.most_step_tokens,
+            ),
+            most_rows,
+            _tightest_s(running),
+        )
 
     def _of(self, seq: Sequence) -> _Guessing:
         found = self._guessing.get(seq.id)

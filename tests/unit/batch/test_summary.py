@@ -79,7 +79,7 @@ def test_durations_are_readable() -> None:
 
 def test_the_json_holds_every_number() -> None:
     summary = json.loads(write_line(DONE.json_object()))
-    assert summary["lines"] == {"total": 1200, "completed": 1190, "failed": 10, "resumed": 200}
+    assert summary["lines"] == {"total": 1200, "completed": 1190, "failed": 10, "resumed": 200, "folded": 0}
     assert summary["run"] == {
         "prompt_tokens": 50_000,
         "cached_prompt_tokens": 40_000,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.conformance.drafting import Guesser, GuessOf, spoiled
 from tests.unit.engine.kit import EOS, OneSecondPerToken, Stage, ask, failing, says
 
-from plait.assembly import Drafting, Policy
-from plait.core.errors import UsageError
+from plait.assembly import CHUNKS, Drafting, Policy
 from plait.core.events import Collected, Finished, Submitted
 from plait.core.ids import SeqId
 from plait.core.request import FinishReason, SeqState, Slo
@@ -24,7 +23,7 @@ from plait.cost.model import Bound, StepPrice
 from plait.draft.depth import FixedDepth, Made, PricedDepth
 from plait.draft.ngram import NgramDrafts
 from plait.sched.chunked import ChunkedScheduler
-from plait.sched.multiplex.presets import preset_of
+from plait.sched.multiplex.presets import CHUNKED, Preset, preset_of
 from plait.sched.speculation import Speculation
 
 SONG = "abc, and so it goes on and on until it ends."
@@ -43,8 +42,8 @@ def verified(guess_of: GuessOf, most: int = 4) -> Drafting:
     return Drafting(Guesser(guess_of), FixedDepth(most))
 
 
-def stage(drafting: Drafting | None, **how: int) -> Stage:
-    return Stage(token_at=says(SONG), drafting=drafting, max_model_tokens=100, **how)
+def stage(drafting: Drafting | None, *, policy: Policy = CHUNKS, **how: int) -> Stage:
+    return Stage(token_at=says(SONG), drafting=drafting, max_model_tokens=100, policy=policy, **how)
 
 
 def plans(played: Stage) -> list[StepPlan]:
@@ -150,7 +149,7 @@ class MemoryBound(OneSecondPerToken):
         return StepPrice(seconds, seconds, Bound.MEMORY)
 
 
-def seconds(guess_of: GuessOf | None, cost: OneSecondPerToken) -> float:
+def seconds(guess_of: GuessOf | None, cost: OneSecondPerToken, preset: Preset = CHUNKED) -> float:
     """Until three long answers have been given, one after another."""
     drafting = None if guess_of is None else Drafting(Guesser(guess_of), PricedDepth())
     text = "abc" + "0123456789" * 60
@@ -158,6 +157,7 @@ def seconds(guess_of: GuessOf | None, cost: OneSecondPerToken) -> float:
         token_at=says(text),
         drafting=drafting,
         cost=cost,
+        policy=Policy(preset, cost),
         num_blocks=150,
         max_model_tokens=600,
         max_step_tokens=64,
@@ -271,9 +271,26 @@ def test_nobody_waits_longer_for_a_token_than_he_was_promised(itl_s: float | Non
     assert max(sum(chunk.num_tokens for chunk in plan.chunks) for plan in plans(played)) in rows
 
 
-def test_policies_that_price_steps_do_not_take_drafts_yet() -> None:
-    with pytest.raises(UsageError, match="chunked alone"):
-        Stage(drafting=verified(right), policy=Policy(preset_of("plait", ()), OneSecondPerToken()))
+@pytest.mark.parametrize("name", ["bullet", "muxwise", "plait", "temporal", "xyserve"])
+@pytest.mark.parametrize("guess_of", [right, wrong])
+def test_policies_that_price_steps_verify_drafts_too_and_change_no_answer(name: str, guess_of: GuessOf) -> None:
+    for drafting in (None, verified(guess_of)):
+        played = stage(drafting, policy=Policy(preset_of(name, ()), OneSecondPerToken()), share_units=4)
+        for number, size in enumerate((3, 7, 3, 12)):
+            played.arrive(ask(str(number), SONG[:size], max_tokens=14), at_s=9.0 * number)
+        played.run()
+        played.assert_memory_is_empty()
+        assert [played.answers.text(str(number)) for number in range(4)] == [SONG[n : n + 14] for n in (3, 7, 3, 12)]
+        num_drafts = sum(chunk.num_drafts for plan in plans(played) for chunk in plan.chunks)
+        assert (num_drafts > 20) is (drafting is not None)
+
+
+def test_such_a_policy_gains_where_rows_are_free_and_loses_little_where_guesses_are_wrong() -> None:
+    plait = preset_of("plait", ())
+    plain_s = seconds(None, MemoryBound(), plait)
+    assert seconds(counts_on, MemoryBound(), plait) < plain_s / 3
+    assert plain_s <= seconds(wrong, MemoryBound(), plait) < 1.01 * plain_s
+    assert seconds(counts_on, OneSecondPerToken(), plait) == seconds(None, OneSecondPerToken(), plait)
 
 
 def has_prompt(plan: StepPlan) -> bool:
@@ -320,6 +337,10 @@ class Booked:
     @property
     def beside_prompts(self) -> bool:
         return self.inner.beside_prompts
+
+    @property
+    def follows_prices(self) -> bool:
+        return self.inner.follows_prices
 
     def may_pay(
         self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
@@ -373,6 +394,7 @@ class Hopeless:
     num_looks: int = 0
     most: int = 4
     beside_prompts: bool = False
+    follows_prices: bool = False
 
     def may_pay(
         self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
