@@ -125,8 +125,10 @@ class LocalEngine:
     """What the KV memory holds, by group; off by the step that is running."""
     geometry: str | None = None
     """How the KV memory is cut, in words, where there was something to choose."""
+    is_drafting: bool = False
+    """Whether somebody guesses tokens."""
     draft: Callable[[bool], None] | None = None
-    """Switches drafts off and on again, for measurements, while nobody runs; None: there are none."""
+    """Switches drafts off and on again, for measurements, while nobody runs; None: there are none, or no switch."""
     change_delays: Delays | None = None
     """How long workers took to notice that they were to work for another lane; None: nobody counts."""
 
@@ -221,6 +223,7 @@ def start_engine(
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
+        is_drafting=drafting is not None,
         draft=_switch(parts.scheduler, drafting),
         change_delays=ready.delays,
     )
