@@ -18,7 +18,7 @@ from plait.batch.output import check_output
 from plait.batch.progress import BatchProgress
 from plait.batch.runner import BatchPorts, run_batch
 from plait.batch.source import check_input
-from plait.build import LocalEngine, load_model, start_engine
+from plait.build import LocalEngine, check_scheduler, load_model, start_engine
 from plait.cli.batch_plan import batch_plan
 from plait.cli.offline import ordering_of
 from plait.cli.streams import say, show, show_json
@@ -71,6 +71,7 @@ def run_batch_command(sources: OptionSources) -> int:
         given = "--strict" if options.strict else "--restart"
         raise UsageError(f"{given} is for a run, and --plan-only runs nothing; leave one of them out")
     # Before a model is fetched and loaded: what cannot work should fail at once.
+    check_scheduler(engine_options)
     check_input(config.input)
     if not options.plan_only:
         check_output(config)

@@ -7,7 +7,6 @@ Invariant: a shortage (no memory, no budget) is a value, never an exception.
 
 from __future__ import annotations
 
-
 OVERLOADED = "overloaded"
 """Code of a `RequestError`: the answer would come too late, because too much else is under way."""
 
