@@ -22,7 +22,7 @@ from plait.batch.runner import BatchPorts, Cutting, run_batch
 from plait.batch.shards import Shard
 from plait.batch.source import check_input
 from plait.batch.summary import duration_text
-from plait.build import LocalEngine, load_model, start_engine
+from plait.build import LocalEngine, check_scheduler, load_model, start_engine
 from plait.cli.batch_plan import batch_plan
 from plait.cli.offline import cutting_of, ordering_of
 from plait.cli.streams import say, show, show_json
@@ -80,6 +80,7 @@ def run_batch_command(sources: OptionSources) -> int:
         raise UsageError(f"{given} is for a run, and --plan-only runs nothing; leave one of them out")
     moment = _moment(options)
     # Before a model is fetched and loaded: what cannot work should fail at once.
+    check_scheduler(engine_options)
     check_input(config.input)
     if not options.plan_only:
         check_output(config)
