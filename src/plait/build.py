@@ -239,7 +239,7 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
         raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")
     preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
     if preset == CHUNKED:
-        return Policy()
+        return _chunked(options, model)
     path = calibration_file(options.cache_dir)
     if not path.is_file():
         raise UsageError(
@@ -266,6 +266,24 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
         has_lanes=is_native,
         priced_units=hardware.share_units,
     )
+
+
+def _chunked(options: EngineOptions, model: LoadedModel) -> Policy:
+    """With prices where this machine was calibrated with this model: they hold targets beside offline work. Nobody
+    asked for them, so a file that does not fit is none.
+    """
+    path = calibration_file(options.cache_dir)
+    try:
+        hardware = read_hardware(path, str(path)) if path.is_file() else None
+    except (UsageError, OSError):
+        return Policy()
+    calibration = None if hardware is None else hardware.calibration
+    if hardware is None or calibration is None or calibration.counted is None:
+        return Policy()
+    formats = counted_formats(options, model)
+    if calibration.counted.differs(formats, model.program.num_parameters, calibration.model) is not None:
+        return Policy()
+    return Policy(cost=cost_model(model.program, formats, hardware), priced_units=hardware.share_units)
 
 
 def _executor_of(options: EngineOptions, model: LoadedModel) -> ExecutorChoice:
