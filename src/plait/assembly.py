@@ -139,7 +139,7 @@ def assemble(
             queue_depth=info.queue_depth,
             foresight=foresight,
             colocation=policy.colocation,
-            cost=policy.cost,
+            cost=policy.cost if policy.priced_units in (None, info.share_units) else None,
             units=info.share_units,
         )
         scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, lives, info, kv))

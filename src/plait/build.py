@@ -252,7 +252,7 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
     """
     choice, (preset, hardware) = options.scheduler, check_scheduler(options)
     if hardware is None:
-        return Policy()
+        return _chunked(options, model)
     formats = counted_formats(options, model)
     calibration = hardware.calibration
     if calibration is not None and calibration.counted is not None:
@@ -304,6 +304,24 @@ def fused_only(preset: Preset, num_workers: int, *, is_native: bool) -> tuple[st
         return ()
     why = "one worker computes" if is_native else "the reference executor computes with one"
     return (f"scheduler {preset.name}: every step is fused, because {why}; steps side by side take two workers",)
+
+
+def _chunked(options: EngineOptions, model: LoadedModel) -> Policy:
+    """With prices where this machine was calibrated with this model: they hold targets beside offline work. Nobody
+    asked for them, so a file that does not fit is none.
+    """
+    path = calibration_file(options.cache_dir)
+    try:
+        hardware = read_hardware(path, str(path)) if path.is_file() else None
+    except (UsageError, OSError):
+        return Policy()
+    calibration = None if hardware is None else hardware.calibration
+    if hardware is None or calibration is None or calibration.counted is None:
+        return Policy()
+    formats = counted_formats(options, model)
+    if calibration.counted.differs(formats, model.program.num_parameters, calibration.model) is not None:
+        return Policy()
+    return Policy(cost=cost_model(model.program, formats, hardware), priced_units=hardware.share_units)
 
 
 def _executor_of(options: EngineOptions, model: LoadedModel) -> ExecutorChoice:

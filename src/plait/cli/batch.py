@@ -157,8 +157,11 @@ def _shown(moment: datetime) -> str:
 
 
 def _say_outlook(bar: _Bar, moment: datetime, outlook: Outlook, left_s: float | None, to_go_s: float) -> None:
-    if left_s is None or outlook is Outlook.IN_TIME:
-        bar.say(f"finish by {_shown(moment)}: {'as it goes, in time' if left_s is not None else 'it has passed'}")
+    if outlook is Outlook.IN_TIME:
+        bar.say(f"finish by {_shown(moment)}: as it goes, in time")
+        return
+    if left_s is None or to_go_s <= 0:
+        bar.say(f"finish by {_shown(moment)}: it has passed; the run goes on")
         return
     ends = _shown(moment + timedelta(seconds=left_s - to_go_s))
     times = f"about {duration_text(left_s)} of work is left and {duration_text(max(0.0, to_go_s))} to do it in"
