@@ -140,6 +140,10 @@ def test_a_draft_model_is_loaded_beside_the_model_into_one_memory(path: Path) ->
             "--scheduler plait asks no draft model yet; take --scheduler chunked, or --speculative ngram",
         ),
         (
+            {"draft_model": "x", "speculative": "model", "profile": Path("trace.json")},
+            "--profile does not tell a draft model's steps apart yet; leave it out, or --draft-model",
+        ),
+        (
             {"draft_model": "x", "speculative": "model", "kv_layout": "uniform"},
             "--kv-layout uniform has no place for a draft model; take --kv-layout paged",
         ),
