@@ -60,7 +60,7 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
     """
     check_draft_options(options)
     model = _load(options, progress, now)
-    if options.draft_model is None or any(group.is_state for group in model.program.cache_groups):
+    if options.draft_model is None:
         return model
     own = replace(
         options, model=options.draft_model, revision=None, max_model_len=None, chat_template=None, quantize="none"
