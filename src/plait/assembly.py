@@ -139,7 +139,7 @@ def assemble(
             queue_depth=info.queue_depth,
             foresight=foresight,
             colocation=policy.colocation,
-            cost=policy.cost,
+            cost=policy.cost if policy.priced_units in (None, info.share_units) else None,
             units=info.share_units,
         )
         scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, lives, info, kv))
@@ -175,6 +175,15 @@ def _speculation(
     return Speculation(drafting.source, drafting.depth, config.vocab_size, rounds)
 
 
+def check_priced(priced_units: int, units: int) -> None:
+    """`UsageError` where steps on some shares were never measured."""
+    if priced_units < units:
+        raise UsageError(
+            f"steps were measured on {priced_units} cores, but {units} compute here; measure again with plait "
+            "calibrate, or lower --threads"
+        )
+
+
 def _multiplex(
     policy: Policy,
     lives: LivesConfig,
@@ -185,11 +194,8 @@ def _multiplex(
 ) -> MultiplexScheduler:
     if policy.cost is None:
         raise InvariantError(f"scheduler {policy.preset.name} prices steps, but was given no prices")
-    if policy.priced_units is not None and policy.priced_units < info.share_units:
-        raise UsageError(
-            f"steps were measured on {policy.priced_units} cores, but {info.share_units} compute here; measure again "
-            "with plait calibrate, or lower --threads"
-        )
+    if policy.priced_units is not None:
+        check_priced(policy.priced_units, info.share_units)
     can_run_aside = StepForm.LANES in info.forms and len(info.lanes) > 1 and info.share_units > 1
     config = MultiplexConfig(
         lives,

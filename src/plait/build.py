@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
-from plait.assembly import Drafting, DraftModel, Policy, assemble
+from plait.assembly import Drafting, DraftModel, Policy, assemble, check_priced
 from plait.config.ablations import memory_ablations, scheduler_ablations
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import (
@@ -43,7 +43,7 @@ from plait.core.request import ServiceClass, Slo
 from plait.core.step import STEP_PROGRAM
 from plait.cost.calibrated import cost_model
 from plait.cost.calibration import margin_of
-from plait.cost.hardware import read_hardware
+from plait.cost.hardware import HardwareSpec, read_hardware
 from plait.draft.depth import PricedDepth
 from plait.draft.draft_model import ModelDrafts
 from plait.draft.ngram import NgramDrafts
@@ -72,7 +72,7 @@ from plait.model.notes import model_notes
 from plait.model.pooling import has_pool, with_pool
 from plait.model.program import Program
 from plait.sched.chunked import ChunkedScheduler
-from plait.sched.multiplex.presets import CHUNKED, preset_of, shares_of
+from plait.sched.multiplex.presets import CHUNKED, Preset, preset_of, shares_of
 from plait.sched.multiplex.scheduler import MultiplexScheduler
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
@@ -215,7 +215,7 @@ def start_engine(
         executor=info,
         sizes=sizes,
         clock=clock,
-        notes=(*ready.notes, *drafting_notes),
+        notes=(*ready.notes, *drafting_notes, *fused_only(policy.preset, info.share_units, is_native=policy.has_lanes)),
         report=report_fault,
         profile=profile,
         cache_fraction=lambda: parts.kv.usage().fraction,
@@ -250,22 +250,9 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
 
     `warn` is told where prices come from steps of another model or format.
     """
-    choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
-    if choice.name == INTERLEAVED:
-        raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")
-    preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
-    if preset == CHUNKED:
-        return Policy()
-    path = calibration_file(options.cache_dir)
-    if not path.is_file():
-        raise UsageError(
-            f"--scheduler {choice} prices steps, but {path} is not there: run plait calibrate on this machine, or take "
-            "--scheduler chunked"
-        )
-    hardware = read_hardware(path, str(path))
-    if choice.units is not None:
-        # What cannot be is said here, not by the first decision.
-        shares_of(preset, hardware.share_units, hardware.granule)
+    choice, (preset, hardware) = options.scheduler, check_scheduler(options)
+    if hardware is None:
+        return _chunked(options, model)
     formats = counted_formats(options, model)
     calibration = hardware.calibration
     if calibration is not None and calibration.counted is not None:
@@ -286,6 +273,57 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
     )
 
 
+def check_scheduler(options: EngineOptions) -> tuple[Preset, HardwareSpec | None]:
+    """The policy that was asked for, and what its prices are of; None: it needs none. `UsageError` where it cannot be
+    had on this machine: before a model is fetched or loaded, so that nobody waits for it.
+    """
+    choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
+    if choice.name == INTERLEAVED:
+        raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")
+    preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
+    if preset == CHUNKED:
+        return preset, None
+    path = calibration_file(options.cache_dir)
+    if not path.is_file():
+        raise UsageError(
+            f"--scheduler {choice} prices steps, but {path} is not there: run plait calibrate on this machine, or take "
+            "--scheduler chunked"
+        )
+    hardware = read_hardware(path, str(path))
+    is_native = options.executor != "reference" and presence.missing() is None
+    workers = len(_workers(options).cores) if is_native else 1
+    check_priced(hardware.share_units, workers)
+    if choice.units is not None:
+        shares_of(preset, workers if workers > 1 else hardware.share_units, hardware.granule)
+    return preset, hardware
+
+
+def fused_only(preset: Preset, num_workers: int, *, is_native: bool) -> tuple[str, ...]:
+    """A line for the start-up report where a policy cannot run steps side by side here."""
+    if preset.is_fused or (is_native and num_workers > 1):
+        return ()
+    why = "one worker computes" if is_native else "the reference executor computes with one"
+    return (f"scheduler {preset.name}: every step is fused, because {why}; steps side by side take two workers",)
+
+
+def _chunked(options: EngineOptions, model: LoadedModel) -> Policy:
+    """With prices where this machine was calibrated with this model: they hold targets beside offline work. Nobody
+    asked for them, so a file that does not fit is none.
+    """
+    path = calibration_file(options.cache_dir)
+    try:
+        hardware = read_hardware(path, str(path)) if path.is_file() else None
+    except (UsageError, OSError):
+        return Policy()
+    calibration = None if hardware is None else hardware.calibration
+    if hardware is None or calibration is None or calibration.counted is None:
+        return Policy()
+    formats = counted_formats(options, model)
+    if calibration.counted.differs(formats, model.program.num_parameters, calibration.model) is not None:
+        return Policy()
+    return Policy(cost=cost_model(model.program, formats, hardware), priced_units=hardware.share_units)
+
+
 def _executor_of(options: EngineOptions, model: LoadedModel) -> ExecutorChoice:
     # A runtime that cannot be used is no trouble for whoever does not want it.
     missing = None if options.executor == "reference" else presence.missing()
@@ -296,8 +334,10 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     """Who guesses tokens, if anybody does, and a note where the model does not let him."""
     if options.speculative == "off":
         return None, ()
-    if model.draft is None:
+    if options.speculative == "ngram":
         return Drafting(NgramDrafts(), PricedDepth()), ()
+    if model.draft is None:
+        raise UsageError("--speculative model needs a model that drafts: name it with --draft-model")
     choice = _executor_of(options, model)
     if not choice.is_native:
         raise UsageError(
@@ -499,6 +539,12 @@ def _lanes_used(options: EngineOptions, num_workers: int) -> int:
     return LANES if preset.overtakes else LANES - 1
 
 
+def _workers(options: EngineOptions) -> Workers:
+    usable = usable_processors()
+    found = Processors(tuple(usable), tuple(one_of_each_core(usable)), processor_quota())
+    return resolve_workers(options.threads, found)
+
+
 def native_config(
     options: EngineOptions, max_positions: int, observe_logits: LogitsObserver | None = None
 ) -> tuple[NativeConfig, Workers]:
@@ -506,9 +552,7 @@ def native_config(
     from plait.exec.native.executor import NativeConfig, usable_targets
     from plait.exec.native.packing import WeightDtype
 
-    usable = usable_processors()
-    found = Processors(tuple(usable), tuple(one_of_each_core(usable)), processor_quota())
-    workers = resolve_workers(options.threads, found)
+    workers = _workers(options)
     config = NativeConfig(
         workers.cores,
         max_step_tokens=options.max_num_batched_tokens,

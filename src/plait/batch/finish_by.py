@@ -28,7 +28,7 @@ class Outlook(StrEnum):
 def outlook(to_go_s: float, left_s: float | None) -> Outlook:
     """`to_go_s`: until the moment; `left_s`: of work."""
     if to_go_s <= 0:
-        return Outlook.LATE if left_s is None or left_s > 0 else Outlook.IN_TIME
+        return Outlook.LATE
     if left_s is None:
         return Outlook.UNKNOWN
     if left_s * (1 - ERROR) > to_go_s:

@@ -22,7 +22,7 @@ from plait.batch.runner import BatchPorts, Cutting, run_batch
 from plait.batch.shards import Shard
 from plait.batch.source import check_input
 from plait.batch.summary import duration_text
-from plait.build import LocalEngine, load_model, start_engine
+from plait.build import LocalEngine, check_scheduler, load_model, start_engine
 from plait.cli.batch_plan import batch_plan
 from plait.cli.offline import cutting_of, ordering_of
 from plait.cli.streams import say, show, show_json
@@ -80,6 +80,7 @@ def run_batch_command(sources: OptionSources) -> int:
         raise UsageError(f"{given} is for a run, and --plan-only runs nothing; leave one of them out")
     moment = _moment(options)
     # Before a model is fetched and loaded: what cannot work should fail at once.
+    check_scheduler(engine_options)
     check_input(config.input)
     if not options.plan_only:
         check_output(config)
@@ -156,8 +157,11 @@ def _shown(moment: datetime) -> str:
 
 
 def _say_outlook(bar: _Bar, moment: datetime, outlook: Outlook, left_s: float | None, to_go_s: float) -> None:
-    if left_s is None or outlook is Outlook.IN_TIME:
-        bar.say(f"finish by {_shown(moment)}: {'as it goes, in time' if left_s is not None else 'it has passed'}")
+    if outlook is Outlook.IN_TIME:
+        bar.say(f"finish by {_shown(moment)}: as it goes, in time")
+        return
+    if left_s is None or to_go_s <= 0:
+        bar.say(f"finish by {_shown(moment)}: it has passed; the run goes on")
         return
     ends = _shown(moment + timedelta(seconds=left_s - to_go_s))
     times = f"about {duration_text(left_s)} of work is left and {duration_text(max(0.0, to_go_s))} to do it in"

@@ -37,6 +37,7 @@ from plait.server.openapi import DocsPage, OpenApi, description
 from plait.server.running import Opened
 from plait.server.serving import Limits, Serving
 from plait.server.status_page import DebugMemory, StatusFigures, StatusPage
+from plait.server.turnover import Turnover
 from plait.server.watching import Watching
 
 MAX_UNREAD = 8192
@@ -102,6 +103,7 @@ def _opened(
         limits=Limits(engine_options.max_num_seqs + options.max_num_queued_reqs, options.max_body_size),
         unix_now=unix_now,
         new_id=layers.new_id,
+        turnover=Turnover(time.monotonic),
         created=door.created,
         strict_fields=options.strict_fields,
         watching=watching,

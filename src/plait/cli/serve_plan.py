@@ -12,7 +12,16 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
-from plait.build import choose_executor, cutting_of, drafting_of, load_model, model_facts, native_config, policy_of
+from plait.build import (
+    choose_executor,
+    cutting_of,
+    drafting_of,
+    fused_only,
+    load_model,
+    model_facts,
+    native_config,
+    policy_of,
+)
 from plait.cli.serve_parts import listed
 from plait.cli.streams import say
 from plait.cli.terminal import download_progress
@@ -33,7 +42,7 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
     missing = None if engine.executor == "reference" else presence.missing()
     choice = choose_executor(engine, model.program, missing)
     # What a start would refuse is refused here, too.
-    policy_of(engine, model, say)
+    policy = policy_of(engine, model, say)
     drafting_of(engine, model)
     cutting = cutting_of(engine, model, choice.cache_type)
     model = replace(model, program=cutting.program)
@@ -41,13 +50,16 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
     sizes = resolve_sizes(engine, model_facts(model, cutting), available_memory_bytes())
     layout = cutting.plan(sizes.memory_bytes)
     executor: dict[str, object] = {"name": "native" if choice.is_native else "reference", "notes": list(choice.notes)}
+    num_workers = 1
     if choice.is_native:
         config, workers = native_config(engine, sizes.max_model_tokens)
+        num_workers = len(workers.cores)
         executor |= {
             "workers": len(workers.cores),
             "workers_because": workers.reason,
             "target": config.target or "best",
         }
+    executor["notes"] = [*choice.notes, *fused_only(policy.preset, num_workers, is_native=choice.is_native)]
     return {
         "model": _model(model, server),
         "executor": executor,

@@ -59,7 +59,6 @@ from plait.model.program import CacheGroup
 
 __all__ = ["NO_GRANTS", "CacheReport", "Grants", "Hit", "KVCache", "Root", "Tail", "Usage"]
 
-
 STATE_TOKENS = 32
 """Tokens of a node of the prefix index where no group has blocks of tokens."""
 
@@ -158,9 +157,9 @@ class KVCache:
         """Whether empty memory has room for a sequence alone, with its images."""
         return self._room.holds(num_tokens, self._sights.blocks_for(images))
 
-    def open(self, seq: SeqId, root: Root, hit: Hit, now_s: float, publish: bool = True) -> None:
+    def open(self, seq: SeqId, root: Root, hit: Hit, now_s: float, publish: bool = True, behind_s: float = 0.0) -> None:
         """Begin a table with the hit's blocks; its tail is kept until a step copies it. `publish=False`: what this
-        sequence computes is never shared.
+        sequence computes is never shared. `behind_s`: it counts as so long ago, so that others' prefixes go later.
         """
         self._advance(now_s)
         if seq in self._tables:
@@ -193,6 +192,7 @@ class KVCache:
             num_granted=[0] * len(self._pools),
             num_dead=[blocks.count(NO_BLOCK) if self._parts else 0 for blocks in hit.blocks],
             dead_end=[keeps.dead(hit.num_tokens).stop if self._parts else 0 for keeps in self._keeps],
+            behind_s=behind_s,
             num_matched=hit.num_matched,
             copy=copy,
             copy_granted=copy is None and not (hit.num_tokens and self._states),
@@ -398,7 +398,7 @@ class KVCache:
         del self._tables[seq]
         if len(self._tables) <= 1:
             self._index.keep_nothing()
-        table.released_s = now_s
+        table.released_s = now_s - table.behind_s
         self._drop_copy(table, now_s)
         if table.publishes and self._windows:
             dead = long_dead(self._keeps, self._windows, table.node.length)
@@ -412,7 +412,7 @@ class KVCache:
             self._planned.drop(seq, table.planned)
             table.planned = None
         if not table.is_in_flight:
-            self._drop(table, now_s)
+            self._drop(table, table.released_s)
             return
         self._quarantined[table] = None
         for g, blocks in table.own_blocks(self._keeps):

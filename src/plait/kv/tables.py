@@ -99,6 +99,8 @@ class SeqTable:
     """Entries without a block, per group."""
     dead_end: list[int]
     """Where the dead entries end, per group."""
+    behind_s: float = 0.0
+    """So much longer ago than it is everything of this sequence counts as used: others' goes after it."""
     num_matched: int = 0
     """Tokens that somebody else's published prompt begins with too: there others may go on again."""
     num_prompt: int = 0

@@ -123,6 +123,7 @@ class Victims:
         if page is not None and (best is None or page[0] < best):
             return self._evict_page(page[1], page[2])
         if isinstance(victim, Node):
+            heapq.heappop(self._nodes)  # it stands first
             self._index.remove(victim)
         elif isinstance(victim, Picture):
             self._images.drop(victim)

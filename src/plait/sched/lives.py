@@ -33,6 +33,9 @@ from plait.sched.snapshots import Snapshots
 from plait.sched.speculation import Drafted
 from plait.sched.waiting import WaitingLine, is_offline, order_key
 
+OFFLINE_BEHIND_S = 1e7
+"""What offline work leaves in the prefix index is evicted before all that anybody online left there."""
+
 
 @dataclass(frozen=True, slots=True)
 class LivesConfig:
@@ -190,7 +193,7 @@ class Lives:
         is a free row, and room behind the hit.
         """
         root, uses_prefix = self._root(seq), self._uses_prefix(seq)
-        self._kv.open(seq.id, root, hit, now, publish=uses_prefix)
+        self._kv.open(seq.id, root, hit, now, uses_prefix, OFFLINE_BEHIND_S if is_offline(seq) else 0.0)
         self._kv.leases.end(seq.id)
         num_imported = self._num_imported(seq)
         start = num_imported or hit.num_reused

@@ -7,6 +7,7 @@ import errno
 import gc
 import json
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -585,3 +586,49 @@ def test_a_server_of_another_model_ends_the_batch_in_words_of_a_server(
         assert not world.client.submitted
 
     live(world, go_on)
+
+
+def test_prompt_tokens_of_a_keys_batches_are_counted_together(tmp_path: Path) -> None:
+    """Each batch has three lines of eleven tokens and some; the second is too much beside the first, not alone."""
+    world = World(tmp_path)
+
+    async def work() -> None:
+        file = world.file(good_lines(3))
+        record = BatchRecord("", "", file.id, Endpoint.CHAT, "24h", NOW, NOW + 3600)
+        own = sum(len(request.prompt) for request in await _asked(world, replace(record, id="batch_1")))
+        limit = 2 * own - 1
+        waiting = replace(record, id="batch_2", queued_tokens=own, state=BatchState.IN_PROGRESS)
+        world.service._resting[waiting.id] = math.inf
+        world.store.add_batch(waiting)
+        for name, most in (("batch_3", limit), ("batch_4", own - 1), ("batch_5", 2 * own)):
+            await world.service.create(replace(record, id=name, max_queued_tokens=most))
+        third, fourth, fifth = [await world.ended(f"batch_{number}") for number in (3, 4, 5)]
+        assert [one.state for one in (third, fourth)] == [BatchState.FAILED] * 2
+        assert third.faults[0].code == "token_limit_exceeded"
+        assert f"batch-tokens={limit}: create it again" in third.faults[0].message
+        assert fourth.faults[0].message.endswith("split it")
+        assert (fifth.state, fifth.queued_tokens) == (BatchState.COMPLETED, own)
+
+    live(world, work)
+
+
+async def _asked(world: World, record: BatchRecord) -> list[Request]:
+    await world.service.create(record)
+    await world.ended(record.id)
+    return list(world.client.submitted)
+
+
+def test_a_batch_that_will_be_late_is_urgent_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "plait.batch")
+    world = World(tmp_path)
+
+    async def work() -> None:
+        file = world.file(good_lines(200))
+        record = BatchRecord("batch_1", "", file.id, Endpoint.CHAT, "24h", NOW, NOW + 3600, finish_by=NOW - 10)
+        await world.service.create(record)
+        assert (await world.ended()).outlook == "late"
+
+    live(world, work)
+    told = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "batch due"]
+    assert [one["outlook"] for one in told] == ["late"]
+    assert all(request.is_urgent for request in world.client.submitted)

@@ -72,6 +72,16 @@ def test_failed_lines_fail_the_job_only_if_strict() -> None:
     assert replace(DONE, strict=True, lines_failed=0).exit_code == 0
 
 
+def test_it_says_how_early_or_late_it_was() -> None:
+    wanted = replace(DONE, finish_by="2026-11-30 17:30", early_s=75.0)
+    assert "finish by  2026-11-30 17:30: 1 min 15 s before it" in wanted.text().splitlines()
+    assert "finish by  2026-11-30 17:30: 5.0 s after it" in replace(wanted, early_s=-5.0).text()
+    stopped = replace(wanted, interrupted_by=signal.SIGINT)
+    assert "finish by  2026-11-30 17:30: stopped before it was done" in stopped.text()
+    assert wanted.json_object()["finish_by"] == {"moment": "2026-11-30 17:30", "early_s": 75.0}
+    assert DONE.json_object()["finish_by"] is None
+
+
 def test_durations_are_readable() -> None:
     assert "time       1.5 s" in replace(DONE, duration_s=1.5).text()
     assert "time       3 h 5 min" in replace(DONE, duration_s=3 * 3600 + 5 * 60 + 20).text()

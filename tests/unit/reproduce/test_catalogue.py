@@ -34,6 +34,7 @@ SLOW = (
     "blendserve-orders",
     "blendserve-grid",
     "blendserve-splits",
+    "colocation",
     "jenga-fragmentation",
     "jenga-hits",
     "jenga-throughput",
@@ -79,6 +80,7 @@ OUTSIDE = {
         "density 1.15",
         "density 1.30",
     },
+    "colocation": {"load 90%, over longest first", "load 90%, over blend constant"},
     "jenga-fragmentation": {"27B, owners", "27B, paged", "27B, without owners"},
     "jenga-throughput": {
         "geometric mean, L4, over uniform",

@@ -177,6 +177,16 @@ def test_places_that_are_short_are_waited_for() -> None:
     assert all(event.at_s < 100.0 for event in on.of(Refused))
 
 
+def test_before_anybody_has_ended_a_stay_is_as_long_as_those_are_there_who_run() -> None:
+    """One row, taken for 30 s already: who comes then cannot foresee a token within 20 s."""
+    on = stage(slo=Slo(ttft_s=20.0), max_rows=1)
+    on.arrive(ask("first", "abc", max_tokens=60))
+    on.arrive(ask("early", "xyz", max_tokens=1), at_s=4.0)
+    on.arrive(ask("late", "xyz", max_tokens=1), at_s=30.0)
+    on.run()
+    assert [event.request for event in on.of(Refused)] == ["late"]
+
+
 @pytest.mark.parametrize(
     "request_",
     [

@@ -21,6 +21,7 @@ from plait.core.sampling import SamplingParams
 from plait.core.step import StepPlan, StepShape
 from plait.cost.model import Bound, StepPrice
 from plait.draft.depth import FixedDepth, Made, PricedDepth
+from plait.draft.ngram import NgramDrafts
 from plait.sched.chunked import ChunkedScheduler
 from plait.sched.multiplex.presets import CHUNKED, Preset, preset_of
 from plait.sched.speculation import Speculation
@@ -184,6 +185,64 @@ def test_drafts_that_are_never_right_cost_less_than_a_hundredth(cost: OneSecondP
 
 def test_where_every_row_costs_as_much_right_drafts_are_left_alone() -> None:
     assert seconds(counts_on, OneSecondPerToken()) == seconds(None, OneSecondPerToken())
+
+
+def half_copied(num_chars: int, dice: Random) -> str:
+    """New words, and now and then a part of what was said before."""
+    text = "abc"
+    while len(text) < num_chars:
+        if dice.random() < 0.3 and len(text) > 40:
+            start = dice.randrange(len(text) - 30)
+            text += text[start : start + dice.randint(3, 30)]
+        else:
+            text += "".join(dice.choices("abcdefghijklmnopqrstuvwxyz     ", k=dice.randint(3, 30)))
+    return text[:num_chars]
+
+
+@dataclass
+class Shaken:
+    """A `CostModel` whose prices are those of another but for spells, jitter and steps that are held up."""
+
+    inner: OneSecondPerToken
+    dice: Random
+    spell: float = 1.0
+
+    def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
+        clean_s = self.inner.price(shape, share, beside).expected_s
+        self.spell = 1.0 + 0.98 * (self.spell - 1.0) + self.dice.gauss(0.0, 0.015)
+        held_up = self.dice.uniform(1.5, 4.0) if self.dice.random() < 0.01 else 1.0
+        seconds = clean_s * self.spell * max(self.dice.gauss(1.0, 0.06), 0.5) * held_up
+        return StepPrice(seconds, seconds, Bound.MEMORY)
+
+
+@pytest.mark.parametrize("streams", [1, 8])
+@pytest.mark.parametrize("rows", ["free", "cheap", "dear"])
+def test_in_whatever_noise_drafts_never_lose_more_than_two_hundredths(rows: str, streams: int) -> None:
+    """Counted in prices without the noise, so that only what was chosen in it counts."""
+    inner = {"free": MemoryBound(), "cheap": CheapRows(), "dear": OneSecondPerToken()}[rows]
+    text, size = half_copied(1100, Random(11)), 500 if streams == 1 else 200
+    spent = []
+    for drafting in (None, Drafting(NgramDrafts(), PricedDepth())):
+        played = Stage(
+            token_at=says(text),
+            drafting=drafting,
+            cost=Shaken(inner, Random(12)),
+            num_blocks=4000,
+            max_model_tokens=1200,
+            enable_prefix=False,
+            checks=False,
+        )
+        # Each answers another part of the text.
+        asked = [ask(str(number), text[: 3 + 60 * number], max_tokens=size) for number in range(streams)]
+        played.arrive(*asked)
+        played.run()
+        assert [played.answers.text(one.id) for one in asked] == [
+            text[len(one.prompt) : len(one.prompt) + size] for one in asked
+        ]
+        spent.append(sum(inner.price(plan.shape(), 1).expected_s for plan in plans(played)))
+    assert spent[1] <= spent[0] / 0.98
+    if rows == "free" and streams == 1:
+        assert spent[1] < 0.8 * spent[0]
 
 
 class CheapRows(OneSecondPerToken):

@@ -92,9 +92,15 @@ class Outlook:
         if not speed:
             # Decode leaves nothing for prompts until somebody has ended.
             speed, num_lacking = 1.0, max(1, num_lacking)
-        between_ends_s = (self._stay_s or 0.0) / max(1, len(rows))
-        own_s = seconds[-1]
-        return Forecast(max(work_s / speed, num_lacking * between_ends_s + own_s / speed), own_s)
+        places_s = num_lacking * self._between_ends_s(rows, now_s)
+        return Forecast(max(work_s / speed, places_s + seconds[-1] / speed), seconds[-1])
+
+    def _between_ends_s(self, rows: AnySequence[Sequence], now_s: float) -> float:
+        """Of those who run: their mean stay by their number. It is as long as they have been there, at least."""
+        if not rows:
+            return 0.0
+        ages_s = sum(now_s - (now_s if one.scheduled_s is None else one.scheduled_s) for one in rows)
+        return max(self._stay_s or 0.0, ages_s / len(rows)) / len(rows)
 
     def _up_to(self, seq: Sequence, start_s: float) -> tuple[tuple[Prompt, ...], int]:
         """Who waits and goes first, in order, and `seq` itself as the last; and how many go first of whom no more is

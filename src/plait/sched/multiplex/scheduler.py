@@ -395,8 +395,9 @@ class MultiplexScheduler:
         step = OpenStep(self._decode_lane, self._verifying.num_rows(ready))
         lives, lane = self._lives, self._decode_lane
         for seq in ready:
-            # Nearly always so; somebody before it may have taken its memory.
-            if seq.lane != lane or seq.state is not SeqState.RUNNING or not lives.go_on(step, seq, 1, now):
+            # Nearly always neither; somebody before it may have taken its memory.
+            is_moved = seq.lane != lane or seq.state is not SeqState.RUNNING
+            if is_moved or self._verifying.of(seq) is not None or not lives.go_on(step, seq, 1, now):
                 self._take(step, seq, 1, now)
         return self._sent(step, (), now)
 
@@ -406,12 +407,9 @@ class MultiplexScheduler:
         may_begin = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
         if self._choice.reason is not Reason.ALONE or self._choice.form is not Form.DECODE or may_begin:
             return None
-        if (
-            self._verifying.drafts
-            or not running
-            or len(running) > self._config.max_step_tokens
-            or self._lives.is_memory_coming
-        ):
+        if self._verifying.drafts or self._lives.is_memory_coming:
+            return None
+        if not running or len(running) > self._config.max_step_tokens:
             return None
         if not all([seq.num_plannable == 1 and seq.lane == lane for seq in running]):
             return None

@@ -213,3 +213,17 @@ def test_equal_calls_give_equal_plans() -> None:
         one.run()
         plans.append([chunks(plan) for plan in one.plans])
     assert plans[0] == plans[1]
+
+
+def test_what_offline_work_left_is_evicted_before_what_online_traffic_left() -> None:
+    one = stage(num_blocks=16, max_rows=4, max_step_tokens=64)
+    online = list(range(20))
+    one.arrive(online, max_tokens=1)
+    one.run()
+    one.arrive(range(100, 120), max_tokens=1, service_class=BATCH)
+    one.run()
+    # 11 of the 16 blocks are cached; these need 10, so that five go.
+    one.arrive(range(200, 238), max_tokens=1)
+    one.run()
+    assert one.arrive(online, max_tokens=1) is not None
+    assert chunks(one.plan())[0][1] == 19
