@@ -340,7 +340,7 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     if options.speculative == "ngram":
         return Drafting(NgramDrafts(), PricedDepth()), ()
     if model.draft is None:
-        return None, ("no drafts: no draft model goes with a model that keeps states yet; --speculative ngram does",)
+        raise UsageError("--speculative model needs a model that drafts: name it with --draft-model")
     choice = _executor_of(options, model)
     if not choice.is_native:
         raise UsageError(

@@ -238,7 +238,7 @@ def test_it_keeps_the_time_between_tokens_that_was_promised() -> None:
     assert gaps(1.2) == 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.integers(0, 2**32),
     st.integers(14, 60),
