@@ -2,7 +2,8 @@
 
 Owns the search over depths, and what a choice is worth. Forms and shares are `plait.sched.multiplex.decide`'s, which is
 asked anew for every depth. Pure.
-Invariant: rows are priced, not sequences; a depth is taken only if decode holds its targets though no guess is right.
+Invariant: rows are priced, not sequences; a depth is taken only if decode holds its targets though no guess is right,
+or if it holds none and everybody's mean is better with it.
 
     worth = work of decode / (seconds * units of decode / all units)                        side by side
           = work of decode and prompts / seconds                                            one step, or decode alone
@@ -25,12 +26,13 @@ from plait.draft.depth import LEAST_CHANCE, LEAST_SHARE
 from plait.sched.multiplex.decide import Setting, decide, ends_s
 from plait.sched.multiplex.pricing import cut
 from plait.sched.multiplex.situation import NEVER, Choice, Form, Reason, Situation
-from plait.sched.multiplex.targets import due_s
+from plait.sched.multiplex.targets import due_s, hard_due_s
 
 DEAD_BAND = 1.02
 """Drafts must be worth so many times what there is without."""
 
-_STRAINED = frozenset({Reason.MOST_DECODE, Reason.BALANCED, Reason.DELAYED})
+_LATE = frozenset({Reason.MOST_DECODE, Reason.BALANCED})
+"""Nothing that was tried holds the targets of decode."""
 
 Counts = Mapping[SeqId, int]
 """Drafts by sequence; who has none is left out."""
@@ -73,14 +75,19 @@ class Plan:
 def decide_with_drafts(now: Situation, setting: Setting, offers: Sequence[Offer], most_rows: int) -> Plan:
     """`most_rows`: drafts at most. Without `Preset.joins_depth` form and share are those without drafts."""
     plain = decide(now, setting)
-    if now.is_stepping or not now.decoding or _waits(plain):
+    if now.is_stepping or not now.decoding or plain.form is Form.PREFILL or plain.reason is Reason.DELAYED:
         return Plan(plain, plain)
     prices = _Prices(now, setting)
+    is_late = not prices.keeps(plain, now.decode)
+    if is_late and hard_due_s(now.decoding) != NEVER:
+        return Plan(plain, plain)
     best, gain = Plan(plain, plain), 0.0
     open_setting = setting if setting.preset.joins_depth else _narrowed(setting, plain)
     for depth in _candidates(now, prices, _likeliest(offers, most_rows)):
-        choice = decide(replace(now, decode=depth.shape), open_setting)
-        if _waits(choice) or not prices.keeps(choice, depth.shape) or not prices.is_fair(plain, choice, depth):
+        # Means that do not hold are caught up with by tokens, of everybody, on what decode has.
+        choice = plain if is_late else decide(replace(now, decode=depth.shape), open_setting)
+        holds = is_late or prices.keeps(choice, depth.shape)
+        if not holds or not prices.is_fair(plain, choice, depth, to_all=is_late):
             continue
         if prices.num_late(choice, depth.shape) > prices.num_late(plain, now.decode):
             continue
@@ -91,11 +98,6 @@ def decide_with_drafts(now: Situation, setting: Setting, offers: Sequence[Offer]
         elif best.depth is not None:
             break
     return best
-
-
-def _waits(choice: Choice) -> bool:
-    """Whether decode cannot keep its targets, or does not go on at once."""
-    return choice.form is Form.PREFILL or choice.reason in _STRAINED
 
 
 def with_counts(now: Situation, counts: Counts) -> StepShape:
@@ -208,7 +210,9 @@ class _Prices:
         return decoded + self._chunk(choice).num_tokens / prefill.shape.num_tokens * whole_s / seconds
 
     def keeps(self, choice: Choice, shape: StepShape) -> bool:
-        """Whether the decode step ends in time; beside prompts `decide` has seen to it."""
+        """Whether the decode step goes on at once, and ends in time; beside prompts `decide` has seen to it."""
+        if choice.form is Form.PREFILL or choice.reason in _LATE or choice.reason is Reason.DELAYED:
+            return False
         if self._due_s == NEVER or choice.form in (Form.LANES, Form.FUSED):
             return True
         price = self._prices.decode(shape, choice.units)
@@ -223,9 +227,10 @@ class _Prices:
         ends = ends_s(self._now, prefill, prefill_s, choice.units, self._setting)
         return sum([end_s > prompt.due_s for prompt, end_s in ends])
 
-    def is_fair(self, plain: Choice, choice: Choice, depth: Depth) -> bool:
+    def is_fair(self, plain: Choice, choice: Choice, depth: Depth, *, to_all: bool) -> bool:
         """Whether nobody without a target gets much less than without drafts: he waits for others' rows, too."""
-        least = 1.0 + min((depth.expected.get(seq, 0.0) for seq in self._free), default=NEVER)
+        asked = [one.seq for one in self._now.decoding] if to_all else self._free
+        least = 1.0 + min((depth.expected.get(seq, 0.0) for seq in asked), default=NEVER)
         return least * self.seconds(plain, self._now.decode) >= LEAST_SHARE * self.seconds(choice, depth.shape)
 
     def _chunk(self, choice: Choice) -> StepShape:
