@@ -24,8 +24,8 @@ from plait.sched.multiplex.presets import PLAIT, static_split
 from plait.sim.drafts import every_record
 from plait.sim.replica import SimulatedDrafts
 
-COUNT = 80
-SEEDS = range(3)
+COUNT = 60
+SEEDS = range(2)
 TARGETS = (0.015, 0.030)
 """Seconds of a later token, on average."""
 TTFT_S = 1.0

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from plait.core.ids import SeqId
 from plait.core.step import ChunkShape, StepShape
+from plait.cost.model import StepPrice
 from plait.draft.credit import Bet
 from plait.draft.depth import LEAST_CHANCE, LEAST_SHARE
 from plait.sched.multiplex.decide import Setting, decide, ends_s
@@ -74,20 +75,19 @@ class Plan:
 
 def decide_with_drafts(now: Situation, setting: Setting, offers: Sequence[Offer], most_rows: int) -> Plan:
     """`most_rows`: drafts at most. Without `Preset.joins_depth` form and share are those without drafts."""
-    plain = decide(now, setting)
-    if now.is_stepping or not now.decoding or plain.form is Form.PREFILL or plain.reason is Reason.DELAYED:
-        return Plan(plain, plain)
+    plain, drafts = decide(now, setting), _likeliest(offers, most_rows)
+    best, gain = Plan(plain, plain), 0.0
+    if now.is_stepping or not drafts or plain.form is Form.PREFILL or plain.reason is Reason.DELAYED:
+        return best
     prices = _Prices(now, setting)
+    # Means that do not hold are caught up with by tokens, of everybody, on what decode has; gaps are not.
     is_late = not prices.keeps(plain, now.decode)
     if is_late and hard_due_s(now.decoding) != NEVER:
-        return Plan(plain, plain)
-    best, gain = Plan(plain, plain), 0.0
-    open_setting = setting if setting.preset.joins_depth else _narrowed(setting, plain)
-    for depth in _candidates(now, prices, _likeliest(offers, most_rows)):
-        # Means that do not hold are caught up with by tokens, of everybody, on what decode has.
-        choice = plain if is_late else decide(replace(now, decode=depth.shape), open_setting)
-        holds = is_late or prices.keeps(choice, depth.shape)
-        if not holds or not prices.is_fair(plain, choice, depth, to_all=is_late):
+        return best
+    keeps_choice = is_late or not setting.preset.joins_depth
+    for depth in _candidates(now, prices, drafts):
+        choice = plain if keeps_choice else decide(replace(now, decode=depth.shape), setting)
+        if not (is_late or prices.keeps(choice, depth.shape)) or not prices.is_fair(plain, choice, depth, is_late):
             continue
         if prices.num_late(choice, depth.shape) > prices.num_late(plain, now.decode):
             continue
@@ -105,7 +105,7 @@ def with_counts(now: Situation, counts: Counts) -> StepShape:
     chunks = []
     for one, chunk in zip(now.decoding, now.decode.chunks, strict=True):
         drafts = counts.get(one.seq, 0)
-        chunks.append(ChunkShape(chunk.start, 1 + drafts, 1 + drafts, 0, drafts) if drafts else chunk)
+        chunks.append(ChunkShape.of_verify(chunk.start, drafts) if drafts else chunk)
     return StepShape(tuple(chunks))
 
 
@@ -156,12 +156,6 @@ def _depth(now: Situation, drafts: Sequence[tuple[SeqId, float]]) -> Depth:
     return Depth(counts, expected, with_counts(now, counts))
 
 
-def _narrowed(setting: Setting, plain: Choice) -> Setting:
-    """Where nothing but the plain choice's form and share may be chosen."""
-    forms = frozenset({plain.form})
-    return replace(setting, preset=replace(setting.preset, forms=forms), shares=(plain.units,))
-
-
 class _Prices:
     """What choices are worth in one situation."""
 
@@ -180,13 +174,16 @@ class _Prices:
     def rate_alone(self, shape: StepShape, expected: float) -> float:
         return (self._rows + expected) / self._prices.decode(shape, self._prices.units).expected_s
 
-    def seconds(self, choice: Choice, shape: StepShape) -> float:
+    def _price(self, choice: Choice, shape: StepShape) -> StepPrice:
         """Of the step that begins with a choice."""
         prefill = self._now.prefill
         if choice.form is Form.FUSED and prefill is not None:
-            return self._prices.fused(shape, self._chunk(choice)).expected_s
+            return self._prices.fused(shape, self._chunk(choice))
         beside = prefill.shape if choice.form is Form.LANES and prefill is not None else None
-        return self._prices.decode(shape, choice.units, beside).expected_s
+        return self._prices.decode(shape, choice.units, beside)
+
+    def seconds(self, choice: Choice, shape: StepShape) -> float:
+        return self._price(choice, shape).expected_s
 
     def bet(self, plain: Choice, choice: Choice, depth: Depth) -> Bet:
         # Between forms only the work of the whole device can be compared.
@@ -210,12 +207,12 @@ class _Prices:
         return decoded + self._chunk(choice).num_tokens / prefill.shape.num_tokens * whole_s / seconds
 
     def keeps(self, choice: Choice, shape: StepShape) -> bool:
-        """Whether the decode step goes on at once, and ends in time; beside prompts `decide` has seen to it."""
+        """Whether the decode step goes on at once, and ends in time though no guess is right."""
         if choice.form is Form.PREFILL or choice.reason in _LATE or choice.reason is Reason.DELAYED:
             return False
-        if self._due_s == NEVER or choice.form in (Form.LANES, Form.FUSED):
+        if self._due_s == NEVER:
             return True
-        price = self._prices.decode(shape, choice.units)
+        price = self._price(choice, shape)
         return self._now.now_s + (price.worst_s if self._preset.is_guarded else price.expected_s) <= self._due_s
 
     def num_late(self, choice: Choice, shape: StepShape) -> int:
@@ -227,7 +224,7 @@ class _Prices:
         ends = ends_s(self._now, prefill, prefill_s, choice.units, self._setting)
         return sum([end_s > prompt.due_s for prompt, end_s in ends])
 
-    def is_fair(self, plain: Choice, choice: Choice, depth: Depth, *, to_all: bool) -> bool:
+    def is_fair(self, plain: Choice, choice: Choice, depth: Depth, to_all: bool) -> bool:
         """Whether nobody without a target gets much less than without drafts: he waits for others' rows, too."""
         asked = [one.seq for one in self._now.decoding] if to_all else self._free
         least = 1.0 + min((depth.expected.get(seq, 0.0) for seq in asked), default=NEVER)
