@@ -3,7 +3,7 @@
     X9   verify of 4 x 31 and 8 x 15 rows, contexts of 512 to 4,096, beside what a dense mask costs
     X10  decode of 1 to 32 rows, contexts of 128 to 4,096, beside rows and heads one by one
     X12  steps of prompts, decode and drafts fused, beside the same chunks stage by stage, on three shapes of load;
-         tokens of both are compared
+         tokens and log-probabilities of both must be equal, bit for bit
 
 Every table begins with its bound: what the machine allows at the rates that were measured in turns with it. Chains are
 verified, no trees. The last line is one JSON object.
@@ -32,7 +32,18 @@ from plait.config.machine import usable_processors
 from plait.core.clock import Wake
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.sampling import SamplingParams
-from plait.core.step import BlockGrant, Chunk, Drafts, Join, Leave, OutputKind, Outputs, StepPlan, StepResult
+from plait.core.step import (
+    BlockGrant,
+    Chunk,
+    Drafts,
+    Join,
+    Leave,
+    OutputKind,
+    Outputs,
+    StepPlan,
+    StepResult,
+    TokenLogprob,
+)
 from plait.exec.native.executor import NativeConfig, NativeExecutor
 from plait.model.cache_layout import plan_layout
 from plait.model.cache_type import CacheType as NumberType
@@ -46,7 +57,9 @@ DECODE_CONTEXTS = (128, 512, 2048, 4096)
 LONG = 2048
 """From this context on decode should read as fast as the machine does."""
 MIB = 1 << 20
-GREEDY = SamplingParams(temperature=0.0)
+Said = tuple[int, tuple[int, ...], tuple[TokenLogprob, ...]]
+"""A sequence, what a chunk of it gave, and the log-probabilities of that, which are compared to the last bit."""
+GREEDY = SamplingParams(temperature=0.0, logprobs=2)
 
 
 def main() -> int:
@@ -200,7 +213,7 @@ class Steps:
     blocks_each: int = 0
     block: int = 0
     next_step: int = 0
-    said: list[tuple[int, ...]] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
     gaps_s: list[float] = field(default_factory=list)
     """Of decode: from one of its tokens to the next."""
 
@@ -281,7 +294,7 @@ class Steps:
         for one, given in zip(streams, result.seqs, strict=True):
             one.computed += given.num_computed
             one.tokens += given.tokens
-            self.said.append((int(one.seq), *given.tokens))
+            self.said.append((int(one.seq), given.tokens, given.logprobs))
 
     def _blocks(self, row: int) -> tuple[BlockId, ...]:
         return tuple(BlockId(row * self.blocks_each + at) for at in range(self.blocks_each))
@@ -302,18 +315,18 @@ def fusion(*, quick: bool) -> list[dict[str, object]]:
     print("X12 steps of a prompt's chunk, decode and drafts, SmolLM2-135M; apart: the same chunks stage by stage")
     print("    the bound: a fused step reads the weights once where three steps read them three times")
     heads = ("rows P+D+V", "fused ms", "apart ms", "ratio", "P99 gap", "apart")
-    print(f"    {'load':<14}" + "".join(f"{head:>12}" for head in heads) + "  tokens")
+    print(f"    {'load':<14}" + "".join(f"{head:>12}" for head in heads) + "  bits")
     model = open_model(EngineOptions())
     found: list[dict[str, object]] = []
     for shape in SHAPES[:1] if quick else SHAPES:
         times: dict[bool, list[float]] = {True: [], False: []}
         gaps: dict[bool, list[float]] = {True: [], False: []}
-        said: dict[bool, list[tuple[int, ...]]] = {}
+        said: dict[bool, list[Said]] = {}
         for fused in (True, False, False, True):
             steps = Steps(model, shape, fused)
             times[fused].append(steps.play() / STEPS)
             gaps[fused] += steps.gaps_s
-            said[fused] = sorted(steps.said)
+            said[fused] = sorted(steps.said, key=lambda one: one[:2])
             steps.close()
         equal = said[True] == said[False]
         fused_s, apart_s = (min(times[one]) for one in (True, False))
@@ -325,7 +338,7 @@ def fusion(*, quick: bool) -> list[dict[str, object]]:
         print(f"    {shape.name:<14}" + "".join(f"{one:>12}" for one in cells) + ("  equal" if equal else "  DIFFER"))
         found.append({"load": shape.name, "fused_s": fused_s, "apart_s": apart_s, "equal": equal, "p99_gap_s": late})
     if not all(one["equal"] for one in found):
-        print("verify_grids: fused and separate steps gave different tokens", file=sys.stderr)
+        print("verify_grids: fused and separate steps gave different tokens or log-probabilities", file=sys.stderr)
     return found
 
 
