@@ -100,12 +100,12 @@ def decide_with_drafts(now: Situation, setting: Setting, offers: Sequence[Offer]
     return best
 
 
-def with_counts(now: Situation, counts: Counts) -> StepShape:
-    """The shape of the decode step with so many drafts of each."""
+def with_counts(now: Situation, counts: Counts, *, has_states: bool = False) -> StepShape:
+    """The shape of the decode step with so many drafts of each; a state is copied behind every row but the last."""
     chunks = []
     for one, chunk in zip(now.decoding, now.decode.chunks, strict=True):
         drafts = counts.get(one.seq, 0)
-        chunks.append(ChunkShape.of_verify(chunk.start, drafts) if drafts else chunk)
+        chunks.append(ChunkShape.of_verify(chunk.start, drafts, drafts * has_states) if drafts else chunk)
     return StepShape(tuple(chunks))
 
 
@@ -127,14 +127,14 @@ def _candidates(now: Situation, prices: _Prices, drafts: Sequence[tuple[SeqId, f
     """The depth with the best rate alone on all units, then fewer: rows become dear sooner on a smaller share."""
     rate, found = DEAD_BAND * prices.rate_alone(now.decode, 0.0), 0
     for count in _numbers(len(drafts)):
-        depth = _depth(now, drafts[:count])
+        depth = prices.depth(drafts[:count])
         alone = prices.rate_alone(depth.shape, depth.total)
         if alone > rate:
             rate, found = alone, count
         elif found and count > 2 * found:
             break
     while found:
-        yield _depth(now, drafts[:found])
+        yield prices.depth(drafts[:found])
         found //= 2
 
 
@@ -147,13 +147,13 @@ def _numbers(most: int) -> Iterator[int]:
         yield most
 
 
-def _depth(now: Situation, drafts: Sequence[tuple[SeqId, float]]) -> Depth:
+def _depth(now: Situation, drafts: Sequence[tuple[SeqId, float]], *, has_states: bool) -> Depth:
     counts: dict[SeqId, int] = {}
     expected: dict[SeqId, float] = {}
     for seq, chance in drafts:
         counts[seq] = counts.get(seq, 0) + 1
         expected[seq] = expected.get(seq, 0.0) + chance
-    return Depth(counts, expected, with_counts(now, counts))
+    return Depth(counts, expected, with_counts(now, counts, has_states=has_states))
 
 
 class _Prices:
@@ -170,6 +170,9 @@ class _Prices:
         self._due_s = due_s(now.decoding, setting.preset.credit)
         self._free = [one.seq for one in now.decoding if one.itl_s is None and one.tpot_s is None]
         """Those without a target that would keep them from being put off."""
+
+    def depth(self, drafts: Sequence[tuple[SeqId, float]]) -> Depth:
+        return _depth(self._now, drafts, has_states=self._setting.has_states)
 
     def rate_alone(self, shape: StepShape, expected: float) -> float:
         return (self._rows + expected) / self._prices.decode(shape, self._prices.units).expected_s

@@ -94,7 +94,8 @@ class MultiplexScheduler:
         self._prices = Prices(cost, config.share_units, config.num_spans, config.stop_s)
         self._view = View(self._lives, self._speech, self._prices, self._preset)
         shares = () if self._preset.is_fused else shares_of(self._preset, config.share_units, config.granule)
-        self._verifying = Verifying(speculation, Setting(self._preset, self._prices, shares, config.max_step_tokens))
+        setting = Setting(self._preset, self._prices, shares, config.max_step_tokens, kv.has_states)
+        self._verifying = Verifying(speculation, setting)
         self._decode_lane = config.lanes[0]
         self._front = config.lanes[1] if len(config.lanes) > 1 else config.lanes[0]
         """The lane on which prompts run now."""
