@@ -105,7 +105,7 @@ class MultiplexScheduler:
         self._prices = Prices(cost, config.share_units, config.num_spans, config.stop_s)
         self._view = View(self._lives, self._speech, self._prices, self._preset)
         shares = () if self._preset.is_fused else shares_of(self._preset, config.share_units, config.granule)
-        self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens)
+        self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens, kv.has_states)
         guarded = self._preset.is_guarded
         self._room = TimeRoom(self._prices, is_guarded=guarded) if self._preset.admits_by_time else None
         limits = Limits(config.lives.max_rows, config.max_prefill_tokens)
