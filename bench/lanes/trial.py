@@ -92,6 +92,8 @@ class Control:
     decisions: tuple[float, ...]
     turns: tuple[tuple[float, int], ...]
     delays: Histogram | None
+    own_delays: Histogram | None
+    """For how long of those the workers ran themselves; the rest of the time others had their cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,9 @@ def run_trial(model: LoadedModel, options: EngineOptions, limit_s: float | None,
         engine = start_engine(options, model, heard, lambda words: None, slos=slos)
         try:
             begin_s, end_s, ttft_s = asyncio.run(_drive(engine, heard, load, model.program.vocab_size))
-            delays = None if engine.change_delays is None else engine.change_delays()
+            delays, own_delays = [
+                None if told is None else told() for told in (engine.change_delays, engine.own_delays)
+            ]
         finally:
             engine.close()
     assert heard.info is not None
@@ -135,7 +139,7 @@ def run_trial(model: LoadedModel, options: EngineOptions, limit_s: float | None,
         tokens / (end_s - begin_s),
         ttft_s,
         tuple(step for step in heard.steps if begin_s <= step.result.start_s and step.result.end_s <= end_s),
-        Control(tuple(timers.decisions), tuple(timers.turns), delays),
+        Control(tuple(timers.decisions), tuple(timers.turns), delays, own_delays),
         heard.info.share_units,
     )
 

@@ -123,6 +123,8 @@ class LocalEngine:
     """How the KV memory is cut, in words, where there was something to choose."""
     change_delays: Delays | None = None
     """How long workers took to notice that they were to work for another lane; None: nobody counts."""
+    own_delays: Delays | None = None
+    """For how long of that they ran themselves."""
 
     def close(self) -> None:
         """End everything; what was profiled is written and reported. Again: nothing more happens."""
@@ -145,6 +147,7 @@ class _Loaded:
     notes: tuple[str, ...]
     work: WorkLog | None = None
     delays: Delays | None = None
+    own_delays: Delays | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,7 @@ class ReadyExecutor:
     """How memory is cut, in words, where there was something to choose."""
     work: WorkLog | None = None
     delays: Delays | None = None
+    own_delays: Delays | None = None
 
 
 def start_engine(
@@ -213,6 +217,7 @@ def start_engine(
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
         change_delays=ready.delays,
+        own_delays=ready.own_delays,
     )
 
 
@@ -341,6 +346,7 @@ def load_executor(
         words,
         loaded.work,
         loaded.delays,
+        loaded.own_delays,
     )
 
 
@@ -438,7 +444,13 @@ def _native_executor(
         *executor.kept,
         *memory_texts(resident_bytes(), held.weights, held.arena + (num_used - 1) * held.lane, layout),
     )
-    return _Loaded(executor, notes, executor.work_log, lambda: Histogram.of(*executor.change_delays()))
+    return _Loaded(
+        executor,
+        notes,
+        executor.work_log,
+        lambda: Histogram.of(*executor.change_delays()),
+        lambda: Histogram.of(*executor.own_change_delays()),
+    )
 
 
 def _lanes_used(options: EngineOptions, num_workers: int) -> int:
