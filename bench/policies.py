@@ -24,7 +24,7 @@ from statistics import median
 
 from lanes.decisions import show_decisions
 from lanes.machine import Machine, measure_machine
-from lanes.trial import Load, Trial, run_trial, with_scheduler
+from lanes.trial import CACHE_BYTES, Load, Trial, run_trial, with_scheduler
 
 from plait.build import LoadedModel, choose_executor, load_model
 from plait.cli.tune import QUIET_SHARE, others_share
@@ -40,7 +40,7 @@ from plait.model_formats import formats_of
 
 FACTORS = (1.5, 2.0)
 """Bounds on gaps, by a decode step of the streams alone on all cores."""
-TOKEN_CHUNKS = (2, 4, 8, 16, 32, 64)
+TOKEN_CHUNKS = (2, 4, 8, 16, 32)
 TIME_CHUNKS = (0.8, 0.95)
 """By the bound."""
 HELD = 0.99
@@ -185,7 +185,13 @@ def main() -> int:
 
 def _real(given: argparse.Namespace) -> int:
     cache = {} if given.cache_dir is None else {"cache_dir": given.cache_dir}
-    options = EngineOptions(model=given.model, max_num_seqs=given.streams + 8, enable_prefix_caching=False, **cache)
+    options = EngineOptions(
+        model=given.model,
+        max_num_seqs=2 * given.streams,
+        kv_cache_memory=CACHE_BYTES,
+        enable_prefix_caching=False,
+        **cache,
+    )
     path = calibration_file(options.cache_dir)
     if not path.is_file():
         raise PlaitError(f"{path} is not there; run plait calibrate first")
