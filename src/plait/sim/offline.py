@@ -29,12 +29,9 @@ AHEAD = 2
 
 
 class OfflineLoad:
-    """Implements `plait.sim.load.Load`. `most`: output tokens that the feed takes an answer to have at most."""
+    """Implements `plait.sim.load.Load`. `job`: what the feed is told of the requests, in their order."""
 
-    def __init__(self, requests: Sequence[Request], ordering: Ordering, most: int, max_in_flight: int) -> None:
-        job = OfflineJob()
-        for request in requests:
-            job.add(packed(request.prompt), len(request.prompt), max(1, most - len(request.prompt)))
+    def __init__(self, requests: Sequence[Request], ordering: Ordering, job: OfflineJob, max_in_flight: int) -> None:
         self._requests = requests
         self._places = {request.id: place for place, request in enumerate(requests)}
         self._feed = feed_of(job, ordering)
@@ -75,11 +72,14 @@ def offline_load(workload: Workload, spec: ClusterSpec, slo: Slo, order: JobOrde
     requests = []
     while load.next_s() is not None:
         requests.append(load.take().request)
+    job = OfflineJob()
+    for request in requests:
+        job.add(packed(request.prompt), len(request.prompt), max(1, replica.max_model_tokens - len(request.prompt)))
     ranks = replica.tensor_parallel
     lives = lives_on(replica.hardware, shard(replica.program, ranks), replica.formats)
     ordering = Ordering(order, lives, spec.form.num_engines * replica.cache_bytes, seed)
     in_flight = AHEAD * replica.max_rows * spec.form.num_first
-    return OfflineLoad(requests, ordering, replica.max_model_tokens, in_flight)
+    return OfflineLoad(requests, ordering, job, in_flight)
 
 
 def lives_on(hardware: HardwareSpec, program: Program, formats: Formats) -> LifetimeCost:
