@@ -36,7 +36,7 @@ MOST_CREDIT_S = 1.0
 class ColocationConfig:
     """How much online traffic is made to wait for offline work. Seconds, and parts of a step's time."""
 
-    share: float = 0.03
+    share: float = 0.01
     """By which offline rows may make steps with online ones longer, on average, where no targets bound them."""
     urgent_share: float = 0.25
     """The same while an offline job is about to miss its end."""
