@@ -302,3 +302,14 @@ def test_a_plan_says_what_each_order_takes_and_runs_nothing(tiny: Path, tmp_path
         answers = [json.loads(line)["response"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
         outputs.append([answer and answer["body"]["choices"] for answer in answers])
     assert outputs[0] == outputs[1]
+
+
+def test_when_it_should_be_done_is_judged_at_the_end(tmp_path: Path, tiny: Path) -> None:
+    write_lines(tmp_path / "in.jsonl", many_lines(4))
+    found = json.loads(batch(tmp_path, tiny, "--finish-by", "2h").stdout)["finish_by"]
+    assert 7000 < found["early_s"] <= 7200
+    late = json.loads(batch(tmp_path, tiny, "--finish-by", "1s", "--restart").stdout)["finish_by"]
+    assert late["moment"] <= found["moment"]
+    refused = batch(tmp_path, tiny, "--finish-by", "soon")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--finish-by is 'soon'; a duration such as" in refused.stderr
