@@ -26,6 +26,8 @@ from plait.kv.index import OUTLIVED_S
 
 __all__ = ["Memory", "World"]
 
+MOST_LIVE = 32
+
 
 class World(Naive):
     """Operations."""
@@ -576,7 +578,9 @@ class World(Naive):
         """One operation that changes or asks something."""
         self.now_s += self.dice.choice((0.0, 0.0, 1.0))
         acts = (self.admit, self.look_around, self.grow, self.submit, self.collect, self.leave, self.reset)
-        while not self.dice.choices(acts, (200, 100, 100, 250, 230, 118, 2))[0]():
+        # Where windows alone are kept, memory hardly limits how many there are, as rows would.
+        leaving = 118 if len(self.live) <= MOST_LIVE else 1000
+        while not self.dice.choices(acts, (200, 100, 100, 250, 230, leaving, 2))[0]():
             pass
 
     def compare(self) -> None:
