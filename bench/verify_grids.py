@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kernel.library import Attention, CacheType, Library, Machine, Stage, Way, build, targets_of
 from kernel.setting import last_cache_bytes, measure, num_cores
@@ -67,6 +68,7 @@ def main() -> int:
     parser.add_argument("--only", default="x9,x10,x12", help="which grids [all]")
     parser.add_argument("--rounds", type=int, default=3, help="there and back, two samples each [3]")
     parser.add_argument("--sample-ms", type=float, default=1.0, help="least length of a sample [1]")
+    parser.add_argument("--library", type=Path, help="plait_bench, if it is not to be built")
     parser.add_argument("--quick", action="store_true", help="few cells: does everything run?")
     given = parser.parse_args()
     chosen = given.only.lower().split(",")
@@ -74,7 +76,7 @@ def main() -> int:
     effort = Effort(given.sample_ms / 1e3, 1 if given.quick else given.rounds)
     found: dict[str, object] = {}
     if "x9" in chosen or "x10" in chosen:
-        library = Library(build())
+        library = Library(given.library or build())
         with Machine(
             library, targets_of(library)[-1], num_cores(), 4 * max(3 * last_cache_bytes(), 16 * MIB)
         ) as machine:
