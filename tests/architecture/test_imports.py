@@ -42,13 +42,14 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     "loading": BELOW_LOADING,
     # A loaded model's bytes as its kernels count them: what is calibrated and what is then priced must be the same.
     "model_formats": ("config", "model", "cost", "exec", "loading"),
-    "build": (*BELOW_BUILD, "assembly", "loading", "model_formats"),
+    "start_texts": ("config", "model"),
+    "build": (*BELOW_BUILD, "assembly", "loading", "model_formats", "start_texts"),
     # `sched`: the order of a whole job's lines is found by `sched/blend`, before any of them is a request.
     "batch": ("core", "api", "text", "sched", "engine", "metrics", "build"),
     "server": ("core", "api", "text", "metrics", "batch"),
     # The Python API: what programs call instead of a command, so it takes the options that commands take.
     "llm": ("core", "api", "text", "config", "build"),
-    "sim": ("core", "model", "kv", "cost", "sched", "exec", "engine", "metrics", "assembly"),
+    "sim": ("core", "model", "kv", "cost", "draft", "sched", "exec", "engine", "metrics", "assembly"),
     # Models that are not loaded: configurations and headers in, what layouts make of them out.
     "inspect": ("core", "config", "model", "kv", "weights"),
     # Published figures: it asks the rooms whose formulas and simulations answer them, and nothing serves with it.

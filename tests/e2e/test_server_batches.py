@@ -193,7 +193,11 @@ def test_files_are_kept_listed_and_deleted(server: ServerProcess) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"completion_window": "1h"}, "completion_window"),
+        ({"completion_window": "1y"}, "completion_window"),
+        ({"completion_window": "30s"}, "completion_window"),
+        ({"completion_window": "8d"}, "completion_window"),
+        ({"metadata": {"finish_by": "17:30"}}, "metadata"),
+        ({"metadata": {"finish_by": "2020-01-01T00:00Z"}}, "metadata"),
         ({"endpoint": "/v1/embeddings/x"}, "endpoint"),
         ({"input_file_id": 5}, "input_file_id"),
         ({"metadata": {"k" * 99: "v"}}, "metadata"),
@@ -206,6 +210,18 @@ def test_a_batch_that_cannot_be_is_refused(server: ServerProcess, fields: dict[s
     with server.client() as client:
         reply = client.post("/v1/batches", json=body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+def test_a_batch_says_whether_it_will_have_ended_when_it_is_wanted(server: ServerProcess) -> None:
+    sdk = sdk_of(server)
+    file_id = uploaded(sdk, [line(str(number)) for number in range(3)])
+    body = {"input_file_id": file_id, "endpoint": "/v1/completions", "completion_window": "2h"}
+    with server.client() as client:
+        made = client.post("/v1/batches", json={**body, "metadata": {"finish_by": "1h"}}).json()
+        assert made["expires_at"] - made["created_at"] == 7200
+        assert made["finish_by"] - made["created_at"] == 3600
+        ended(sdk, made["id"])
+        assert client.get(f"/v1/batches/{made['id']}").json()["finish_by_outlook"] == "in_time"
 
 
 def test_uploads_that_are_no_form_too_large_or_cut_short_leave_nothing(tiny: Path, tmp_path: Path) -> None:

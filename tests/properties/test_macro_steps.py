@@ -17,6 +17,7 @@ from plait.core.sampling import SamplingParams
 from plait.sim.arrivals import Arrival
 from plait.sim.cluster import ClusterReport, ClusterSpec, simulate_cluster
 from plait.sim.form import Form, Routing
+from plait.sim.replica import ReplicaSpec
 from plait.sim.report import Outcome
 
 Told = tuple[int, Event]
@@ -84,10 +85,23 @@ def ignoring_ends(load: Sequence[Arrival], seed: int) -> list[Arrival]:
     ]
 
 
+def mixed(*, cache_tokens: int, max_rows: int = 32) -> ReplicaSpec:
+    """Both classes in every step, so that there are runs of both together."""
+    return replace(spec(cache_tokens=cache_tokens, max_rows=max_rows), colocation=None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_runs_of_either_class_change_nothing_for_the_other(seed: int) -> None:
+    """Together they have no runs; alone they have, and what is learned of them is the same."""
+    load = list(arrivals(40, seed + 20, requests_per_s=0.3))
+    runs, single = assert_equal(load, ClusterSpec(spec(cache_tokens=2048)))
+    assert runs.num_plans < single.num_plans
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_runs_change_nothing_whatever_is_short(seed: int) -> None:
     """Memory and rows end now and then; prefixes, tenants, choices and priorities are mixed."""
-    made = spec(cache_tokens=random.Random(seed).choice((1024, 4096, 16384)), max_rows=(8, 32)[seed % 2])
+    made = mixed(cache_tokens=random.Random(seed).choice((1024, 4096, 16384)), max_rows=(8, 32)[seed % 2])
     load = ignoring_ends(list(arrivals(60, seed, requests_per_s=(0.5, 6.0, 30.0)[seed % 3])), seed)
     runs, single = assert_equal(load, ClusterSpec(made))
     assert runs.num_plans < single.num_plans
@@ -96,14 +110,14 @@ def test_runs_change_nothing_whatever_is_short(seed: int) -> None:
 @pytest.mark.parametrize("routing", Routing)
 def test_runs_change_nothing_for_several_engines(routing: Routing) -> None:
     load = list(arrivals(80, 11, requests_per_s=4.0))
-    runs, single = assert_equal(load, ClusterSpec(spec(cache_tokens=2048), Form(3), routing))
+    runs, single = assert_equal(load, ClusterSpec(mixed(cache_tokens=2048), Form(3), routing))
     assert runs.num_plans < single.num_plans
 
 
 @pytest.mark.parametrize("form", [Form(1, 1), Form(2, 2)])
 def test_runs_change_nothing_where_requests_are_handed_over(form: Form) -> None:
     load = [replace(one, request=replace(one.request, n=1)) for one in arrivals(80, 12, requests_per_s=4.0)]
-    made = ClusterSpec(spec(cache_tokens=2048), form, link_bytes_per_s=1e8)
+    made = ClusterSpec(mixed(cache_tokens=2048), form, link_bytes_per_s=1e8)
     runs, single = assert_equal(load, made)
     assert runs.num_plans < single.num_plans
 

@@ -106,6 +106,15 @@ class BatchRecord:
     output_tokens: int = 0
     left_s: float | None = None
     """Estimated seconds to the end."""
+    finish_by: int | None = None
+    """When somebody wants it, before it expires."""
+    outlook: str | None = None
+    """Whether it will have ended by then: one of `plait.batch.finish_by.Outlook`."""
+    queued_lines: int = 0
+    queued_tokens: int = 0
+    """Lines and prompt tokens that count against limits of its key, where it has some, until it has ended."""
+    max_queued_tokens: int | None = None
+    """Of all unfinished batches of its key together."""
     moments: Mapping[str, int] = field(default_factory=dict)
     """State -> when it was reached."""
 
@@ -167,5 +176,7 @@ class BatchRecord:
                 "total_tokens": self.prompt_tokens + self.output_tokens,
             },
             "estimated_seconds_left": None if self.left_s is None else round(self.left_s, 1),
+            "finish_by": self.finish_by,
+            "finish_by_outlook": self.outlook,
             "metadata": None if self.metadata is None else dict(self.metadata),
         }

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ from typing import TypeVar
 from plait.api.model_text import ModelText
 from plait.batch.beside import beside
 from plait.batch.config import BatchConfig
+from plait.batch.finish_by import FinishBy, Outlook
 from plait.batch.ledger import Counts, Job, JobTerms, Ledger, OtherFormat, OtherJob
 from plait.batch.lines import LineFault, read_lines
 from plait.batch.outcomes import never_run
@@ -33,7 +34,7 @@ from plait.batch.serving_job import JobParts, JobServing
 from plait.batch.source import Source, open_source
 from plait.batch.store import Store
 from plait.batch.trouble import may_pass
-from plait.batch.validating import faults_of
+from plait.batch.validating import faults_of, prompt_tokens_of
 from plait.core.client import EngineClient
 from plait.core.errors import EngineStopped, PlaitError, RequestError
 from plait.metrics.limit import WorkDone, limit_between
@@ -41,6 +42,9 @@ from plait.sched.blend.choosing import AnyOrdering, Choice
 
 MAX_AT_ONCE = 4
 """Batches that run at the same time: a short one does not wait for a long one, and memory stays bounded."""
+
+MAX_IN_FLIGHT = 128
+"""Lines of a batch in the engine."""
 
 MAX_WAITING = 1000
 """Batches of everyone that are not finished."""
@@ -59,7 +63,7 @@ class ServiceConfig:
     """
 
     served_names: tuple[str, ...]
-    max_in_flight: int = 128
+    max_in_flight: int = MAX_IN_FLIGHT
     seed: int = 0
     rest_s: float = 30.0
     ordering: AnyOrdering | None = None
@@ -74,6 +78,12 @@ class _Running:
     serving: JobServing | None = None
     ends_as: BatchState | None = None
     """Cancelled or expired, once somebody said so."""
+    finish_by: FinishBy | None = None
+    """When it should have ended, if somebody said so, or when it expires."""
+
+    @property
+    def is_urgent(self) -> bool:
+        return self.finish_by is not None and self.finish_by.is_urgent
 
     def stop(self, state: BatchState) -> None:
         """Nothing, once its files are being made: there is no line left to keep from running."""
@@ -84,7 +94,9 @@ class _Running:
 
 
 class BatchService:
-    """`unix_now` gives whole seconds, `now` seconds for measuring, `work_done` what the engine has done so far."""
+    """`unix_now` gives whole seconds, `now` seconds for measuring, `work_done` what the engine has done so far, and
+    `idle_ratio` what requests with somebody waiting leave idle (`plait.sched.colocation.idle`).
+    """
 
     def __init__(
         self,
@@ -95,6 +107,7 @@ class BatchService:
         unix_now: Callable[[], int],
         now: Callable[[], float],
         work_done: Callable[[], WorkDone],
+        idle_ratio: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self._config = config
         self._store = store
@@ -103,6 +116,7 @@ class BatchService:
         self._unix_now = unix_now
         self._now = now
         self._work_done = work_done
+        self._idle_ratio = idle_ratio
         self._running: dict[str, _Running] = {}
         self._resting: dict[str, float] = {}
         """Batch -> when it is tried again."""
@@ -122,14 +136,16 @@ class BatchService:
         """What a method of the store gives, without holding up the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *given))
 
-    async def create(self, record: BatchRecord, check: Callable[[int], None] | None = None) -> BatchRecord:
+    async def create(
+        self, record: BatchRecord, check: Callable[[Sequence[BatchRecord]], None] | None = None
+    ) -> BatchRecord:
         """Take on a batch; it begins as soon as one of those before it has ended. `check` raises where its tenant has
-        too many that are not finished: nobody else's comes in between.
+        too much in those that are not finished: nobody else's comes in between.
         """
         async with self._moving:
             unfinished = await self.at_store(self._store.unfinished_batches)
             if check is not None:
-                check(sum(one.tenant == record.tenant for one in unfinished))
+                check([one for one in unfinished if one.tenant == record.tenant])
             if len(unfinished) >= MAX_WAITING:
                 raise RequestError(
                     f"{len(unfinished)} batches are not finished and at most {MAX_WAITING} are taken on; try again "
@@ -309,6 +325,8 @@ class BatchService:
         preparer = Preparer(self._text, model, names, source.sha256, seed, tenant=record.tenant)
         if record.state is BatchState.VALIDATING and running.ends_as is None:
             faults = tuple(await beside(faults_of, source, preparer, record.endpoint))
+            if not faults and record.max_queued_tokens is not None:
+                faults = await self._too_many_tokens(running, source, preparer, record.max_queued_tokens)
             if faults and await self._move_on(running, BatchState.FAILED, faults=faults):
                 return
             await self._move_on(running, BatchState.IN_PROGRESS, num_total=source.num_lines)
@@ -318,6 +336,22 @@ class BatchService:
         job = await beside(ledger.begin_job, "output", terms)
         await self._serve(running, source, preparer, ledger, job, output)
         await self._finish(running, source, preparer, ledger, job)
+
+    async def _too_many_tokens(
+        self, running: _Running, source: Source, preparer: Preparer, most: int
+    ) -> tuple[BatchFault, ...]:
+        """Counts the batch's prompt tokens, and finds whether those of its key have too many in the queue with it."""
+        record = running.record
+        num_tokens = await beside(prompt_tokens_of, source, preparer)
+        async with self._moving:
+            unfinished = await self.at_store(self._store.unfinished_batches)
+            others = sum(one.queued_tokens for one in unfinished if one.tenant == record.tenant and one.id != record.id)
+            if others + num_tokens <= most:
+                await self._keep(replace(running.record, queued_tokens=num_tokens))
+                return ()
+        have = f"unfinished batches of this key have {others:,} prompt tokens and this one has {num_tokens:,}"
+        way_out = "split it" if num_tokens > most else "create it again when some of them have ended"
+        return (BatchFault("token_limit_exceeded", f"{have}; its limit is batch-tokens={most}: {way_out}"),)
 
     def _config_of(self, record: BatchRecord) -> BatchConfig:
         """`RequestError` for an input that somebody took away behind our back."""
@@ -345,6 +379,9 @@ class BatchService:
         before = await beside(ledger.counts, job)
         if running.ends_as is not None:
             return
+        record = running.record
+        due_s = min(record.expires_at, record.finish_by or record.expires_at) - self._unix_now()
+        running.finish_by = FinishBy(self._now() + due_s, self._now, partial(_log_outlook, record.id))
         tally = Tally(source.num_lines, before, self._now, lambda now: self._progressed(running, now, before))
         self._progressed(running, tally.progress(), before)
         running.serving = JobServing(
@@ -361,6 +398,8 @@ class BatchService:
                 unix_now=self._unix_now,
                 ordering=self._config.ordering,
                 chose=partial(_log_choice, running.record.id),
+                idle_ratio=self._idle_ratio,
+                is_urgent=lambda: running.is_urgent,
             )
         )
         left_s = running.record.expires_at - self._unix_now()
@@ -425,6 +464,8 @@ class BatchService:
 
     def _progressed(self, running: _Running, now: BatchProgress, before: Counts) -> None:
         earlier = before.usage
+        if running.finish_by is not None:
+            running.finish_by.judge(now.left_s)
         running.record = replace(
             running.record,
             num_completed=now.lines_done,
@@ -433,6 +474,7 @@ class BatchService:
             cached_tokens=earlier.cached_tokens + now.cached_tokens,
             output_tokens=earlier.output_tokens + now.output_tokens,
             left_s=now.left_s,
+            outlook=None if running.finish_by is None else running.finish_by.outlook.value,
         )
 
     async def _move_on(self, running: _Running, state: BatchState, **fields: object) -> bool:
@@ -491,19 +533,27 @@ def _log_choice(batch_id: str, choice: Choice) -> None:
         "lines": choice.num_requests,
         "reason": choice.why,
     }
-    if choice.given_s is not None and choice.blended_s is not None:
-        fields |= {"given_s": round(choice.given_s, 3), "blended_s": round(choice.blended_s, 3)}
+    if choice.seconds:
+        fields["seconds"] = {order.value: round(seconds, 3) for order, seconds in choice.seconds.items()}
     _LOG.info("batch order", extra={"fields": fields})
 
 
+def _log_outlook(batch_id: str, outlook: Outlook, left_s: float | None, to_go_s: float) -> None:
+    fields: dict[str, object] = {"batch": batch_id, "outlook": outlook.value, "due_in_s": round(to_go_s, 1)}
+    if left_s is not None:
+        fields["left_s"] = round(left_s, 1)
+    _LOG.log(logging.INFO if outlook is Outlook.IN_TIME else logging.WARNING, "batch due", extra={"fields": fields})
+
+
 def _closing(before: Counts, after: Counts, duration_s: float, limit: str) -> dict[str, object]:
-    """What one run of a batch did, for the log: lines of all runs, tokens of this one."""
-    output = after.usage.output_tokens - before.usage.output_tokens
-    prompt = after.usage.prompt_tokens - before.usage.prompt_tokens
-    cached = after.usage.cached_tokens - before.usage.cached_tokens
+    """What one run of a batch did, for the log: lines of all runs, computed tokens of this one."""
+    output = after.computed.output_tokens - before.computed.output_tokens
+    prompt = after.computed.prompt_tokens - before.computed.prompt_tokens
+    cached = after.computed.cached_tokens - before.computed.cached_tokens
     return {
         "completed": after.done,
         "failed": after.failed,
+        "folded": after.folded,
         "duration_s": round(duration_s, 3),
         "prompt_tokens": prompt,
         "prefix_hit_fraction": round(cached / prompt, 4) if prompt else 0.0,

@@ -6,6 +6,8 @@ and prepare it.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from plait.api.calls import Endpoint
 from plait.batch.lines import BatchLine, LineFault, read_lines
 from plait.batch.preparing import Preparer
@@ -37,6 +39,16 @@ def faults_of(source: Source, preparer: Preparer, endpoint: Endpoint) -> list[Ba
     if num_faults > len(faults):
         faults.append(BatchFault("too_many_faults", f"{num_faults - len(faults)} more lines are faulty"))
     return faults
+
+
+def prompt_tokens_of(source: Source, preparer: Preparer) -> int:
+    """Of all lines that can be served. Encodes every prompt: not for an event loop."""
+    num_tokens = 0
+    for line in read_lines(source):
+        if isinstance(line, BatchLine):
+            with suppress(RequestError):  # its own trouble, which whoever serves it tells
+                num_tokens += sum(len(request.prompt) for request in preparer.prepare(line).requests)
+    return num_tokens
 
 
 def _fault(line: BatchLine | LineFault, preparer: Preparer, endpoint: Endpoint) -> BatchFault | None:

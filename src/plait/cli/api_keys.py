@@ -24,6 +24,8 @@ _LIMITS = {
     "requests/minute": "requests_per_minute",
     "tokens/minute": "tokens_per_minute",
     "batches": "batches",
+    "batch-lines": "batch_lines",
+    "batch-tokens": "batch_tokens",
 }
 
 

@@ -8,25 +8,30 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
 from plait.batch.config import BatchConfig
+from plait.batch.finish_by import FinishBy, Outlook
 from plait.batch.output import check_output
 from plait.batch.progress import BatchProgress
-from plait.batch.runner import BatchPorts, run_batch
+from plait.batch.runner import BatchPorts, Cutting, run_batch
+from plait.batch.shards import Shard
 from plait.batch.source import check_input
-from plait.build import LocalEngine, load_model, start_engine
+from plait.batch.summary import duration_text
+from plait.build import LocalEngine, check_scheduler, load_model, start_engine
 from plait.cli.batch_plan import batch_plan
-from plait.cli.offline import ordering_of
+from plait.cli.offline import cutting_of, ordering_of
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import download_progress, start_report, with_profile
 from plait.config.batch_options import BatchOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.option import OptionSources
 from plait.core.errors import UsageError
+from plait.core.moments import parse_moment
 from plait.metrics.totals import Totals
 from plait.sched.blend.choosing import AnyOrdering, Choice
 
@@ -49,10 +54,13 @@ class _Bar:
         bar.refresh()
 
     def chose(self, choice: Choice) -> None:
+        self.say(f"order     {choice.order}: {choice.why}")
+
+    def say(self, line: str) -> None:
         if not self._quiet:
             # A bar that stands on the line goes out of the way.
             with tqdm.external_write_mode(file=sys.stderr):
-                say(f"order     {choice.order}: {choice.why}")
+                say(line)
 
     def close(self) -> None:
         for bar in self._bars:
@@ -70,7 +78,9 @@ def run_batch_command(sources: OptionSources) -> int:
     if options.plan_only and (options.strict or options.restart):
         given = "--strict" if options.strict else "--restart"
         raise UsageError(f"{given} is for a run, and --plan-only runs nothing; leave one of them out")
+    moment = _moment(options)
     # Before a model is fetched and loaded: what cannot work should fail at once.
+    check_scheduler(engine_options)
     check_input(config.input)
     if not options.plan_only:
         check_output(config)
@@ -82,37 +92,83 @@ def run_batch_command(sources: OptionSources) -> int:
         if not options.quiet:
             for line in start_report(engine):
                 say(line)
+        cutting = None if options.shard is None else cutting_of(Shard(*options.shard), engine_options, engine)
         if options.plan_only:
-            plan = batch_plan(config, engine_options, engine)
+            plan = batch_plan(config, engine_options, engine, cutting)
             if options.json:
                 show_json(plan.json_object())
             else:
                 for line in plan.text():
                     show(line)
             return 0
-        ordering = ordering_of(options.order, engine_options, engine, say)
-        return _run(config, options, engine, totals, ordering)
+        ordering = ordering_of(options.order, engine_options, engine, options.max_in_flight, say)
+        return _run(config, options, engine, totals, ordering, cutting, moment)
     finally:
         engine.close()
 
 
 def _run(
-    config: BatchConfig, options: BatchOptions, engine: LocalEngine, totals: Totals, ordering: AnyOrdering | None
+    config: BatchConfig,
+    options: BatchOptions,
+    engine: LocalEngine,
+    totals: Totals,
+    ordering: AnyOrdering | None,
+    cutting: Cutting | None,
+    moment: datetime | None,
 ) -> int:
     bar = _Bar(quiet=options.quiet)
     unix_offset_s = time.time() - engine.clock.now()
-    ports = BatchPorts(engine.client, engine.text, engine.clock, unix_offset_s, bar, ordering, bar.chose)
+    finish_by = (
+        None
+        if moment is None
+        else FinishBy(moment.timestamp() - unix_offset_s, engine.clock.now, partial(_say_outlook, bar, moment))
+    )
+    ports = BatchPorts(
+        engine.client, engine.text, engine.clock, unix_offset_s, bar, ordering, cutting, bar.chose, finish_by
+    )
     try:
         summary = run_batch(config, ports)
     finally:
         bar.close()
-    summary = replace(summary, limited_by=totals.limit())
+    drafts = totals.drafts if engine.is_drafting else None
+    summary = replace(summary, limited_by=totals.limit(), drafts=drafts)
+    if moment is not None and finish_by is not None:
+        summary = replace(summary, finish_by=_shown(moment), early_s=finish_by.due_s - engine.clock.now())
     figures = engine.profile_figures()
     if options.json:
         show_json(with_profile(summary.json_object(), figures))
     else:
         show(summary.text())
     return summary.exit_code
+
+
+def _moment(options: BatchOptions) -> datetime | None:
+    """When the job should be done. Of a duration the command's start is the beginning."""
+    if options.finish_by is None:
+        return None
+    try:
+        return parse_moment(options.finish_by, datetime.now().astimezone())
+    except ValueError as error:
+        raise UsageError(f"--finish-by {options.finish_by}: {error}") from None
+
+
+def _shown(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def _say_outlook(bar: _Bar, moment: datetime, outlook: Outlook, left_s: float | None, to_go_s: float) -> None:
+    if outlook is Outlook.IN_TIME:
+        bar.say(f"finish by {_shown(moment)}: as it goes, in time")
+        return
+    if left_s is None or to_go_s <= 0:
+        bar.say(f"finish by {_shown(moment)}: it has passed; the run goes on")
+        return
+    ends = _shown(moment + timedelta(seconds=left_s - to_go_s))
+    times = f"about {duration_text(left_s)} of work is left and {duration_text(max(0.0, to_go_s))} to do it in"
+    if outlook is Outlook.AT_RISK:
+        bar.say(f"finish by {_shown(moment)}: not certain; {times}")
+    else:
+        bar.say(f"finish by {_shown(moment)}: cannot be met as it goes; {times}, so it ends about {ends}. It goes on")
 
 
 def _config(options: BatchOptions, engine_options: EngineOptions) -> BatchConfig:

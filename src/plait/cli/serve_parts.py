@@ -14,19 +14,21 @@ from functools import partial
 from importlib.metadata import version
 
 from plait.api.bodies import JsonObject, JsonValue
-from plait.batch.service import BatchService, ServiceConfig
+from plait.batch.service import MAX_IN_FLIGHT, BatchService, ServiceConfig
 from plait.batch.store import Store
 from plait.build import LocalEngine, load_model, start_engine
-from plait.cli.offline import AUTO, ordering_of
+from plait.cli.offline import AUTO, hardware_here, lives_here, ordering_of
 from plait.cli.serve_memory import debug_memory, group_blocks, status_memory
 from plait.cli.terminal import download_progress, start_report
 from plait.config.class_times import ClassTimes
 from plait.config.engine_options import EngineOptions
 from plait.config.serve_options import ServeOptions
 from plait.core.errors import PlaitError
+from plait.core.events import Event
 from plait.core.request import ServiceClass, Slo
 from plait.metrics.serving_figures import ServingFigures
 from plait.sched.blend.choosing import AnyOrdering
+from plait.sched.colocation.idle import IdleMeter
 from plait.server.app import RouteOf, batch_routes, make_app
 from plait.server.door import Door
 from plait.server.layers import Layers
@@ -35,6 +37,7 @@ from plait.server.openapi import DocsPage, OpenApi, description
 from plait.server.running import Opened
 from plait.server.serving import Limits, Serving
 from plait.server.status_page import DebugMemory, StatusFigures, StatusPage
+from plait.server.turnover import Turnover
 from plait.server.watching import Watching
 
 MAX_UNREAD = 8192
@@ -57,13 +60,21 @@ def opened_server(
         model = load_model(engine_options, _unless(nobody_waits, progress), datetime.now)
     door.names = door.names or (model.name,)
     figures = ServingFigures()
-    engine = start_engine(engine_options, model, figures, say, MAX_UNREAD, slos_of(options))
+    meter = IdleMeter(lives_here(hardware_here(engine_options, lambda warning: None), engine_options, model))
+
+    def tell(event: Event) -> None:
+        figures(event)
+        meter(event)
+
+    engine = start_engine(engine_options, model, tell, say, MAX_UNREAD, slos_of(options))
     try:
         for line in start_report(engine):
             say(line)
         greeting = f"serving   {', '.join(door.names)} {where}"
-        ordering = ordering_of(AUTO, engine_options, engine, say)
-        return _opened(options, engine_options, engine, figures, door, layers, watching, store, greeting, ordering)
+        ordering = ordering_of(AUTO, engine_options, engine, MAX_IN_FLIGHT, say)
+        return _opened(
+            options, engine_options, engine, figures, meter, door, layers, watching, store, greeting, ordering
+        )
     except BaseException:
         engine.close()
         raise
@@ -74,6 +85,7 @@ def _opened(
     engine_options: EngineOptions,
     engine: LocalEngine,
     figures: ServingFigures,
+    meter: IdleMeter,
     door: Door,
     layers: Layers,
     watching: Watching,
@@ -91,6 +103,7 @@ def _opened(
         limits=Limits(engine_options.max_num_seqs + options.max_num_queued_reqs, options.max_body_size),
         unix_now=unix_now,
         new_id=layers.new_id,
+        turnover=Turnover(time.monotonic),
         created=door.created,
         strict_fields=options.strict_fields,
         watching=watching,
@@ -104,6 +117,7 @@ def _opened(
         unix_now,
         time.monotonic,
         lambda: figures.work_done(time.monotonic()),
+        lambda: meter.idle.ratio(engine.clock.now()),
     )
     further: list[RouteOf] = [
         ("GET", "/metrics", _metrics_page(options, engine_options, engine, figures, delay, serving))
@@ -177,6 +191,7 @@ def _batches(store: Store, batches: BatchService) -> JsonObject:
             "failed": record.num_failed,
             "output_tokens": record.output_tokens,
             "left_s": None if record.left_s is None else round(record.left_s, 1),
+            "outlook": record.outlook,
         }
         for record in batches.under_way()
     ]

@@ -120,6 +120,8 @@ class Request:
     tenant: str = ""
     priority: int = 0
     """Lower runs sooner among requests of one class."""
+    is_urgent: bool = False
+    """Of a batch that is about to miss its end: before others of its class, and with more beside online ones."""
     deadline_s: float | None = None
     """On the engine's clock: the answer is worthless afterwards (the end of a batch window), so whoever is not finished
     by then ends with an error.

@@ -50,14 +50,14 @@ class Pair:
 
 
 def pair_of(decode: StepShape, share: int, prefill: StepShape) -> Pair:
+    """Guesses are rows of the batch: what they slow down does not depend on whether they are right."""
     chunks = decode.chunks
-    rows = max(1, len(chunks))
     return Pair(
         share,
         prefill.num_tokens,
         sum(chunk.start for chunk in prefill.chunks),
-        rows,
-        sum(chunk.start for chunk in chunks) / rows,
+        max(1, decode.num_tokens),
+        sum(chunk.start for chunk in chunks) / max(1, len(chunks)),
     )
 
 

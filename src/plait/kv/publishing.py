@@ -43,7 +43,7 @@ class Publishing:
             self.publish_block(table, at_s)
 
     def publish_block(self, table: SeqTable, at_s: float) -> None:
-        size = self._size
+        size, at_s = self._size, at_s - table.behind_s
         key = tuple(table.tail[:size])
         del table.tail[:size]
         node = table.node.children.get(key)

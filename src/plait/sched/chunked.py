@@ -11,29 +11,37 @@ for Python (docs/adr/0007). The token that a sequence says in the step before is
 everybody who runs is in every step and batches do not come apart.
 
 Drafts: where they pay (`plait.sched.speculation`), the next step waits for the one in flight and verifies guesses
-behind the tokens that it brought.
+behind the tokens that it brought; a draft model's steps come between the two.
+
+Beside online traffic (`plait.sched.colocation`): once anybody was online, offline rows are put into a step after the
+online ones, and only as many as the policy allows; a step of theirs alone is short and has no other queued behind it.
+An online sequence that is short of a row or of memory gets what an offline one has, within a step.
 
 Memory: a sequence starts when its whole known text plus one block of growth for every running sequence fits, so a
-started prompt never stalls half-way (CONTRACTS H10). When growth fails all the same, the youngest running sequence
-leaves and is computed again later; while a step in flight names it, it is left out of the next one first.
+started prompt never stalls half-way (CONTRACTS H10). When growth fails all the same, one that runs leaves and is
+computed again later, offline ones first; while a step in flight names it, it is left out of the next one first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 
-from plait.core.decision import Blocked, Decision, SeqUpdate
+from plait.core.decision import Blocked, Decision, SeqUpdate, Submit
 from plait.core.events import EventSink
 from plait.core.executor import Foresight
 from plait.core.ids import LaneId, SeqId
 from plait.core.request import SeqState, Sequence
 from plait.core.step import StepResult
+from plait.cost.model import CostModel
 from plait.kv.cache import KVCache
-from plait.sched.filling import make_room, start
+from plait.sched.colocation.policy import Colocation, ColocationConfig
+from plait.sched.filling import Allows, anybody, give_way, make_room, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.open_step import OpenStep
 from plait.sched.speculation import Drafted, Speculation
+from plait.sched.waiting import num_online
 
 LANE = LaneId(0)
 _NO_DRAFTS: Mapping[SeqId, Drafted] = {}
@@ -49,6 +57,11 @@ class ChunkedConfig:
     """Steps in flight at once at most; what the executor's info allows."""
     foresight: Foresight | None = None
     """Who knows how many steps will bring nothing new; None: nobody, so every step is planned by itself."""
+    colocation: ColocationConfig | None = None
+    """How offline work goes beside online traffic; None: it is another row, behind the online ones in order alone."""
+    cost: CostModel | None = None
+    """Prices of steps on `units` share units, where they are known: by them targets are held beside offline work."""
+    units: int = 1
 
 
 class ChunkedScheduler:
@@ -59,7 +72,12 @@ class ChunkedScheduler:
     ) -> None:
         self._config = config
         self._speculation = speculation
+        self._resting: Speculation | None = None
+        """What would speculate if it were not switched off."""
         self._lives = Lives(config.lives, kv, events)
+        self._colocation: Colocation | None = None
+        if config.colocation is not None:
+            self._colocation = Colocation(config.colocation, self._lives, config.cost, config.units)
         self._blocked: Blocked | None = None
         """What the first who waits was short of in the last plan. None, too, once somebody has ended since."""
         self._is_news_near = False
@@ -71,17 +89,69 @@ class ChunkedScheduler:
             return decisions
         if self._speculation is not None and self._speculation.waits(self._lives.running, self._has_prompts()):
             return decisions
+        colocation, num_rows_online = self._colocation, 0
+        is_shared = colocation is not None and colocation.is_shared(now)
+        if self._speculation is not None:
+            guesses = self._guesses(self._speculation, now, is_shared=is_shared)
+            if guesses or self._speculation.is_guessing:
+                return [*decisions, *guesses]
         step = OpenStep(self._config.lane, self._config.max_step_tokens)
-        self._plan_running(step, now)
-        self._plan_waiting(step, now)
+        if colocation is not None and is_shared:
+            num_rows_online = self._plan_classes(colocation, step, now)
+        else:
+            self._plan_running(step, self._lives.running.copy(), now)  # who is preempted leaves it
+            self._blocked, self._is_news_near = None, False
+            self._plan_waiting(step, self._lives.waiting.first(self._num_looked_at(step)), now)
         if step.chunks:
-            if self._config.foresight is not None and not decisions and not self._is_news_near:
-                self._lives.prolong(step, self._config.foresight, now)
+            foresight = None if is_shared else self._config.foresight
+            if foresight is not None and not decisions and not self._is_news_near:
+                self._lives.prolong(step, foresight, now)
             submit = self._lives.submit(step)
             if self._speculation is not None:
                 self._speculation.submitted(submit.plan, now)
+            if colocation is not None:
+                colocation.submitted(submit.plan, has_online=num_rows_online > 0)
             decisions.append(submit)
         return decisions
+
+    def draft(self, is_on: bool) -> None:
+        """Switch drafts off, as if there never were any, or on again. For measurements: nobody runs meanwhile."""
+        if is_on and self._speculation is None:
+            self._speculation, self._resting = self._resting, None
+        elif not is_on and self._speculation is not None:
+            self._speculation.rest()
+            self._speculation, self._resting = None, self._speculation
+
+    def _plan_classes(self, colocation: Colocation, step: OpenStep, now: float) -> int:
+        """A step of both classes, or of offline rows alone. How many rows of it are online."""
+        lives, running = self._lives, self._lives.running
+        online = running[: num_online(running)]
+        resting = self._plan_running(step, online, now)
+        self._blocked, self._is_news_near = None, False
+        first = lives.waiting.first(min(lives.waiting.num_online, self._num_looked_at(step)))
+        self._plan_waiting(step, first, now, gives_way=True)
+        is_short = resting is not None or self._blocked in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
+        num_rows = len(step.chunks)
+        online = running[: num_online(running)]
+        if is_short or (not num_rows and (online or lives.num_in_flight_on(step.lane))):
+            # Offline rows stay out, so that the next plan finds somebody who can leave.
+            return num_rows
+        while colocation.holds_too_much() and give_way(lives, now):
+            pass
+        offline = running[num_online(running) :]
+        allowed = colocation.beside(step, online, offline, now) if num_rows else colocation.alone(step.budget)
+        step.budget = allowed
+        self._plan_running(step, offline, now, may_draft=False)
+        self._plan_waiting(step, lives.waiting.offline(self._num_looked_at(step)), now, allows=colocation.may_start)
+        if num_rows:
+            colocation.rode(allowed - step.budget)
+        return num_rows
+
+    def _num_looked_at(self, step: OpenStep) -> int:
+        """Those that wait for a prefix are passed over, but only so many: looking through a long line would cost every
+        step more than it could gain.
+        """
+        return self._lives.num_free_rows(step.lane) + self._config.lives.max_rows
 
     def _has_prompts(self) -> bool:
         """Whether the next step may compute tokens of prompts: somebody waits who is not short of rows or memory, or
@@ -90,42 +160,62 @@ class ChunkedScheduler:
         may_join = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
         return bool(may_join) or any([seq.num_plannable > 1 for seq in self._lives.running])
 
-    def _drafts(self, step: OpenStep) -> Mapping[SeqId, Drafted]:
+    def _guesses(self, speculation: Speculation, now: float, *, is_shared: bool) -> list[Decision]:
+        """The next step of a draft model, if one is to be made before the step that is planned. Where classes share the
+        device, offline rows have no drafts.
+        """
+        running = self._lives.running
+        running = running[: num_online(running)] if is_shared else running
+        most_rows = self._config.max_step_tokens - len(running)
+        plan = speculation.draft(running, self._has_prompts(), most_rows, self._lives.take_step_id, now)
+        return [] if plan is None else [Submit(plan)]
+
+    def _drafts(self, step: OpenStep, running: AnySequence[Sequence]) -> Mapping[SeqId, Drafted]:
         if self._speculation is None:
             return _NO_DRAFTS
-        running = self._lives.running
         return self._speculation.choose(running, step.budget - len(running), self._has_prompts())
 
-    def _plan_running(self, step: OpenStep, now: float) -> None:
-        """One token each comes first, so that a long prompt in the step cannot take their place in the budget."""
-        go_on, resting, drafts = self._lives.go_on, None, self._drafts(step)
+    def _plan_running(
+        self, step: OpenStep, running: AnySequence[Sequence], now: float, *, may_draft: bool = True
+    ) -> Sequence | None:
+        """One token each comes first, so that a long prompt in the step cannot take their place in the budget. Who
+        rests, for want of memory, so that he can leave.
+        """
+        go_on, resting, drafts = self._lives.go_on, None, self._drafts(step, running) if may_draft else _NO_DRAFTS
         with_many: list[tuple[Sequence, int]] = []
-        for seq in self._lives.running.copy():  # who is preempted leaves it
+        for seq in running:
             num_tokens = seq.num_plannable
             if num_tokens > 1:
                 with_many.append((seq, num_tokens))
             elif num_tokens and seq is not resting and seq.state is SeqState.RUNNING:
                 if step.budget <= 0:
-                    return
+                    return resting
                 if drafts and seq.id in drafts and self._lives.verify(step, seq, drafts[seq.id], now):
                     continue
                 if not go_on(step, seq, num_tokens, now):
                     resting = make_room(self._lives, step, seq, num_tokens, now) or resting
         for seq, num_tokens in with_many:
             if step.budget <= 0:
-                return
+                return resting
             if seq is not resting and seq.state is SeqState.RUNNING and not go_on(step, seq, num_tokens, now):
                 resting = make_room(self._lives, step, seq, num_tokens, now) or resting
+        return resting
 
-    def _plan_waiting(self, step: OpenStep, now: float) -> None:
-        self._blocked, self._is_news_near = None, False
-        if not self._lives.waiting:
-            return
-        # Those that wait for a prefix are passed over, but only so many: looking through a long line would cost every
-        # step more than it could gain.
-        num_looked_at = self._lives.num_free_rows(step.lane) + self._config.lives.max_rows
-        for seq in self._lives.waiting.first(num_looked_at):
-            taken = start(self._lives, step, seq, now, can_foresee=self._config.foresight is not None)
+    def _plan_waiting(
+        self,
+        step: OpenStep,
+        waiting: Iterable[Sequence],
+        now: float,
+        *,
+        allows: Allows = anybody,
+        gives_way: bool = False,
+    ) -> None:
+        """As many of them as there is room for, in order. `gives_way`: at the cost of offline ones."""
+        can_foresee = self._config.foresight is not None
+        for seq in waiting:
+            taken = start(self._lives, step, seq, now, can_foresee=can_foresee, allows=allows)
+            while gives_way and taken.blocked in (Blocked.BY_ROWS, Blocked.BY_MEMORY) and give_way(self._lives, now):
+                taken = start(self._lives, step, seq, now, can_foresee=can_foresee, allows=allows)
             self._is_news_near = self._is_news_near or taken.may_pass
             if taken.blocked is not None:
                 self._blocked = taken.blocked
@@ -142,7 +232,7 @@ class ChunkedScheduler:
 
     @property
     def num_in_flight(self) -> int:
-        return self._lives.num_in_flight
+        return self._lives.num_in_flight + (0 if self._speculation is None else self._speculation.num_in_flight)
 
     @property
     def blocked(self) -> Blocked | None:
@@ -150,12 +240,20 @@ class ChunkedScheduler:
 
     def admit(self, seq: Sequence, now: float) -> None:
         self._lives.admit(seq)
+        if self._colocation is not None:
+            self._colocation.arrived(seq, now)
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         if self._speculation is not None:
+            if self._speculation.guessed(result):
+                return []
             self._speculation.committed(result, now)
+        if self._colocation is not None:
+            self._colocation.committed(result)
         is_memory_coming = self._lives.is_memory_coming
         updates = self._lives.commit(result, now)
+        if self._colocation is not None and any([one.finish_reason is not None for one in updates]):
+            self._colocation.sample(now)
         if is_memory_coming or (self._blocked and any([one.finish_reason is not None for one in updates])):
             self._blocked = None
         return updates
@@ -180,3 +278,5 @@ class ChunkedScheduler:
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         self._lives.check()
+        if self._speculation is not None:
+            self._speculation.check()

@@ -1,18 +1,22 @@
 """Filling: putting sequences into an open step, whoever decided that they are to be in it.
 
-Owns what happens when memory is short for somebody who runs (the youngest leaves), and the reasons why somebody who
-waits cannot be taken. Chooses nobody.
+Owns what happens when memory is short for somebody who runs (one leaves), who that is, and the reasons why somebody who
+waits cannot be taken. Chooses nobody to be in a step.
 Invariant: what a step in flight names is never preempted; whoever cannot be taken is left as he was.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 
 from plait.core.decision import Blocked
 from plait.core.request import SeqState, Sequence
+from plait.kv.cache import Hit
 from plait.sched.lives import Lives
 from plait.sched.open_step import OpenStep
+from plait.sched.waiting import has_reserve, is_offline
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,39 +31,78 @@ class Taken:
 
 JOINED = Taken()
 
+Allows = Callable[[Sequence, Hit], bool]
+
+
+def anybody(seq: Sequence, hit: Hit) -> bool:
+    """No more is asked than that there is room."""
+    return True
+
+
+def victim(running: AnySequence[Sequence]) -> Sequence:
+    """Who leaves first of those who run, in `order_key` order: of the offline ones those that were not retracted often,
+    are not urgent, rank low, and have said least; at equals the youngest. Of online ones alone the youngest.
+    """
+    youngest = running[-1]
+    if not is_offline(youngest):
+        return youngest
+    return min(
+        [seq for seq in reversed(running) if is_offline(seq)],
+        key=lambda seq: (has_reserve(seq), seq.request.is_urgent, -seq.request.priority, seq.num_output),
+    )
+
+
+def give_way(lives: Lives, now: float) -> bool:
+    """An offline sequence that no step names gives back its row and its memory. False: there is none."""
+    idle = [seq for seq in lives.running if is_offline(seq) and not seq.num_scheduled]
+    if not idle:
+        return False
+    lives.preempt(victim(idle), now)
+    return True
+
 
 def make_room(lives: Lives, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> Sequence | None:
-    """The next chunk of a running sequence for which there was no memory, at the cost of the youngest.
+    """The next chunk of a running sequence for which there was no memory, at the cost of the first victim.
 
-    What a step in flight names cannot leave: the youngest, returned then, rests in this step, so that it can when
+    What a step in flight names cannot leave: the victim, returned then, rests in this step, so that it can when
     the step before is collected. Until then, or while memory is coming anyway, `seq` gets nothing. It may also have
     become a victim itself.
     """
     while not (lives.is_memory_coming or lives.is_in_its_own_way(seq)):
-        youngest = lives.running[-1]
-        if youngest.num_scheduled:
-            return youngest
-        lives.preempt(youngest, now)
+        first = victim(lives.running)
+        if first.num_scheduled:
+            return first
+        lives.preempt(first, now)
         if seq.state is not SeqState.RUNNING or lives.go_on(step, seq, num_tokens, now):
             break
     return None
 
 
 def go_on_beside(lives: Lives, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> None:
-    """The next chunk while other lanes run: the victim is the youngest whom no step names, so that a long prompt in
+    """The next chunk while other lanes run: the victim is the first whom no step names, so that a long prompt in
     flight does not make everybody wait for its end.
     """
     while seq.state is SeqState.RUNNING and not lives.go_on(step, seq, num_tokens, now):
         if lives.is_memory_coming or lives.is_in_its_own_way(seq):
             return
-        victim = next((one for one in reversed(lives.running) if not one.num_scheduled), None)
-        if victim is None:
+        idle = [one for one in lives.running if not one.num_scheduled]
+        if not idle:
             return
-        lives.preempt(victim, now)
+        lives.preempt(victim(idle), now)
 
 
-def start(lives: Lives, step: OpenStep, seq: Sequence, now: float, *, can_foresee: bool = False) -> Taken:
-    """Let a waiting sequence join the step, or say what is short. `can_foresee`: find out whether its time may come."""
+def start(
+    lives: Lives,
+    step: OpenStep,
+    seq: Sequence,
+    now: float,
+    *,
+    can_foresee: bool = False,
+    allows: Allows = anybody,
+) -> Taken:
+    """Let a waiting sequence join the step, or say what is short. `can_foresee`: find out whether its time may come.
+    `allows` may ask for more room than there must be.
+    """
     if step.budget <= 0:
         return Taken(Blocked.BY_BUDGET)
     if not lives.num_free_rows(step.lane):
@@ -68,7 +111,7 @@ def start(lives: Lives, step: OpenStep, seq: Sequence, now: float, *, can_forese
     if lives.is_held(seq, hit):
         return Taken(Blocked.BY_PREFIX, may_pass=True)
     fitting = lives.fitting(seq, hit)
-    if fitting is None:
+    if fitting is None or not allows(seq, fitting):
         return Taken(Blocked.BY_MEMORY, may_pass=can_foresee and lives.may_grow(hit))
     lives.join(step, seq, fitting, now)
     return JOINED

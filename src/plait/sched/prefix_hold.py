@@ -41,12 +41,18 @@ class PrefixHolds:
         return keys
 
     def is_held(self, seq: Sequence, root: Hashable, num_hit: int) -> bool:
-        """Whether somebody is computing the first half block of `seq` that its `num_hit` cached tokens do not cover."""
+        return self.holder(seq, root, num_hit) is not None
+
+    def holder(self, seq: Sequence, root: Hashable, num_hit: int) -> SeqId | None:
+        """Who is computing the first half block of `seq` that its `num_hit` cached tokens do not cover."""
         keys = self.keys_of(seq, root)
         first = num_hit // self._tokens_per_key
         # One token must be computed in any case, so a half block that ends the prompt cannot be taken from another.
         usable = (len(seq.tokens) - 1) // self._tokens_per_key
-        return first < min(usable, len(keys)) and self._owner.get(keys[first], seq.id) != seq.id
+        if first >= min(usable, len(keys)):
+            return None
+        owner = self._owner.get(keys[first])
+        return None if owner == seq.id else owner
 
     def computing(self, seq: Sequence, root: Hashable, num_hit: int) -> None:
         """`seq` was admitted and will compute its prompt blocks behind `num_hit`. What its prompt does not fill is

@@ -1,6 +1,7 @@
 """Waiting line: sequences without an executor row, in the order in which they are to be taken.
 
-Owns the order: online before batch, then priority, then arrival, then id. A preempted sequence keeps its place by
+Owns the order: online before batch, a batch that is about to miss its end before others, then priority, then arrival,
+then id. A preempted sequence keeps its place by
 arrival, so it goes before everything younger.
 Invariant: ascending by `order_key`, no sequence twice.
 """
@@ -14,11 +15,31 @@ from plait.core.request import Sequence, ServiceClass
 
 OrderKey = tuple[int, int, float, int]
 
+ONLINE, URGENT, OFFLINE = range(3)
+
+OFTEN = 2
+"""Whoever was retracted so often is let in with memory for his whole answer the next time, and goes last."""
+
 
 def order_key(seq: Sequence) -> OrderKey:
-    """Smaller goes first, and larger is preempted first."""
-    rank = 0 if seq.request.service_class is ServiceClass.ONLINE else 1
-    return (rank, seq.request.priority, seq.arrival_s, int(seq.id))
+    """Smaller goes first. Who is preempted first among offline ones is `plait.sched.filling`'s."""
+    request = seq.request
+    rank = ONLINE if request.service_class is ServiceClass.ONLINE else URGENT if request.is_urgent else OFFLINE
+    return (rank, request.priority, seq.arrival_s, int(seq.id))
+
+
+def is_offline(seq: Sequence) -> bool:
+    return seq.request.service_class is ServiceClass.BATCH
+
+
+def has_reserve(seq: Sequence) -> bool:
+    """Whether it is to have memory for its whole answer: it lost what it had too often."""
+    return is_offline(seq) and seq.num_preemptions >= OFTEN
+
+
+def num_online(running: list[Sequence]) -> int:
+    """Of sequences in `order_key` order."""
+    return bisect.bisect_left(running, URGENT, key=lambda seq: order_key(seq)[0])
 
 
 class WaitingLine:
@@ -39,6 +60,19 @@ class WaitingLine:
     def first(self, count: int) -> list[Sequence]:
         """The `count` sequences to be taken first, or all if there are fewer."""
         return self._seqs[:count]
+
+    def place(self, seq: Sequence) -> int:
+        """How many are to be taken before it."""
+        return bisect.bisect_left(self._keys, order_key(seq))
+
+    @property
+    def num_online(self) -> int:
+        return bisect.bisect_left(self._keys, (URGENT,))
+
+    def offline(self, count: int) -> list[Sequence]:
+        """The `count` offline sequences to be taken first."""
+        first = self.num_online
+        return self._seqs[first : first + count]
 
     def add(self, seq: Sequence) -> None:
         key = order_key(seq)

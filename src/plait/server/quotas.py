@@ -35,6 +35,10 @@ class Quota:
     """Of prompts, cached ones too, and of answers as they come."""
     batches: int | None = None
     """That are not finished. What their lines use is not counted elsewhere: they run when nobody else wants to."""
+    batch_lines: int | None = None
+    """Of all batches that are not finished together."""
+    batch_tokens: int | None = None
+    """Prompt tokens of all of them; counted when a batch is validated."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,11 +108,31 @@ class Account:
         if self._tokens is not None:
             self._tokens.level -= num_tokens
 
-    def check_batches(self, num_unfinished: int) -> None:
-        """`RequestError` 429 for one more batch than this key may have."""
-        limit = self._quota.batches
+    @property
+    def batch_lines(self) -> int | None:
+        return self._quota.batch_lines
+
+    @property
+    def batch_tokens(self) -> int | None:
+        return self._quota.batch_tokens
+
+    def check_batches(self, num_unfinished: int, queued_lines: int = 0, more_lines: int = 0) -> None:
+        """`RequestError` 429 for one more batch than this key may have, or for one of `more_lines` where unfinished
+        ones have so many.
+        """
+        limit, lines = self._quota.batches, self._quota.batch_lines
         if limit is not None and num_unfinished >= limit:
             raise self._full(f"batches={limit}", f"{num_unfinished} batches of this key are not finished", MINUTE_S)
+        if lines is not None and more_lines > lines:
+            # No waiting helps.
+            raise RequestError(
+                f"the input file has {more_lines:,} lines and this key may have batch-lines={lines} in all; split it",
+                param="input_file_id",
+                code="batch_too_large",
+            )
+        if lines is not None and queued_lines + more_lines > lines:
+            have = f"unfinished batches of this key have {queued_lines:,} lines and this one has {more_lines:,}"
+            raise self._full(f"batch-lines={lines}", have, MINUTE_S)
 
     def _full(self, limit: str, why: str, after_s: float) -> RequestError:
         self._refuse("key_quota")
@@ -160,7 +184,12 @@ class Quotas:
         with account.request() as taken:
             yield taken
 
-    def check_batches(self, tenant: str, num_unfinished: int) -> None:
+    def check_batches(self, tenant: str, num_unfinished: int, queued_lines: int = 0, more_lines: int = 0) -> None:
         account = self.accounts.get(tenant)
         if account is not None:
-            account.check_batches(num_unfinished)
+            account.check_batches(num_unfinished, queued_lines, more_lines)
+
+    def batch_limits(self, tenant: str) -> tuple[int | None, int | None]:
+        """Lines and prompt tokens that unfinished batches may have together."""
+        account = self.accounts.get(tenant)
+        return (None, None) if account is None else (account.batch_lines, account.batch_tokens)

@@ -7,7 +7,7 @@ Invariant: every request is taken once; how long an answer becomes is known to t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from plait.core.errors import InvariantError, UsageError
 from plait.core.ids import RequestId
@@ -29,16 +29,23 @@ AHEAD = 2
 
 
 class OfflineLoad:
-    """Implements `plait.sim.load.Load`. `most`: output tokens that the feed takes an answer to have at most."""
+    """Implements `plait.sim.load.Load`. `job`: what the feed is told of the requests, in their order; `idle_ratio`:
+    what others leave idle at a time, as `plait.sched.colocation.idle` says it.
+    """
 
-    def __init__(self, requests: Sequence[Request], ordering: Ordering, most: int, max_in_flight: int) -> None:
-        job = OfflineJob()
-        for request in requests:
-            job.add(packed(request.prompt), len(request.prompt), max(1, most - len(request.prompt)))
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        ordering: Ordering,
+        job: OfflineJob,
+        max_in_flight: int,
+        idle_ratio: Callable[[float], float] | None = None,
+    ) -> None:
         self._requests = requests
         self._places = {request.id: place for place, request in enumerate(requests)}
         self._feed = feed_of(job, ordering)
         self._max_in_flight = max_in_flight
+        self._idle_ratio = idle_ratio
         self._in_flight = 0
         self._now_s = 0.0
         self._next: int | None = None
@@ -47,8 +54,15 @@ class OfflineLoad:
     def is_open(self) -> bool:
         return False
 
+    @property
+    def has_ended(self) -> bool:
+        """Everything was taken and answered."""
+        return not (self._in_flight or self._feed.num_left or self._next is not None)
+
     def next_s(self) -> float | None:
         if self._next is None and self._in_flight < self._max_in_flight:
+            if self._idle_ratio is not None:
+                self._feed.beside(self._idle_ratio(self._now_s))
             self._next = self._feed.next()
         return None if self._next is None else self._now_s
 
@@ -75,11 +89,14 @@ def offline_load(workload: Workload, spec: ClusterSpec, slo: Slo, order: JobOrde
     requests = []
     while load.next_s() is not None:
         requests.append(load.take().request)
+    job = OfflineJob()
+    for request in requests:
+        job.add(packed(request.prompt), len(request.prompt), max(1, replica.max_model_tokens - len(request.prompt)))
     ranks = replica.tensor_parallel
     lives = lives_on(replica.hardware, shard(replica.program, ranks), replica.formats)
     ordering = Ordering(order, lives, spec.form.num_engines * replica.cache_bytes, seed)
     in_flight = AHEAD * replica.max_rows * spec.form.num_first
-    return OfflineLoad(requests, ordering, replica.max_model_tokens, in_flight)
+    return OfflineLoad(requests, ordering, job, in_flight)
 
 
 def lives_on(hardware: HardwareSpec, program: Program, formats: Formats) -> LifetimeCost:

@@ -7,6 +7,7 @@ import errno
 import gc
 import json
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -113,6 +114,7 @@ def test_a_batch_closes_with_a_report_in_the_log(tmp_path: Path, caplog: pytest.
     assert told == {
         "batch": "batch_1",
         "total": 4,
+        "folded": 0,
         "completed": 3,
         "failed": 1,
         "prompt_tokens": sum(len(request.prompt) for request in world.client.submitted[:3]),
@@ -156,7 +158,29 @@ def test_a_cancel_does_not_wait_for_an_order_that_nobody_wants(
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
-def test_a_batch_is_blended_where_that_is_shorter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("ordering", [None, CHOOSING])
+def test_what_a_batch_asks_twice_is_computed_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ordering: AnyOrdering | None
+) -> None:
+    caplog.set_level(logging.INFO, "plait.batch")
+    world = World(tmp_path, ordering=ordering)
+    lines = [chat_line(f"q{place}", f"say {place % 30} of 30") for place in range(90)]
+
+    async def work() -> None:
+        await world.batch(world.file(lines))
+        record = await world.ended()
+        assert record.num_completed == 90
+        assert record.output_tokens == 90 * 5
+        answers = world.lines(record.output_file_id)
+        assert len({line["response"]["body"]["id"] for line in answers}) == 90  # type: ignore[index, call-overload]
+
+    live(world, work)
+    assert len(world.client.submitted) == 30
+    (told,) = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "batch served"]
+    assert (told["completed"], told["folded"], told["output_tokens"]) == (90, 60, 30 * 5)
+
+
+def test_a_batch_runs_in_the_shortest_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "plait.batch")
     stems = [letter * 40 for letter in "abcdefghij"]
     lines = [chat_line(f"q{place}", f"{stems[place % 10]} {place}", max_tokens=1) for place in range(80)]
@@ -174,12 +198,12 @@ def test_a_batch_is_blended_where_that_is_shorter(tmp_path: Path, caplog: pytest
         asked.append([next(stem for stem in stems if stem in words_of(one)) for one in world.client.submitted])
     assert answers[0] == answers[1]
     changes = [sum(one != other for one, other in pairwise(stems)) for stems in asked]
-    # Questions that begin alike follow each other, on each of two sides.
+    # Questions that begin alike follow each other.
     assert changes[0] == 79
-    assert changes[1] < 40
+    assert changes[1] == 9
     (told,) = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "batch order"]
-    assert (told["batch"], told["order"], told["lines"]) == ("batch_1", "blend", 80)
-    assert 0 < told["blended_s"] < told["given_s"]
+    assert (told["batch"], told["order"], told["lines"]) == ("batch_1", "dfs", 80)
+    assert 0 < told["seconds"]["dfs"] < told["seconds"]["input"]
 
 
 def test_a_full_disk_is_waited_out_and_nothing_runs_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,8 +265,8 @@ def test_counts_of_a_batch_that_waits_for_room_never_go_back(tmp_path: Path, mon
 def test_who_may_have_so_many_batches_gets_no_more_by_asking_all_at_once(tmp_path: Path) -> None:
     world = World(tmp_path)
 
-    def at_most_two(num_unfinished: int) -> None:
-        if num_unfinished >= 2:
+    def at_most_two(unfinished: Sequence[BatchRecord]) -> None:
+        if len(unfinished) >= 2:
             raise RequestError("too many", status=429)
 
     async def work() -> None:
@@ -562,3 +586,49 @@ def test_a_server_of_another_model_ends_the_batch_in_words_of_a_server(
         assert not world.client.submitted
 
     live(world, go_on)
+
+
+def test_prompt_tokens_of_a_keys_batches_are_counted_together(tmp_path: Path) -> None:
+    """Each batch has three lines of eleven tokens and some; the second is too much beside the first, not alone."""
+    world = World(tmp_path)
+
+    async def work() -> None:
+        file = world.file(good_lines(3))
+        record = BatchRecord("", "", file.id, Endpoint.CHAT, "24h", NOW, NOW + 3600)
+        own = sum(len(request.prompt) for request in await _asked(world, replace(record, id="batch_1")))
+        limit = 2 * own - 1
+        waiting = replace(record, id="batch_2", queued_tokens=own, state=BatchState.IN_PROGRESS)
+        world.service._resting[waiting.id] = math.inf
+        world.store.add_batch(waiting)
+        for name, most in (("batch_3", limit), ("batch_4", own - 1), ("batch_5", 2 * own)):
+            await world.service.create(replace(record, id=name, max_queued_tokens=most))
+        third, fourth, fifth = [await world.ended(f"batch_{number}") for number in (3, 4, 5)]
+        assert [one.state for one in (third, fourth)] == [BatchState.FAILED] * 2
+        assert third.faults[0].code == "token_limit_exceeded"
+        assert f"batch-tokens={limit}: create it again" in third.faults[0].message
+        assert fourth.faults[0].message.endswith("split it")
+        assert (fifth.state, fifth.queued_tokens) == (BatchState.COMPLETED, own)
+
+    live(world, work)
+
+
+async def _asked(world: World, record: BatchRecord) -> list[Request]:
+    await world.service.create(record)
+    await world.ended(record.id)
+    return list(world.client.submitted)
+
+
+def test_a_batch_that_will_be_late_is_urgent_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "plait.batch")
+    world = World(tmp_path)
+
+    async def work() -> None:
+        file = world.file(good_lines(200))
+        record = BatchRecord("batch_1", "", file.id, Endpoint.CHAT, "24h", NOW, NOW + 3600, finish_by=NOW - 10)
+        await world.service.create(record)
+        assert (await world.ended()).outlook == "late"
+
+    live(world, work)
+    told = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "batch due"]
+    assert [one["outlook"] for one in told] == ["late"]
+    assert all(request.is_urgent for request in world.client.submitted)

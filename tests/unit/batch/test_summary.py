@@ -9,6 +9,7 @@ from dataclasses import replace
 from plait.api.answers import Usage
 from plait.api.bodies import write_line
 from plait.batch.summary import Summary
+from plait.metrics.drafts import DraftFigures
 
 DONE = Summary(
     output="out.jsonl",
@@ -71,6 +72,16 @@ def test_failed_lines_fail_the_job_only_if_strict() -> None:
     assert replace(DONE, strict=True, lines_failed=0).exit_code == 0
 
 
+def test_it_says_how_early_or_late_it_was() -> None:
+    wanted = replace(DONE, finish_by="2026-11-30 17:30", early_s=75.0)
+    assert "finish by  2026-11-30 17:30: 1 min 15 s before it" in wanted.text().splitlines()
+    assert "finish by  2026-11-30 17:30: 5.0 s after it" in replace(wanted, early_s=-5.0).text()
+    stopped = replace(wanted, interrupted_by=signal.SIGINT)
+    assert "finish by  2026-11-30 17:30: stopped before it was done" in stopped.text()
+    assert wanted.json_object()["finish_by"] == {"moment": "2026-11-30 17:30", "early_s": 75.0}
+    assert DONE.json_object()["finish_by"] is None
+
+
 def test_durations_are_readable() -> None:
     assert "time       1.5 s" in replace(DONE, duration_s=1.5).text()
     assert "time       3 h 5 min" in replace(DONE, duration_s=3 * 3600 + 5 * 60 + 20).text()
@@ -78,18 +89,27 @@ def test_durations_are_readable() -> None:
 
 def test_the_json_holds_every_number() -> None:
     summary = json.loads(write_line(DONE.json_object()))
-    assert summary["lines"] == {"total": 1200, "completed": 1190, "failed": 10, "resumed": 200}
+    assert summary["lines"] == {"total": 1200, "completed": 1190, "failed": 10, "resumed": 200, "folded": 0}
     assert summary["run"] == {
         "prompt_tokens": 50_000,
         "cached_prompt_tokens": 40_000,
         "output_tokens": 20_000,
         "prefix_hit_fraction": 0.8,
         "duration_s": 400.0,
+        "ordering_s": 0.0,
         "output_tokens_per_s": 50.0,
         "limited_by": "compute",
+        "drafts": None,
     }
     assert summary["job"]["output_tokens"] == 24_000
     assert summary["interrupted_by"] is None
+
+
+def test_where_somebody_guessed_it_says_what_came_of_it() -> None:
+    drafted = replace(DONE, drafts=DraftFigures(200, 700, 350))
+    assert "drafts     700 tokens in 200 drafts, 350 right (50%)" in drafted.text().splitlines()
+    told = json.loads(write_line(drafted.json_object()))["run"]["drafts"]
+    assert told == {"drafts": 200, "proposed": 700, "accepted": 350, "depth": 3.5, "saved_steps": 350}
 
 
 def test_a_run_without_time_or_tokens_divides_by_nothing() -> None:

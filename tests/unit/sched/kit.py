@@ -9,12 +9,14 @@ from tests.unit.kv.kit import make_kv
 from plait.core.decision import Cancel, SeqUpdate, Submit
 from plait.core.events import Event
 from plait.core.ids import RequestId, SeqId
-from plait.core.request import Request, ServiceClass
+from plait.core.request import NO_SLO, Request, ServiceClass, Slo
 from plait.core.request import Sequence as Seq
 from plait.core.sampling import SamplingParams
 from plait.core.step import Chunk, OutputKind, SeqResult, SeqStatus, StepPlan, StepResult, StepStatus
+from plait.cost.model import CostModel
 from plait.kv.cache import KVCache
 from plait.sched.chunked import ChunkedConfig, ChunkedScheduler
+from plait.sched.colocation.policy import ColocationConfig
 from plait.sched.lives import LivesConfig
 
 EOS = 9_999
@@ -38,6 +40,9 @@ class Stage:
         queue_depth: int = 1,
         tokens_per_block: int = 4,
         answer: Callable[[Chunk], int] = next_token,
+        colocation: ColocationConfig | None = None,
+        cost: CostModel | None = None,
+        seconds: Callable[[StepPlan], float] = lambda plan: 1.0,
     ) -> None:
         self.kv: KVCache = make_kv(num_blocks, tokens_per_block=tokens_per_block, enable_prefix=enable_prefix)
         self.events: list[Event] = []
@@ -48,7 +53,7 @@ class Stage:
             eos_token_ids=(EOS,),
             enable_prefix=enable_prefix,
         )
-        config = ChunkedConfig(lives, max_step_tokens, queue_depth=queue_depth)
+        config = ChunkedConfig(lives, max_step_tokens, queue_depth=queue_depth, colocation=colocation, cost=cost)
         self.scheduler = ChunkedScheduler(config, self.kv, self.events.append)
         self.now = 0.0
         self.plans: list[StepPlan] = []
@@ -56,6 +61,7 @@ class Stage:
         self.cancels: list[Cancel] = []
         self.sequences: dict[SeqId, Seq] = {}
         self._answer = answer
+        self._seconds = seconds
         self._next = 0
 
     def arrive(
@@ -69,6 +75,8 @@ class Stage:
         deadline_s: float | None = None,
         cache_prefix: bool = True,
         tenant: str = "",
+        slo: Slo = NO_SLO,
+        is_urgent: bool = False,
     ) -> Seq:
         sampling = sampling or SamplingParams(max_tokens=max_tokens)
         request = Request(
@@ -80,6 +88,8 @@ class Stage:
             deadline_s=deadline_s,
             cache_prefix=cache_prefix,
             tenant=tenant,
+            slo=slo,
+            is_urgent=is_urgent,
         )
         seq = Seq(SeqId(self._next), request, 0, 7, sampling.max_tokens or 4, self.now, list(prompt))
         self._next += 1
@@ -111,9 +121,10 @@ class Stage:
                 samples = any(output.kind is OutputKind.SAMPLE for output in chunk.outputs)
                 tokens = (self._answer(chunk),) if samples else ()
                 results.append(SeqResult(chunk.seq, SeqStatus.OK, chunk.num_tokens, tokens))
-        self.now += 1.0
+        took_s = self._seconds(plan)
+        self.now += took_s
         status = StepStatus.COMPLETED if len(cancelled) < len(plan.chunks) else StepStatus.CANCELLED
-        result = StepResult(plan.step, plan.lane, status, self.now - 1, self.now, 1, tuple(results))
+        result = StepResult(plan.step, plan.lane, status, self.now - took_s, self.now, 1, tuple(results))
         self.updates += self.scheduler.commit(result, self.now)
         self.kv.check()
 

@@ -119,6 +119,18 @@ def test_batches_are_counted_by_their_own_limit() -> None:
     Quotas().check_batches("anyone", 10_000)
 
 
+def test_lines_of_batches_are_counted_together() -> None:
+    account = Desk(Quota(batch_lines=100)).account
+    account.check_batches(3, 40, 60)
+    with pytest.raises(RequestError, match=r"have 41 lines and this one has 60.*batch-lines=100") as refused:
+        account.check_batches(3, 41, 60)
+    assert refused.value.status == 429
+    # Of what is too large by itself nobody should wait for the end of others.
+    with pytest.raises(RequestError, match="split it") as too_large:
+        account.check_batches(0, 0, 101)
+    assert too_large.value.status == 400
+
+
 def test_one_key_never_refuses_another_and_no_quota_is_no_limit() -> None:
     one, two = Desk(Quota(requests=1)), Desk(Quota(requests=1))
     quotas = Quotas({"one": one.account, "two": two.account})

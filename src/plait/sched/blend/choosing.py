@@ -1,12 +1,12 @@
-"""Choosing: whether a job is blended or runs as it was given, by how long either is said to take.
+"""Choosing: in which order a job runs, by how long each is said to take.
 
 Owns the comparison and its margin. Invariant: without a clear gain a job stays in the order in which it was given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from plait.core.errors import PlaitError
@@ -15,8 +15,11 @@ from plait.sched.blend.forecast import Machine, forecast
 from plait.sched.blend.job import OfflineJob
 from plait.sched.blend.tree import build_tree
 
-CLEAR = 0.97
-"""Of the time as given: what blending must stay below, for a forecast knows neither blocks nor real lengths."""
+AS_GOOD = 1.01
+"""Forecasts are no closer than that: of orders whose times differ by less the first of `CHOICES` is taken."""
+
+CHOICES = (JobOrder.BLEND, JobOrder.BFS, JobOrder.DENSITY, JobOrder.DFS)
+"""Besides the order of the input, which only one that is said to be shorter replaces."""
 
 FEWEST, MOST = 64, 100_000
 """Requests of a job that is worth a look: fewer are soon done, and more would take memory that others need."""
@@ -28,7 +31,7 @@ class GivenUp(PlaitError):
 
 @dataclass(frozen=True, slots=True)
 class Choosing:
-    """How a job is blended, if it is, and the machine that says whether."""
+    """How a job is ordered, whatever the order, and the machine that says which."""
 
     ordering: Ordering
     machine: Machine
@@ -39,20 +42,18 @@ AnyOrdering: TypeAlias = Ordering | Choosing
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which order a job of `num_requests` was given. Seconds are predictions, None where nothing was predicted."""
+    """Which order a job of `num_requests` was given, and the seconds that were predicted for each, if any were."""
 
     order: JobOrder
     num_requests: int
-    given_s: float | None = None
-    blended_s: float | None = None
+    seconds: Mapping[JobOrder, float] = field(default_factory=dict)
 
     @property
     def why(self) -> str:
-        if self.given_s is None or self.blended_s is None:
+        if not self.seconds:
             return f"{self.num_requests:,} lines are to run, and a forecast is made for {FEWEST:,} to {MOST:,}"
-        times = f"blended {self.blended_s:,.3g} s, as given {self.given_s:,.3g} s"
-        margin = "" if self.order is JobOrder.BLEND else f", and blending must stay below {CLEAR:.0%} of that"
-        return f"the forecast says {times}{margin}"
+        times = ", ".join(f"{order} {seconds:,.3g} s" for order, seconds in self.seconds.items())
+        return f"the forecast says {times}"
 
 
 def is_as_given(how: AnyOrdering | None, num_requests: int) -> bool:
@@ -80,9 +81,16 @@ def feed_for(job: OfflineJob, how: AnyOrdering, go_on: Callable[[], None] = lamb
             feed, tree, job.prompt_tokens, outputs, base.lives, how.machine, lambda compute, memory, count: go_on()
         ).seconds
 
-    given_s, blended_s = seconds(JobOrder.INPUT), seconds(JobOrder.BLEND)
+    told = {order: seconds(order) for order in (JobOrder.INPUT, *CHOICES)}
     go_on()
     job.prompts.clear()
-    chosen = JobOrder.BLEND if blended_s < CLEAR * given_s else JobOrder.INPUT
+    chosen = chosen_of(told)
     feed = feed_over(tree, job, replace(base, order=chosen))
-    return feed, Choice(chosen, num_requests, given_s, blended_s)
+    return feed, Choice(chosen, num_requests, told)
+
+
+def chosen_of(seconds: Mapping[JobOrder, float]) -> JobOrder:
+    """By the predicted seconds of the input's order and of `CHOICES`."""
+    least = min(seconds[order] for order in CHOICES)
+    chosen = next(order for order in CHOICES if seconds[order] <= AS_GOOD * least)
+    return chosen if seconds[chosen] < seconds[JobOrder.INPUT] else JobOrder.INPUT

@@ -8,6 +8,8 @@ Invariant: every place comes out once, whatever ends when.
 from __future__ import annotations
 
 import math
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +17,7 @@ from typing import Protocol
 
 from plait.sched.blend.job import Lives, OfflineJob
 from plait.sched.blend.lengths import SAMPLED, drawn, guessed, guessed_squares, two_lengths
+from plait.sched.blend.memory import Beginnings
 from plait.sched.blend.orders import Order, fixed_order
 from plait.sched.blend.scanner import DualScanner, End, Held
 from plait.sched.blend.tree import PrefixTree, build_tree
@@ -54,12 +57,19 @@ class Feed(Protocol):
     def compute_s(self, memory_s: float) -> float:
         """For how long a step should compute at most that reads for so long."""
 
+    def beside(self, idle_ratio: float, memory_bytes: float | None = None) -> None:
+        """Others leave so many seconds of computing idle for each of memory traffic, 1 where nobody else is there; and
+        so much of the memory, where that is known.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
     """How a job is ordered, and what that is judged by: the device, and bytes of its KV memory.
 
-    `sampled`: the share that runs first to tell lengths. `lost_share`, `merges`: of the cut into units.
+    `sampled`: the share that runs first to tell lengths. `lost_share`, `merges`: of the cut into units. `ahead`: so
+    many that came out last wait at the engine's door and hold nothing yet, so that it never waits for the next one.
+    `holds_once`: what several begin with counts once while any of them runs, as the engine has it, and not for each.
     """
 
     order: JobOrder
@@ -69,6 +79,8 @@ class Ordering:
     sampled: float = SAMPLED
     lost_share: float = LOST_SHARE
     merges: bool = True
+    ahead: int = 0
+    holds_once: bool = False
 
 
 def feed_of(job: OfflineJob, ordering: Ordering, go_on: Callable[[], None] = lambda: None) -> Feed:
@@ -96,6 +108,8 @@ class Outlook:
     squares: Sequence[float]
     lives: Lives
     prompts: Sequence[int]
+    spared: Sequence[float] | None = None
+    """Bytes of each that others hold too: of its beginnings that several have."""
 
     def held(self, place: int) -> Held:
         """Of what decodes at some moment: long answers are there more often than short ones."""
@@ -103,17 +117,40 @@ class Outlook:
         longest, part = two_lengths(output, self.squares[place])
         held = self.lives.mean_held_bytes
         if part == 1.0:
-            return Held(held(prompt, round(output)), prompt, output)
-        mean_bytes = (part * longest * held(prompt, round(longest)) + (1 - part) * held(prompt, 1)) / output
-        return Held(mean_bytes, prompt, output)
+            mean_bytes = held(prompt, round(output))
+        else:
+            mean_bytes = (part * longest * held(prompt, round(longest)) + (1 - part) * held(prompt, 1)) / output
+        return Held(mean_bytes - (self.spared[place] if self.spared else 0.0), prompt, output)
 
 
-def outlook(job: OfflineJob, tree: PrefixTree, lives: Lives, known: Mapping[int, int]) -> Outlook:
-    """`known`: output tokens of requests that said so, or that have run."""
+def outlook(
+    job: OfflineJob, tree: PrefixTree, lives: Lives, known: Mapping[int, int], *, holds_once: bool = False
+) -> Outlook:
+    """`known`: output tokens of requests that said so, or that have run. `holds_once`: as in `Ordering`."""
     outputs, squares = guessed(tree, known, job.most), guessed_squares(tree, known, job.most)
     memory_s = [_memory_s(lives, *one) for one in zip(job.prompt_tokens, outputs, squares, strict=True)]
     dense = DensityTree(tree, Loads(lives.prompt_token_s, lives.output_token_s, outputs, memory_s))
-    return Outlook(dense, squares, lives, job.prompt_tokens)
+    return Outlook(dense, squares, lives, job.prompt_tokens, _spared(tree, lives) if holds_once else None)
+
+
+def _spared(tree: PrefixTree, lives: Lives) -> list[float]:
+    found = [0.0] * tree.num_requests
+    shared = array("d", bytes(8 * len(tree.ends)))
+    for node in range(tree.root, -1, -1):
+        # Parents come first.
+        if tree.num_below(node) > 1:
+            shared[node] += node_bytes(tree, node, lives)
+        for child in tree.children[node]:
+            shared[child] = shared[node]
+        for request in tree.own(node):
+            found[request] = shared[node]
+    return found
+
+
+def node_bytes(tree: PrefixTree, node: int, lives: Lives) -> float:
+    """Of its own tokens."""
+    begin, end = tree.begins[node], tree.ends[node]
+    return (lives.mean_held_bytes(end, 0) if end else 0.0) - (lives.mean_held_bytes(begin, 0) if begin else 0.0)
 
 
 def _memory_s(lives: Lives, prompt: int, output: float, square: float) -> float:
@@ -147,12 +184,18 @@ class FixedFeed:
     def compute_s(self, memory_s: float) -> float:
         return math.inf
 
+    def beside(self, idle_ratio: float, memory_bytes: float | None = None) -> None:
+        """Nothing follows from it."""
+
 
 class BlendFeed:
     """From both ends of the units, so much of each that what runs has the density of the job.
 
     A sample runs first. Until most of it has ended, the others are judged by what is known without it: what they may
     say.
+
+    Beside other work the job's density is multiplied by what that leaves idle of computing for each second of traffic:
+    M_L rho_L + M_R rho_R = M rho_free. When nobody else is there that is the job's own density again.
     """
 
     def __init__(self, job: OfflineJob, tree: PrefixTree, ordering: Ordering) -> None:
@@ -162,7 +205,17 @@ class BlendFeed:
         self._num_left = len(job)
         self._running: dict[int, tuple[End, float]] = {}
         self._used = [0.0, 0.0]
+        self._at_the_door: deque[int] = deque()
+        """Places that came out last, the oldest first; they are not in `used`."""
+        self._beginnings = Beginnings(tree) if ordering.holds_once else None
+        self._users = array("q", bytes(8 * len(tree.ends)))
+        """Requests in `used` that begin with a node; the side of the first of them has its bytes."""
+        self._charged_to: dict[int, tuple[End, float]] = {}
         self._spent: tuple[float, float] | None = None
+        self._mix = 1.0
+        """Of the job's density: how many times as dense what is idle now wants it."""
+        self._owed_s = 0.0
+        """Computing that was allowed because of it, beyond that of the job's own density."""
         self._lengths: dict[int, int] = dict(job.known)
         drawn_first = drawn(len(job), ordering.seed, ordering.sampled)
         sample = [place for place in drawn_first if place not in job.known]
@@ -177,7 +230,8 @@ class BlendFeed:
         return iter([place for place in self._tree.order if place in chosen])
 
     def _planned(self) -> DualScanner:
-        found = outlook(self._job, self._tree, self._lives, self._lengths)
+        holds_once = self._ordering.holds_once
+        found = outlook(self._job, self._tree, self._lives, self._lengths, holds_once=holds_once)
         self._held = found.held
         units = cut(found.dense, lost_share=self._ordering.lost_share, merges=self._ordering.merges)
         scanner = DualScanner(found.dense, units, found.held)
@@ -219,7 +273,7 @@ class BlendFeed:
         quickly is often smaller than one request. Where steps keep to `compute_s`, that bounds it instead, and whatever
         fits into memory may come.
         """
-        parts = self._scanner.split(self._memory_bytes)
+        parts = self._scanner.split(self._memory_bytes, self._scanner.root_density * self._mix)
         used = self._used
         right, left = self._peek(End.RIGHT), self._peek(End.LEFT)
         if right is not None:
@@ -236,6 +290,7 @@ class BlendFeed:
     def spent(self, compute_s: float, memory_s: float) -> None:
         before = self._spent or (0.0, 0.0)
         self._spent = (before[0] + compute_s, before[1] + memory_s)
+        self._owed_s += (self._mix - 1.0) * self._scanner.root_density * memory_s
 
     def compute_s(self, memory_s: float) -> float:
         """C_X of the paper as what is missing: computing comes no further than traffic has, in the job's proportion,
@@ -244,7 +299,14 @@ class BlendFeed:
         if self._is_sampling or self._scanner.unit(End.RIGHT) is None:
             return math.inf
         compute_s, read_s = self._spent or (0.0, 0.0)
-        return self._scanner.root_density * (read_s + memory_s) - compute_s
+        due_s = self._scanner.root_density * (read_s + self._mix * memory_s)
+        return due_s + self._owed_s - compute_s
+
+    def beside(self, idle_ratio: float, memory_bytes: float | None = None) -> None:
+        if memory_bytes is not None and memory_bytes != self._memory_bytes:
+            self._memory_bytes = memory_bytes
+            self._right_bytes = self._scanner.lasting_part(memory_bytes)
+        self._mix = idle_ratio
 
     def _peek(self, end: End) -> int | None:
         """The next place of a side that did not come out already, as one of the sample or before a new plan."""
@@ -257,12 +319,38 @@ class BlendFeed:
         self._taken[place] = 1
         self._num_left -= 1
         self._running[place] = (end, mean_bytes)
-        self._used[end] += mean_bytes
+        self._at_the_door.append(place)
+        if len(self._at_the_door) > self._ordering.ahead:
+            self._enters(self._at_the_door.popleft())
         return place
+
+    def _enters(self, place: int) -> None:
+        end, held = self._running[place]
+        self._used[end] += held
+        for node in self._shared(place):
+            if not self._users[node]:
+                size = node_bytes(self._tree, node, self._lives)
+                self._charged_to[node] = (end, size)
+                self._used[end] += size
+            self._users[node] += 1
+
+    def _leaves(self, place: int, end: End, held: float) -> None:
+        self._used[end] -= held
+        for node in self._shared(place):
+            self._users[node] -= 1
+            if not self._users[node]:
+                charged, size = self._charged_to.pop(node)
+                self._used[charged] -= size
+
+    def _shared(self, place: int) -> list[int]:
+        return [] if self._beginnings is None else self._beginnings.shared_by(place, root=True)
 
     def ended(self, place: int, output_tokens: int) -> None:
         end, mean_bytes = self._running.pop(place)
-        self._used[end] -= mean_bytes
+        if place in self._at_the_door:
+            self._at_the_door.remove(place)
+        else:
+            self._leaves(place, end, mean_bytes)
         if place in self._unknown:
             self._unknown.remove(place)
             self._lengths[place] = output_tokens

@@ -39,6 +39,8 @@ class Setting:
     prices: Prices
     shares: tuple[int, ...]
     max_step_tokens: int
+    has_states: bool = False
+    """Whether a step with drafts copies states behind its rows."""
 
 
 def decide(now: Situation, setting: Setting) -> Choice:
@@ -154,7 +156,7 @@ def _can_wait(now: Situation, decode_s: float, setting: Setting) -> bool:
     return now.now_s + 2 * decode_s <= due_s(now.decoding, setting.preset.credit)
 
 
-def _ends_s(
+def ends_s(
     now: Situation, prefill: Prefill, prefill_s: float, units: int, setting: Setting
 ) -> Iterator[tuple[Prompt, float]]:
     """When each prompt would have its token: those of the prefill together, and those that wait one after another. What
@@ -173,7 +175,7 @@ def _ends_s(
 
 def _are_late(now: Situation, prefill: Prefill, prefill_s: float, units: int, setting: Setting) -> bool:
     """Bullet's okT: of a prefill in flight everybody must be in time, of what waits P90."""
-    ends = [end_s > prompt.due_s for prompt, end_s in _ends_s(now, prefill, prefill_s, units, setting)]
+    ends = [end_s > prompt.due_s for prompt, end_s in ends_s(now, prefill, prefill_s, units, setting)]
     if now.is_prefilling:
         return any(ends)
     return sum(ends) > len(ends) - ceil(TTFT_PART * len(ends) - _EXACT)
@@ -195,7 +197,7 @@ def _worse_lateness(now: Situation, prefill: Prefill, units: int, setting: Setti
     prefill_s = prices.prefill_s(prefill.shape, prices.units - units, now.decode)
     of_prompts = sorted(
         (end_s - prompt.arrival_s) / (prompt.due_s - prompt.arrival_s) if prompt.due_s < NEVER else 0.0
-        for prompt, end_s in _ends_s(now, prefill, prefill_s, units, setting)
+        for prompt, end_s in ends_s(now, prefill, prefill_s, units, setting)
     )
     place = len(of_prompts) if now.is_prefilling else ceil(TTFT_PART * len(of_prompts) - _EXACT)
     return max(of_decode, of_prompts[place - 1])
@@ -217,7 +219,7 @@ def _slice(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
 def _fused(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
     """One step, with as many prompt tokens as its bound allows: of tokens, or of time."""
     preset, units = setting.preset, setting.prices.units
-    most = setting.max_step_tokens - len(now.decoding)
+    most = setting.max_step_tokens - now.decode.num_tokens
     if not preset.is_timed or (preset.chunk_s is None and not now.decoding):
         return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=max(0, most))
     budget_s = due_s(now.decoding, preset.credit) - now.now_s if preset.chunk_s is None else preset.chunk_s
@@ -288,6 +290,12 @@ def _last_within(
     return low
 
 
+def _holds_alone(now: Situation, dues: _Dues, setting: Setting) -> bool:
+    """Whether decode holds its targets if prompts rest."""
+    step_s = _counted(setting.prices.decode(now.decode, setting.prices.units), Form.DECODE, now, setting)
+    return now.now_s + now.decode_left * step_s <= dues.step_s
+
+
 @dataclass(frozen=True, slots=True)
 class _Option:
     choice: Choice
@@ -305,11 +313,11 @@ def _most_progress(now: Situation, prefill: Prefill, setting: Setting) -> Choice
     can_fuse = Form.FUSED in setting.preset.forms and not (now.is_stepping or now.is_prefilling or prefill.is_begun)
     dues = _dues(now, setting)
     if dues.step_s == NEVER and can_fuse:
-        most = max(0, setting.max_step_tokens - len(now.decoding))
+        most = max(0, setting.max_step_tokens - now.decode.num_tokens)
         return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=most)
     options = list(_options(now, prefill, dues, setting, can_fuse=can_fuse))
     if not options:
-        return _without_options(now, prefill, setting, can_fuse=can_fuse)
+        return _without_options(now, prefill, dues, setting, can_fuse=can_fuse)
     best = max(options, key=lambda one: one.rate)
     kept = [one for one in options if _is_present(one.choice, now)]
     if kept and kept[0].rate >= (1.0 - setting.preset.dead_band) * best.rate and kept[0] is not best:
@@ -317,9 +325,10 @@ def _most_progress(now: Situation, prefill: Prefill, setting: Setting) -> Choice
     return best.choice
 
 
-def _without_options(now: Situation, prefill: Prefill, setting: Setting, *, can_fuse: bool) -> Choice:
-    """Nothing holds the targets of decode. Where prompts are late, too, the least of the worst; else decode waits for
-    them as little as keeps them going.
+def _without_options(now: Situation, prefill: Prefill, dues: _Dues, setting: Setting, *, can_fuse: bool) -> Choice:
+    """Nothing holds the targets of decode beside prompts. Where they are late, too, the least of the worst; where they
+    have targets that are not at risk, they rest as long as decode alone is in time; else decode waits for them as
+    little as keeps them going.
     """
     preset, prices = setting.preset, setting.prices
     if Form.LANES in preset.forms and preset.balances:
@@ -327,6 +336,10 @@ def _without_options(now: Situation, prefill: Prefill, setting: Setting, *, can_
         prefill_s = prices.prefill_s(prefill.shape, prices.units - middle, now.decode)
         if Form.PREFILL not in preset.forms or _are_late(now, prefill, prefill_s, middle, setting):
             return _balanced(now, prefill, setting)
+        asked = prefill.prompts if now.is_prefilling else (*prefill.prompts, *now.waiting)
+        have_targets = all([prompt.due_s < NEVER for prompt in asked])
+        if preset.admits_by_time and have_targets and _holds_alone(now, dues, setting):
+            return Choice(Form.DECODE, prices.units, Reason.DECODE_FIRST)
     if now.is_stepping:
         return Choice(Form.DECODE, prices.units, Reason.MOST_DECODE)
     if Form.PREFILL not in preset.forms:
@@ -358,7 +371,7 @@ def _options(now: Situation, prefill: Prefill, dues: _Dues, setting: Setting, *,
 
 def _fused_option(now: Situation, prefill: Prefill, due: float, setting: Setting) -> Iterator[_Option]:
     prices = setting.prices
-    chunk = _longest_chunk(now, prefill, due - now.now_s, setting.max_step_tokens - len(now.decoding), setting)
+    chunk = _longest_chunk(now, prefill, due - now.now_s, setting.max_step_tokens - now.decode.num_tokens, setting)
     if chunk:
         seconds = prices.fused(now.decode, cut((*prefill.prompts, *now.waiting), chunk)).expected_s
         yield _Option(Choice(Form.FUSED, prices.units, Reason.FEASIBLE, chunk_tokens=chunk), chunk / seconds)

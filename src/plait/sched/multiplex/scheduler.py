@@ -29,14 +29,19 @@ from plait.cost.model import CostModel
 from plait.kv.cache import KVCache
 from plait.sched.filling import go_on_beside, start
 from plait.sched.lives import Lives, LivesConfig
-from plait.sched.multiplex.decide import Setting, decide
+from plait.sched.multiplex.beginning import Beginning
+from plait.sched.multiplex.decide import Setting
+from plait.sched.multiplex.outlook import Limits, Outlook
 from plait.sched.multiplex.pacing import Pacing, Promise
 from plait.sched.multiplex.presets import Prefers, Preset, shares_of
 from plait.sched.multiplex.pricing import Prices, cut, shape_of
 from plait.sched.multiplex.situation import NEVER, Choice, Form, Prefill, Prompt, Reason, Situation
+from plait.sched.multiplex.time_room import TimeRoom
 from plait.sched.multiplex.tracking import Speech, Tracker
+from plait.sched.multiplex.verifying import Verifying
 from plait.sched.multiplex.viewing import View, decode_shape
 from plait.sched.open_step import OpenStep
+from plait.sched.speculation import Speculation
 
 Shares = Mapping[LaneId, tuple[int, ...]]
 
@@ -86,7 +91,14 @@ class _Flight:
 class MultiplexScheduler:
     """See the module. Implements `plait.sched.scheduler.Scheduler`."""
 
-    def __init__(self, config: MultiplexConfig, kv: KVCache, events: EventSink, cost: CostModel) -> None:
+    def __init__(
+        self,
+        config: MultiplexConfig,
+        kv: KVCache,
+        events: EventSink,
+        cost: CostModel,
+        speculation: Speculation | None = None,
+    ) -> None:
         self._config = config
         self._preset = config.preset
         self._lives = Lives(config.lives, kv, events)
@@ -94,7 +106,12 @@ class MultiplexScheduler:
         self._prices = Prices(cost, config.share_units, config.num_spans, config.stop_s)
         self._view = View(self._lives, self._speech, self._prices, self._preset)
         shares = () if self._preset.is_fused else shares_of(self._preset, config.share_units, config.granule)
-        self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens)
+        self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens, kv.has_states)
+        guarded = self._preset.is_guarded
+        room = TimeRoom(self._prices, is_guarded=guarded) if self._preset.admits_by_time else None
+        limits = Limits(config.lives.max_rows, config.max_prefill_tokens)
+        self._outlook = Outlook(self._lives, self._view, self._setting, room, limits)
+        self._verifying = Verifying(speculation, self._setting)
         self._decode_lane = config.lanes[0]
         self._front = config.lanes[1] if len(config.lanes) > 1 else config.lanes[0]
         """The lane on which prompts run now."""
@@ -106,6 +123,7 @@ class MultiplexScheduler:
         self._behind: _Flight | None = None
         """Behind the decode step in flight."""
         self._by_id: dict[SeqId, Sequence] = {}
+        self._beginning = Beginning(self._lives, self._view, room, self._by_id)
         self._choice = Choice(Form.DECODE, config.share_units, Reason.ALONE)
         self._batch: tuple[Prompt, ...] = ()
         """Prompts to be begun by the next step that has any, in order."""
@@ -115,7 +133,6 @@ class MultiplexScheduler:
         self._later: tuple[float, Shares] | None = None
         """Shares that lanes will have once those who lose some have stopped, and when that is."""
         self._has_news = self._has_arrived = False
-        self._blocked: Blocked | None = None
         is_paced = config.margin_s is not None and self._preset.is_paced
         self._pacing = Pacing(config.margin_s) if is_paced and config.margin_s is not None else None
         self._turn_end_s = NEVER
@@ -163,7 +180,7 @@ class MultiplexScheduler:
         self._has_news = self._has_arrived = False
         situation = self._situation(now)
         previous = self._choice
-        choice = decide(situation, self._setting)
+        choice = self._verifying.decide(situation, self._lives.running)
         self._config.observe(situation, choice)
         if choice.form is Form.PREFILL:
             self._turn_end_s = choice.until_s
@@ -220,7 +237,7 @@ class MultiplexScheduler:
             end_s = now + left * self._prices.prefill_s(flight.shape, units)
             self._batch, self._num_together = (), 0
             return Prefill(flight.prompts, flight.shape, left), self._view.waiting(units, end_s)
-        self._batch = self._beginning(units, now)
+        self._batch = self._beginning.prompts(self._prompt_lane, units, now)
         if not self._batch:
             self._num_together = 0
             return None, ()
@@ -231,28 +248,9 @@ class MultiplexScheduler:
         # One step holds so much of a prompt, and what is behind it comes in the next ones.
         return Prefill(first, cut(first, most)), self._batch[self._num_together :]
 
-    def _beginning(self, units: int, now: float) -> tuple[Prompt, ...]:
-        """Whose prompts could be computed from now on, in order: those that were begun before the others."""
-        begun = [self._view.prompt(s) for s in self._lives.running if not s.num_scheduled and s.num_plannable > 1]
-        waiting = self._view.waiting(units, now)
-        self._blocked = None
-        lane = self._decode_lane if self._preset.is_fused else self._front
-        self._lives.gather_leaves(lane)
-        for place, prompt in enumerate(waiting):
-            seq = self._by_id[prompt.seq]
-            hit = self._lives.lookup(seq)
-            if self._lives.is_held(seq, hit):
-                self._blocked = Blocked.BY_PREFIX
-                continue
-            if not self._lives.num_free_rows(lane):
-                self._blocked = Blocked.BY_ROWS
-            elif self._lives.fitting(seq, hit) is None:
-                self._blocked = Blocked.BY_MEMORY
-            else:
-                ordered = (self._view.prompt(seq, hit.num_reused), *waiting[place + 1 :])
-                return (*begun, *ordered)
-            break
-        return tuple(begun)
+    @property
+    def _prompt_lane(self) -> LaneId:
+        return self._decode_lane if self._preset.is_fused else self._front
 
     def _prompt_units(self) -> int:
         """What prompts have, or would have as far as is known."""
@@ -305,7 +303,7 @@ class MultiplexScheduler:
 
     def _may_overtake(self, active_lane: LaneId, now: float) -> bool:
         units, active = self._prompt_units(), self._flights[active_lane]
-        waiting = self._beginning(units, now)
+        waiting = self._beginning.prompts(self._prompt_lane, units, now)
         fresh = tuple(one for one in waiting if self._by_id[one.seq].state is not SeqState.RUNNING)
         if not fresh:
             return False
@@ -372,21 +370,24 @@ class MultiplexScheduler:
             return None
         self._lives.gather_leaves(self._decode_lane)
         ready = self._in_turn(ready, self._config.max_step_tokens)
-        step = OpenStep(self._decode_lane, len(ready))
+        step = OpenStep(self._decode_lane, self._verifying.num_rows(ready))
         lives, lane = self._lives, self._decode_lane
         for seq in ready:
-            # Nearly always so; somebody before it may have taken its memory.
-            if seq.lane != lane or seq.state is not SeqState.RUNNING or not lives.go_on(step, seq, 1, now):
+            # Nearly always neither; somebody before it may have taken its memory.
+            is_moved = seq.lane != lane or seq.state is not SeqState.RUNNING
+            if is_moved or self._verifying.of(seq) is not None or not lives.go_on(step, seq, 1, now):
                 self._take(step, seq, 1, now)
         return self._sent(step, (), now)
 
     def _submit_behind(self, now: float) -> Submit | None:
         """The decode step behind the one in flight, if everybody can be in it and nobody could begin a prompt."""
         running, lane = self._lives.running, self._decode_lane
-        may_begin = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
+        may_begin = self._lives.waiting and self._beginning.blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
         if self._choice.reason is not Reason.ALONE or self._choice.form is not Form.DECODE or may_begin:
             return None
-        if not running or len(running) > self._config.max_step_tokens or self._lives.is_memory_coming:
+        if self._verifying.drafts or self._lives.is_memory_coming:
+            return None
+        if not running or len(running) > self._config.max_step_tokens:
             return None
         if not all([seq.num_plannable == 1 and seq.lane == lane for seq in running]):
             return None
@@ -427,10 +428,10 @@ class MultiplexScheduler:
         reserve = self._preset.reserve
         first = self._in_turn(ready, size if reserve is None else int(size * reserve))
         rest = [seq for seq in ready if seq not in first] if reserve is not None else []
-        step.budget = len(first)
+        step.budget = self._verifying.num_rows(first)
+        room = size - step.budget
         for seq in first:
             self._take(step, seq, 1, now)
-        room = size - len(first)
         step.budget = min(room, self._choice.chunk_tokens) if reserve is None else room
         self._take_prompts(step, self._batch, now)
         if rest:
@@ -461,23 +462,27 @@ class MultiplexScheduler:
             if seq.state is SeqState.RUNNING:
                 self._take(step, seq, seq.num_plannable, now)
             else:
-                blocked = start(self._lives, step, seq, now).blocked
+                blocked = (
+                    start(self._lives, step, seq, now).blocked if self._beginning.has_time(seq) else Blocked.BY_TIME
+                )
                 if blocked is Blocked.BY_PREFIX:
                     continue
                 if blocked is not None:
-                    self._blocked = blocked
+                    self._beginning.blocked = blocked
                     break
                 self._view.forget(seq.id)
             taken.append(prompt)
         return tuple(one for one in taken if one.seq in step.chunks)
 
     def _take(self, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> None:
-        if seq.state is not SeqState.RUNNING or seq.num_scheduled:
+        if seq.state is not SeqState.RUNNING or seq.num_scheduled or step.budget <= 0:
             return
         if seq.lane != step.lane:
             self._lives.move(seq, step.lane)
         num_running = len(self._lives.running)
-        go_on_beside(self._lives, step, seq, num_tokens, now)
+        drafted = self._verifying.of(seq) if num_tokens == 1 else None
+        if drafted is None or not self._lives.verify(step, seq, drafted, now):
+            go_on_beside(self._lives, step, seq, num_tokens, now)
         self._has_news = self._has_news or len(self._lives.running) < num_running
 
     def _sent(self, step: OpenStep, prompts: tuple[Prompt, ...], now: float) -> Submit | None:
@@ -485,6 +490,8 @@ class MultiplexScheduler:
             return None
         submit = self._lives.submit(step)
         shape = submit.plan.shape()
+        if step.lane == self._decode_lane:
+            self._verifying.sent(submit.plan.step)
         self._tracker.begin(step.lane, shape, now)
         self._flights[step.lane] = _Flight(submit.plan, shape, prompts, self._promise(step.lane, shape, now))
         return submit
@@ -518,17 +525,28 @@ class MultiplexScheduler:
 
     @property
     def blocked(self) -> Blocked | None:
-        if self._blocked is None and self.num_waiting:
+        if self._beginning.blocked is None and self.num_waiting:
             return Blocked.BY_BUDGET
-        return self._blocked
+        return self._beginning.blocked
 
     def admit(self, seq: Sequence, now: float) -> None:
         self._lives.admit(seq)
+        if self._preset.leases:
+            self._view.arrived(seq, now)
+        if self._preset.refuses:
+            prompts = ((lane, one) for lane, one in self._flights.items() if one.prompts)
+            prefills = [Prefill(one.prompts, one.shape, self._tracker.left(lane, now)) for lane, one in prompts]
+            if (refusal := self._outlook.refusal(seq, prefills, now)) is not None:
+                self._lives.abort(seq.id, now)
+                self._view.forget(seq.id)
+                raise refusal
         self._by_id[seq.id] = seq
         self._has_arrived = True
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         updates = self._lives.commit(result, now)
+        if result.lane == self._decode_lane:
+            self._verifying.ended(result)
         flight = self._flights.pop(result.lane)
         self._tracker.end(result.lane, now)
         if self._pacing is not None and flight.promise is not None and result.status is StepStatus.COMPLETED:
@@ -543,23 +561,24 @@ class MultiplexScheduler:
             if update.tokens:
                 self._speech.tokens(update.seq, len(update.tokens), now)
             if update.finish_reason is not None:
-                self._forget(update.seq)
+                self._forget(update.seq, now)
         return updates
 
     def expire(self, now: float) -> list[SeqUpdate]:
         updates = self._lives.expire(now)
         for update in updates:
-            self._forget(update.seq)
+            self._forget(update.seq, now)
         self._has_news = self._has_news or bool(updates)
         return updates
 
     def abort(self, seq: SeqId, now: float) -> None:
         self._lives.abort(seq, now)
-        self._forget(seq)
+        self._forget(seq, now)
         self._has_news = True
 
-    def _forget(self, seq: SeqId) -> None:
-        self._by_id.pop(seq, None)
+    def _forget(self, seq: SeqId, now: float) -> None:
+        if (ended := self._by_id.pop(seq, None)) is not None:
+            self._outlook.ended(ended, now)
         self._speech.forget(seq)
         self._view.forget(seq)
 

@@ -129,6 +129,7 @@ class Reason(StrEnum):
     MOST_DECODE = "decode cannot hold its targets: as much as there is"
     BALANCED = "nothing holds its targets: the least of the worst"
     STARVED = "nothing holds the targets of decode: as little of prompts as goes on"
+    DECODE_FIRST = "beside prompts decode would miss its targets, alone it holds them"
     UNBOUND = "decode has no targets"
     SLICE = "until decode has to go on"
     KEPT = "nothing better by more than the dead band"

@@ -135,3 +135,42 @@ def test_the_memory_of_what_runs_is_bounded() -> None:
             ended = dice.choice(list(running))
             del running[ended]
             feed.ended(ended, outputs[ended])
+
+
+def running_after(ratio: float | None, count: int = 300) -> float:
+    """Density of what a blend feed lets run beside others."""
+    job, outputs = surveyed(5)
+    feed = feed_of(job, ordering(JobOrder.BLEND, 3e6))
+    lives, running = EvenLives(), []
+    for _ in range(count):
+        if ratio is not None:
+            feed.beside(ratio)
+        place = feed.next()
+        if place is None:
+            break
+        running.append(place)
+    prompts = mixed_job(5, 300)[0]
+    compute_s = sum((len(prompts[place]) + outputs[place]) * lives.prompt_token_s for place in running)
+    return compute_s / sum(lives.memory_s(len(prompts[place]), outputs[place]) for place in running)
+
+
+def test_beside_nobody_a_job_runs_as_alone() -> None:
+    assert running_after(1.0) == running_after(None)
+
+
+def test_where_computing_is_idle_a_job_computes_more_and_where_memory_is_it_reads_more() -> None:
+    computing, alone, reading = running_after(16.0), running_after(1.0), running_after(0.5)
+    assert computing > alone > reading
+
+
+def test_less_memory_for_a_job_lets_less_of_it_run() -> None:
+    job, _ = surveyed(5)
+    counts = []
+    for memory_bytes in (None, 1e6):
+        feed = feed_of(job if memory_bytes is None else surveyed(5)[0], ordering(JobOrder.BLEND, 3e6))
+        feed.beside(1.0, memory_bytes)
+        count = 0
+        while feed.next() is not None:
+            count += 1
+        counts.append(count)
+    assert counts[0] > counts[1] > 0

@@ -2,8 +2,8 @@
 out because another must be better.
 
 Of all forms and shares that end before the earliest next-token deadline at worst: most prompt tokens a second; what
-there is stays unless something is better by more than a twentieth; if there is none, the split whose worse side is
-least late.
+there is stays unless something is better by more than a twentieth; if there is none, decode alone if that is in time,
+else the split whose worse side is least late.
 """
 
 from __future__ import annotations
@@ -101,6 +101,11 @@ class Plait:
         is_late = any(late) if s.is_prefilling else sum(late) > len(late) - math.ceil(0.9 * len(late) - 1e-9)
         if is_late:
             return "lanes", self.balanced(s), 0
+        assert s.prefill is not None
+        prompts = [*s.prefill.prompts] if s.is_prefilling else [*s.prefill.prompts, *s.waiting]
+        alone = s.now_s + s.decode_left * self.cost.price(s.decode, self.N).worst_s
+        if all(one.due_s < math.inf for one in prompts) and alone <= min(map(self.due, s.decoding)):
+            return "decode", self.N, 0
         return ("decode", self.N, 0) if s.is_stepping else ("prefill", 0, 0)
 
     def balanced(self, s: Situation) -> int:

@@ -1,0 +1,1 @@
+"""Colocation: offline work in what online traffic leaves idle."""
