@@ -184,6 +184,8 @@ class MultiplexScheduler:
         self._config.observe(situation, choice)
         if choice.form is Form.PREFILL:
             self._turn_end_s = choice.until_s
+        elif previous.form is not Form.PREFILL:
+            self._turn_end_s = NEVER
         if not self._preset.is_layered and situation.is_prefilling and previous.form is Form.LANES:
             # What was launched whole keeps its units to its end.
             choice = replace(previous, until_s=NEVER)
@@ -491,14 +493,17 @@ class MultiplexScheduler:
         if step.lane == self._decode_lane:
             self._verifying.sent(submit.plan.step)
         self._tracker.begin(step.lane, shape, now)
-        self._flights[step.lane] = _Flight(submit.plan, shape, prompts, self._promise(step.lane, now))
+        self._flights[step.lane] = _Flight(submit.plan, shape, prompts, self._promise(step.lane, shape, now))
         return submit
 
-    def _promise(self, lane: LaneId, now: float) -> Promise | None:
+    def _promise(self, lane: LaneId, shape: StepShape, now: float) -> Promise | None:
         """Of a step of decode that begins now, or begins late because prompts were to stop earlier."""
         form, expected_s = self._choice.form, self._tracker.whole_s(lane)
-        is_of_both = form is not Form.LANES or self._front in self._flights
-        if self._pacing is None or lane != self._decode_lane or not is_of_both or expected_s <= 0:
+        is_as_chosen = form is not Form.LANES or self._front in self._flights
+        if self._pacing is None or lane != self._decode_lane or not is_as_chosen or expected_s <= 0:
+            return None
+        if self._choice.reason is Reason.UNBOUND or not any([chunk.num_tokens == 1 for chunk in shape.chunks]):
+            # Nobody in it waits for a token, and long steps say nothing about short ones.
             return None
         begin_s, self._turn_end_s = min(now, self._turn_end_s), NEVER
         is_bounded = form is not Form.DECODE or self._choice.reason is not Reason.ALONE
@@ -547,9 +552,10 @@ class MultiplexScheduler:
         if self._pacing is not None and flight.promise is not None and result.status is StepStatus.COMPLETED:
             self._pacing.ended(flight.promise, result.end_s - result.start_s, now)
         if result.lane == self._decode_lane and self._behind is not None:
-            self._flights[result.lane], self._behind = self._behind, None
-            self._tracker.begin(result.lane, self._flights[result.lane].shape, now)
-            self._flights[result.lane].promise = self._promise(result.lane, now)
+            flight, self._behind = self._behind, None
+            self._flights[result.lane] = flight
+            self._tracker.begin(result.lane, flight.shape, now)
+            flight.promise = self._promise(result.lane, flight.shape, now)
         self._has_news = True
         for update in updates:
             if update.tokens:
