@@ -125,10 +125,14 @@ class LocalEngine:
     """What the KV memory holds, by group; off by the step that is running."""
     geometry: str | None = None
     """How the KV memory is cut, in words, where there was something to choose."""
+    is_drafting: bool = False
+    """Whether somebody guesses tokens."""
     draft: Callable[[bool], None] | None = None
-    """Switches drafts off and on again, for measurements, while nobody runs; None: there are none."""
+    """Switches drafts off and on again, for measurements, while nobody runs; None: there are none, or no switch."""
     change_delays: Delays | None = None
     """How long workers took to notice that they were to work for another lane; None: nobody counts."""
+    own_delays: Delays | None = None
+    """For how long of that they ran themselves."""
 
     def close(self) -> None:
         """End everything; what was profiled is written and reported. Again: nothing more happens."""
@@ -151,6 +155,7 @@ class _Loaded:
     notes: tuple[str, ...]
     work: WorkLog | None = None
     delays: Delays | None = None
+    own_delays: Delays | None = None
     draft: DraftModel | None = None
 
 
@@ -168,6 +173,7 @@ class ReadyExecutor:
     """How memory is cut, in words, where there was something to choose."""
     work: WorkLog | None = None
     delays: Delays | None = None
+    own_delays: Delays | None = None
     draft: DraftModel | None = None
     """What guesses, where the executor has its program, too."""
 
@@ -221,8 +227,10 @@ def start_engine(
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
+        is_drafting=drafting is not None,
         draft=_switch(parts.scheduler, drafting),
         change_delays=ready.delays,
+        own_delays=ready.own_delays,
     )
 
 
@@ -401,6 +409,7 @@ def load_executor(
         words,
         loaded.work,
         loaded.delays,
+        loaded.own_delays,
         loaded.draft,
     )
 
@@ -506,7 +515,13 @@ def _native_executor(
         *executor.kept,
         *memory_texts(resident_bytes(), held.weights, held.arena + (num_used - 1) * held.lane, layout),
     )
-    return _Loaded(executor, notes, executor.work_log, lambda: Histogram.of(*executor.change_delays()))
+    return _Loaded(
+        executor,
+        notes,
+        executor.work_log,
+        lambda: Histogram.of(*executor.change_delays()),
+        lambda: Histogram.of(*executor.own_change_delays()),
+    )
 
 
 def _with_draft(

@@ -6,18 +6,27 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
+from math import ceil
 
 import pytest
 from tests.properties.engine_load import VOCAB, spec
+from tests.unit.sched.blend.test_feeds import EvenLives
 
 from plait.core.events import Event, Finished, Preempted
 from plait.core.ids import RequestId
 from plait.core.request import Request, ServiceClass, Slo
 from plait.core.sampling import SamplingParams
+from plait.sched.blend.feeds import JobOrder, Ordering
 from plait.sched.waiting import OFTEN
 from plait.sim.arrivals import Arrival
+from plait.sim.beside import BesideLoad, ByClass
+from plait.sim.cluster import ClusterReport, ClusterSpec, simulate_cluster
 from plait.sim.driver import simulate
+from plait.sim.offline import OfflineLoad
+from plait.sim.prompts import made_up_prompt
 from plait.sim.replica import ReplicaSpec, replica
+from plait.sim.report import Outcome, Report
 
 NUM_OFFLINE = 60
 
@@ -65,3 +74,58 @@ def test_equal_loads_give_equal_runs() -> None:
     made = replace(spec(cache_tokens=1024, max_rows=12), seed=4)
     first, again = (played(5, made, Slo()) for _ in range(2))
     assert [repr(event) for event in first] == [repr(event) for event in again]
+
+
+def online(rate: float, seed: int) -> Iterator[Arrival]:
+    rng, at_s = random.Random(seed), 0.0
+    for number in count():
+        prompt = made_up_prompt(number, 64, VOCAB)
+        sampling = SamplingParams(max_tokens=32, ignore_eos=True)
+        yield Arrival(at_s, Request(RequestId(f"online-{number}"), prompt, sampling, cache_prefix=False))
+        at_s += rng.expovariate(rate)
+
+
+def a_job(num_lines: int) -> OfflineLoad:
+    requests = [
+        Request(
+            RequestId(f"job-{number}"),
+            made_up_prompt(10**6 + number, 40, VOCAB),
+            SamplingParams(max_tokens=48, ignore_eos=True),
+            service_class=ServiceClass.BATCH,
+            cache_prefix=False,
+        )
+        for number in range(num_lines)
+    ]
+    return OfflineLoad(requests, Ordering(JobOrder.INPUT, EvenLives(), 1e9), 2048, 128)
+
+
+def beside(rate: float, job: OfflineLoad | None, until_s: float) -> tuple[ClusterReport, dict[str, Outcome], Report]:
+    outcomes: dict[str, Outcome] = {}
+    by_class = ByClass()
+    report = simulate_cluster(
+        BesideLoad(online(rate, 1), job, until_s),
+        ClusterSpec(spec(cache_tokens=16_384, max_rows=64), macro_steps=False),
+        lambda station, event: by_class(event),
+        lambda outcome: outcomes.__setitem__(outcome.request, outcome),
+    )
+    return report, outcomes, by_class.report(ServiceClass.BATCH)
+
+
+def percentile(values: list[float], part: float) -> float:
+    return sorted(values)[ceil(part * len(values)) - 1]
+
+
+def test_half_a_machine_is_harvested_and_nobody_online_notices() -> None:
+    """On two simulated cores, without targets. The job's bound: its rate alone, in the time that is idle."""
+    until_s = 40.0
+    _, _, solo = beside(1.0, a_job(150), 0.0)
+    report, alone, _ = beside(3.0, None, until_s)
+    bound = solo.output_tokens_per_s * (1 - report.whole.busy_fraction)
+    _, shared, job = beside(3.0, a_job(round(bound * until_s / 48)), until_s)
+    common = [name for name in alone if name in shared and alone[name].arrival_s < job.makespan_s]
+    assert len(common) > 80
+    times = [[of[name].end_s - of[name].arrival_s for name in common] for of in (alone, shared)]
+    half, most = ([percentile(one, part) for one in times] for part in (0.5, 0.99))
+    assert half[1] <= 1.05 * half[0]
+    assert most[1] <= 1.2 * most[0]
+    assert job.output_tokens_per_s >= 0.6 * bound

@@ -85,7 +85,7 @@ _BATCH: JsonObject = {
     "properties": {
         "input_file_id": {"type": "string"},
         "endpoint": {"enum": list[JsonValue](Endpoint)},
-        "completion_window": {"const": "24h"},
+        "completion_window": {"type": "string", "description": "From 1m to 7d, such as 24h."},
         "metadata": {"type": ["object", "null"], "additionalProperties": {"type": "string", "maxLength": 512}},
     },
     "required": ["input_file_id", "endpoint", "completion_window"],

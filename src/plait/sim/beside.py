@@ -61,7 +61,9 @@ class BesideLoad:
 
 
 class ByClass:
-    """Events of one engine, as a report of each class. `Collected` tells of both together and is left out."""
+    """Events of one engine without runs of steps, as a report of each class. `Collected` tells of both together and is
+    left out.
+    """
 
     def __init__(self) -> None:
         self._builders: Mapping[ServiceClass, ReportBuilder] = {one: ReportBuilder() for one in ServiceClass}

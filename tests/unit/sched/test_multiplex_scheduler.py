@@ -12,7 +12,7 @@ from tests.unit.sched.oracles.stage import ALPHA, COST, DEVICE, FORMATS, PROGRAM
 
 from plait.assembly import Policy
 from plait.core.decision import Assign, Resume, Suspend
-from plait.core.events import Applied, Collected, Emitted, Event, Submitted
+from plait.core.events import Applied, Collected, Emitted, Event, Finished, Submitted
 from plait.core.ids import LaneId
 from plait.core.request import ServiceClass, Slo
 from plait.core.step import Join, StepShape
@@ -264,3 +264,15 @@ def test_decode_is_planned_ahead_while_nobody_has_a_prompt_and_no_further(preset
     alone.arrive(ask("stream", "abc", max_tokens=12))
     alone.run()
     assert on.answers.tokens("stream") == alone.answers.tokens("stream")
+
+
+@pytest.mark.parametrize("preset", [PLAIT, MUXWISE, BULLET, TEMPORAL, XYSERVE], ids=lambda preset: preset.name)
+def test_an_offline_row_goes_to_who_is_online(preset: Preset) -> None:
+    played = stage(preset, slo=Slo(itl_s=100.0, ttft_s=500.0), max_rows=1)
+    played.arrive(ask("job", max_tokens=60, service_class=ServiceClass.BATCH))
+    played.arrive(ask("person", max_tokens=3), at_s=10.0)
+    played.run()
+    ends = {event.request: event.at_s for event in played.of(Finished)}
+    assert ends["person"] < 30.0 < ends["job"]
+    assert [event.num_preemptions for event in played.of(Finished)] == [0, 1]
+    played.assert_memory_is_empty()

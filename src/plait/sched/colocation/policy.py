@@ -36,7 +36,7 @@ MOST_CREDIT_S = 1.0
 class ColocationConfig:
     """How much online traffic is made to wait for offline work. Seconds, and parts of a step's time."""
 
-    share: float = 0.03
+    share: float = 0.01
     """By which offline rows may make steps with online ones longer, on average, where no targets bound them."""
     urgent_share: float = 0.25
     """The same while an offline job is about to miss its end."""
@@ -119,7 +119,7 @@ class Colocation:
 
     def rode(self, num_tokens: int) -> None:
         """So many tokens of offline rows are in a step with online ones."""
-        self._credit_s -= self._token_s() * num_tokens
+        self._credit_s = max(0.0, self._credit_s - self._token_s() * num_tokens)
 
     def alone(self, most: int) -> int:
         """Tokens of a step that has no online rows."""
@@ -134,7 +134,7 @@ class Colocation:
             return 0
         base_s = self._times.seconds(sum([chunk.num_tokens for chunk in step.chunks.values()]))
         step_share = 1.0 if self._is_urgent(offline) else self._config.step_share
-        return min(most, int(max(0.0, self._credit_s) / token_s), max(1, int(step_share * base_s / token_s)))
+        return min(most, int(self._credit_s / token_s), max(1, int(step_share * base_s / token_s)))
 
     def _token_s(self) -> float:
         """Where nothing is known to come of more tokens, they are taken to cost what a few cost all the same."""
@@ -194,8 +194,12 @@ class Colocation:
         return max(0, self._memory.kept - self._held)
 
     def holds_too_much(self) -> bool:
-        """Whether offline answers have grown into what is kept for a burst, half of it and more."""
-        return bool(self._held_rows) and 2 * self._lives.available_tokens < self._kept
+        """Whether offline answers have grown into what is kept for a burst, half of it and more, and somebody could
+        leave who has no reserve.
+        """
+        if not self._held_rows or 2 * self._lives.available_tokens >= self._kept:
+            return False
+        return any([is_offline(one) and not one.num_scheduled and not has_reserve(one) for one in self._lives.running])
 
     # What came of it.
 

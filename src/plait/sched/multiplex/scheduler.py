@@ -26,8 +26,8 @@ from plait.core.ids import LaneId, SeqId
 from plait.core.request import SeqState, Sequence
 from plait.core.step import StepPlan, StepResult, StepShape, StepStatus
 from plait.cost.model import CostModel
-from plait.kv.cache import KVCache
-from plait.sched.filling import go_on_beside, start
+from plait.kv.cache import Hit, KVCache
+from plait.sched.filling import give_way, go_on_beside, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.multiplex.decide import Setting
 from plait.sched.multiplex.outlook import Limits, Outlook
@@ -41,8 +41,11 @@ from plait.sched.multiplex.verifying import Verifying
 from plait.sched.multiplex.viewing import View, decode_shape
 from plait.sched.open_step import OpenStep
 from plait.sched.speculation import Speculation
+from plait.sched.waiting import is_offline
 
 Shares = Mapping[LaneId, tuple[int, ...]]
+_GIVEN = (Blocked.BY_ROWS, Blocked.BY_MEMORY)
+"""What somebody online gets from who is offline."""
 
 Observer = Callable[[Situation, Choice], None]
 """Told of every decision."""
@@ -105,7 +108,7 @@ class MultiplexScheduler:
         self._prices = Prices(cost, config.share_units, config.num_spans, config.stop_s)
         self._view = View(self._lives, self._speech, self._prices, self._preset)
         shares = () if self._preset.is_fused else shares_of(self._preset, config.share_units, config.granule)
-        self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens)
+        self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens, kv.has_states)
         guarded = self._preset.is_guarded
         self._room = TimeRoom(self._prices, is_guarded=guarded) if self._preset.admits_by_time else None
         limits = Limits(config.lives.max_rows, config.max_prefill_tokens)
@@ -246,8 +249,9 @@ class MultiplexScheduler:
         return Prefill(first, cut(first, most)), self._batch[self._num_together :]
 
     def _beginning(self, units: int, now: float) -> tuple[Prompt, ...]:
-        """Whose prompts could be computed from now on, in order: those that were begun before the others."""
-        begun = [self._view.prompt(s) for s in self._lives.running if not s.num_scheduled and s.num_plannable > 1]
+        """Whose prompts could be computed from now on, in order: those that were begun before the others. Who is online
+        and short of a row or of memory takes it from offline sequences.
+        """
         waiting = self._view.waiting(units, now)
         self._blocked = None
         lane = self._decode_lane if self._preset.is_fused else self._front
@@ -258,17 +262,29 @@ class MultiplexScheduler:
             if self._lives.is_held(seq, hit):
                 self._blocked = Blocked.BY_PREFIX
                 continue
-            if not self._lives.num_free_rows(lane):
-                self._blocked = Blocked.BY_ROWS
-            elif self._lives.fitting(seq, hit) is None:
-                self._blocked = Blocked.BY_MEMORY
-            elif not self._has_time(seq):
-                self._blocked = Blocked.BY_TIME
-            else:
+            short = self._short_of(seq, hit, lane)
+            while short in _GIVEN and not is_offline(seq) and give_way(self._lives, now):
+                self._lives.gather_leaves(lane)
+                hit = self._lives.lookup(seq)
+                short = self._short_of(seq, hit, lane)
+            if short is None:
                 ordered = (self._view.prompt(seq, hit.num_reused), *waiting[place + 1 :])
-                return (*begun, *ordered)
+                return (*self._begun(), *ordered)
+            self._blocked = short
             break
-        return tuple(begun)
+        return self._begun()
+
+    def _begun(self) -> tuple[Prompt, ...]:
+        running = self._lives.running
+        return tuple([self._view.prompt(seq) for seq in running if not seq.num_scheduled and seq.num_plannable > 1])
+
+    def _short_of(self, seq: Sequence, hit: Hit, lane: LaneId) -> Blocked | None:
+        """What keeps somebody who waits from being begun."""
+        if not self._lives.num_free_rows(lane):
+            return Blocked.BY_ROWS
+        if self._lives.fitting(seq, hit) is None:
+            return Blocked.BY_MEMORY
+        return None if self._has_time(seq) else Blocked.BY_TIME
 
     def _has_time(self, seq: Sequence) -> bool:
         """Whether decode steps with a waiting sequence would hold what it and those who run were promised."""
