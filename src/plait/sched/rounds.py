@@ -146,7 +146,7 @@ class Rounds:
         grants: list[BlockGrant] = []
         chunks: list[Chunk] = []
         budget = self._config.max_step_tokens
-        is_reading = any(one.behind for one in self._asked.values())
+        is_reading = any(one.behind and not one.is_dead for one in self._asked.values())
         for one in list(self._asked.values()):
             num_tokens = min(len(one.behind) if one.behind else 1, budget)
             if not num_tokens or one.is_dead or not one.num_left or (is_reading and not one.behind):
