@@ -26,9 +26,10 @@ from plait.core.ids import LaneId, SeqId
 from plait.core.request import SeqState, Sequence
 from plait.core.step import StepPlan, StepResult, StepShape, StepStatus
 from plait.cost.model import CostModel
-from plait.kv.cache import Hit, KVCache
-from plait.sched.filling import give_way, go_on_beside, start
+from plait.kv.cache import KVCache
+from plait.sched.filling import go_on_beside, start
 from plait.sched.lives import Lives, LivesConfig
+from plait.sched.multiplex.beginning import Beginning
 from plait.sched.multiplex.decide import Setting
 from plait.sched.multiplex.outlook import Limits, Outlook
 from plait.sched.multiplex.pacing import Pacing, Promise
@@ -41,11 +42,8 @@ from plait.sched.multiplex.verifying import Verifying
 from plait.sched.multiplex.viewing import View, decode_shape
 from plait.sched.open_step import OpenStep
 from plait.sched.speculation import Speculation
-from plait.sched.waiting import is_offline
 
 Shares = Mapping[LaneId, tuple[int, ...]]
-_GIVEN = (Blocked.BY_ROWS, Blocked.BY_MEMORY)
-"""What somebody online gets from who is offline."""
 
 Observer = Callable[[Situation, Choice], None]
 """Told of every decision."""
@@ -110,9 +108,9 @@ class MultiplexScheduler:
         shares = () if self._preset.is_fused else shares_of(self._preset, config.share_units, config.granule)
         self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens, kv.has_states)
         guarded = self._preset.is_guarded
-        self._room = TimeRoom(self._prices, is_guarded=guarded) if self._preset.admits_by_time else None
+        room = TimeRoom(self._prices, is_guarded=guarded) if self._preset.admits_by_time else None
         limits = Limits(config.lives.max_rows, config.max_prefill_tokens)
-        self._outlook = Outlook(self._lives, self._view, self._setting, self._room, limits)
+        self._outlook = Outlook(self._lives, self._view, self._setting, room, limits)
         self._verifying = Verifying(speculation, self._setting)
         self._decode_lane = config.lanes[0]
         self._front = config.lanes[1] if len(config.lanes) > 1 else config.lanes[0]
@@ -125,6 +123,7 @@ class MultiplexScheduler:
         self._behind: _Flight | None = None
         """Behind the decode step in flight."""
         self._by_id: dict[SeqId, Sequence] = {}
+        self._beginning = Beginning(self._lives, self._view, room, self._by_id)
         self._choice = Choice(Form.DECODE, config.share_units, Reason.ALONE)
         self._batch: tuple[Prompt, ...] = ()
         """Prompts to be begun by the next step that has any, in order."""
@@ -134,7 +133,6 @@ class MultiplexScheduler:
         self._later: tuple[float, Shares] | None = None
         """Shares that lanes will have once those who lose some have stopped, and when that is."""
         self._has_news = self._has_arrived = False
-        self._blocked: Blocked | None = None
         is_paced = config.margin_s is not None and self._preset.is_paced
         self._pacing = Pacing(config.margin_s) if is_paced and config.margin_s is not None else None
         self._turn_end_s = NEVER
@@ -237,7 +235,7 @@ class MultiplexScheduler:
             end_s = now + left * self._prices.prefill_s(flight.shape, units)
             self._batch, self._num_together = (), 0
             return Prefill(flight.prompts, flight.shape, left), self._view.waiting(units, end_s)
-        self._batch = self._beginning(units, now)
+        self._batch = self._beginning.prompts(self._prompt_lane, units, now)
         if not self._batch:
             self._num_together = 0
             return None, ()
@@ -248,47 +246,9 @@ class MultiplexScheduler:
         # One step holds so much of a prompt, and what is behind it comes in the next ones.
         return Prefill(first, cut(first, most)), self._batch[self._num_together :]
 
-    def _beginning(self, units: int, now: float) -> tuple[Prompt, ...]:
-        """Whose prompts could be computed from now on, in order: those that were begun before the others. Who is online
-        and short of a row or of memory takes it from offline sequences.
-        """
-        waiting = self._view.waiting(units, now)
-        self._blocked = None
-        lane = self._decode_lane if self._preset.is_fused else self._front
-        self._lives.gather_leaves(lane)
-        for place, prompt in enumerate(waiting):
-            seq = self._by_id[prompt.seq]
-            hit = self._lives.lookup(seq)
-            if self._lives.is_held(seq, hit):
-                self._blocked = Blocked.BY_PREFIX
-                continue
-            short = self._short_of(seq, hit, lane)
-            while short in _GIVEN and not is_offline(seq) and give_way(self._lives, now):
-                self._lives.gather_leaves(lane)
-                hit = self._lives.lookup(seq)
-                short = self._short_of(seq, hit, lane)
-            if short is None:
-                ordered = (self._view.prompt(seq, hit.num_reused), *waiting[place + 1 :])
-                return (*self._begun(), *ordered)
-            self._blocked = short
-            break
-        return self._begun()
-
-    def _begun(self) -> tuple[Prompt, ...]:
-        running = self._lives.running
-        return tuple([self._view.prompt(seq) for seq in running if not seq.num_scheduled and seq.num_plannable > 1])
-
-    def _short_of(self, seq: Sequence, hit: Hit, lane: LaneId) -> Blocked | None:
-        """What keeps somebody who waits from being begun."""
-        if not self._lives.num_free_rows(lane):
-            return Blocked.BY_ROWS
-        if self._lives.fitting(seq, hit) is None:
-            return Blocked.BY_MEMORY
-        return None if self._has_time(seq) else Blocked.BY_TIME
-
-    def _has_time(self, seq: Sequence) -> bool:
-        """Whether decode steps with a waiting sequence would hold what it and those who run were promised."""
-        return self._room is None or self._room.has_room(self._lives.running, seq)
+    @property
+    def _prompt_lane(self) -> LaneId:
+        return self._decode_lane if self._preset.is_fused else self._front
 
     def _prompt_units(self) -> int:
         """What prompts have, or would have as far as is known."""
@@ -341,7 +301,7 @@ class MultiplexScheduler:
 
     def _may_overtake(self, active_lane: LaneId, now: float) -> bool:
         units, active = self._prompt_units(), self._flights[active_lane]
-        waiting = self._beginning(units, now)
+        waiting = self._beginning.prompts(self._prompt_lane, units, now)
         fresh = tuple(one for one in waiting if self._by_id[one.seq].state is not SeqState.RUNNING)
         if not fresh:
             return False
@@ -420,7 +380,7 @@ class MultiplexScheduler:
     def _submit_behind(self, now: float) -> Submit | None:
         """The decode step behind the one in flight, if everybody can be in it and nobody could begin a prompt."""
         running, lane = self._lives.running, self._decode_lane
-        may_begin = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
+        may_begin = self._lives.waiting and self._beginning.blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
         if self._choice.reason is not Reason.ALONE or self._choice.form is not Form.DECODE or may_begin:
             return None
         if self._verifying.drafts or self._lives.is_memory_coming:
@@ -500,11 +460,13 @@ class MultiplexScheduler:
             if seq.state is SeqState.RUNNING:
                 self._take(step, seq, seq.num_plannable, now)
             else:
-                blocked = start(self._lives, step, seq, now).blocked if self._has_time(seq) else Blocked.BY_TIME
+                blocked = (
+                    start(self._lives, step, seq, now).blocked if self._beginning.has_time(seq) else Blocked.BY_TIME
+                )
                 if blocked is Blocked.BY_PREFIX:
                     continue
                 if blocked is not None:
-                    self._blocked = blocked
+                    self._beginning.blocked = blocked
                     break
                 self._view.forget(seq.id)
             taken.append(prompt)
@@ -558,9 +520,9 @@ class MultiplexScheduler:
 
     @property
     def blocked(self) -> Blocked | None:
-        if self._blocked is None and self.num_waiting:
+        if self._beginning.blocked is None and self.num_waiting:
             return Blocked.BY_BUDGET
-        return self._blocked
+        return self._beginning.blocked
 
     def admit(self, seq: Sequence, now: float) -> None:
         self._lives.admit(seq)
