@@ -583,12 +583,9 @@ class MultiplexScheduler:
         self._view.forget(seq)
 
     def wake_at(self) -> float | None:
-        moments = [self._choice.until_s]
-        if self._lives.earliest_deadline_s is not None:
-            moments.append(self._lives.earliest_deadline_s)
-        if self._later is not None:
-            moments.append(self._later[0])
-        first_s = min(moments)
+        deadline_s = self._lives.earliest_deadline_s
+        later_s = NEVER if self._later is None else self._later[0]
+        first_s = min(self._choice.until_s, later_s, NEVER if deadline_s is None else deadline_s)
         return None if first_s == NEVER else first_s
 
     def explain(self) -> str:
