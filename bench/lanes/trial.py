@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as AnySequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -22,12 +23,12 @@ from plait.core.decision import Decision, SeqUpdate, Submit
 from plait.core.events import Collected, Emitted, Event, Started, Submitted
 from plait.core.executor import ExecutorInfo
 from plait.core.ids import RequestId, SeqId, StepId
-from plait.core.request import Request, ServiceClass, Slo
+from plait.core.request import Request, Sequence, ServiceClass, Slo
 from plait.core.sampling import SamplingParams
 from plait.core.step import StepResult, StepShape
 from plait.metrics.histogram import Histogram
-from plait.sched.multiplex.decide import Setting, decide
 from plait.sched.multiplex.situation import Choice, Situation
+from plait.sched.multiplex.verifying import Verifying
 
 STREAM_PROMPT, STREAM_TOKENS = 256, 4096
 PROMPTS = (1024, 2048, 4096, 1536, 3072)
@@ -227,12 +228,12 @@ def timed() -> Iterator[Timers]:
     """The multiplexing scheduler with a clock around what it does, as it is served with."""
     timers = Timers()
     kind = multiplex.MultiplexScheduler
-    plan, commit = kind.plan, kind.commit
+    plan, commit, decide = kind.plan, kind.commit, Verifying.decide
     spent = [0.0]
 
-    def timed_decide(now: Situation, setting: Setting) -> Choice:
+    def timed_decide(self: Verifying, now: Situation, running: AnySequence[Sequence]) -> Choice:
         begin = time.thread_time()
-        choice = decide(now, setting)
+        choice = decide(self, now, running)
         timers.decisions.append(time.thread_time() - begin)
         spent[0] -= timers.decisions[-1]
         return choice
@@ -253,13 +254,11 @@ def timed() -> Iterator[Timers]:
         spent[0] += time.thread_time() - begin
         return updates
 
-    setattr(multiplex, "decide", timed_decide)  # noqa: B010  # a module's name, which assignment may not change
-    kind.plan, kind.commit = timed_plan, timed_commit  # type: ignore[method-assign]
+    kind.plan, kind.commit, Verifying.decide = timed_plan, timed_commit, timed_decide  # type: ignore[method-assign]
     try:
         yield timers
     finally:
-        setattr(multiplex, "decide", decide)  # noqa: B010
-        kind.plan, kind.commit = plan, commit  # type: ignore[method-assign]
+        kind.plan, kind.commit, Verifying.decide = plan, commit, decide  # type: ignore[method-assign]
 
 
 def with_scheduler(options: EngineOptions, scheduler: str, step_tokens: int | None = None) -> EngineOptions:

@@ -133,8 +133,8 @@ class MultiplexScheduler:
         self._later: tuple[float, Shares] | None = None
         """Shares that lanes will have once those who lose some have stopped, and when that is."""
         self._has_news = self._has_arrived = False
-        is_paced = config.margin_s is not None and self._preset.is_paced
-        self._pacing = Pacing(config.margin_s) if is_paced and config.margin_s is not None else None
+        margin_s = config.margin_s if self._preset.is_paced else None
+        self._pacing = None if margin_s is None else Pacing(margin_s)
         self._turn_end_s = NEVER
         """When the last turn of prompts was to end."""
 
@@ -182,10 +182,8 @@ class MultiplexScheduler:
         previous = self._choice
         choice = self._verifying.decide(situation, self._lives.running)
         self._config.observe(situation, choice)
-        if choice.form is Form.PREFILL:
-            self._turn_end_s = choice.until_s
-        elif previous.form is not Form.PREFILL:
-            self._turn_end_s = NEVER
+        if choice.form is Form.PREFILL or previous.form is not Form.PREFILL:
+            self._turn_end_s = choice.until_s if choice.form is Form.PREFILL else NEVER
         if not self._preset.is_layered and situation.is_prefilling and previous.form is Form.LANES:
             # What was launched whole keeps its units to its end.
             choice = replace(previous, until_s=NEVER)
@@ -499,11 +497,10 @@ class MultiplexScheduler:
     def _promise(self, lane: LaneId, shape: StepShape, now: float) -> Promise | None:
         """Of a step of decode that begins now, or begins late because prompts were to stop earlier."""
         form, expected_s = self._choice.form, self._tracker.whole_s(lane)
-        is_as_chosen = form is not Form.LANES or self._front in self._flights
-        if self._pacing is None or lane != self._decode_lane or not is_as_chosen or expected_s <= 0:
-            return None
-        if self._choice.reason is Reason.UNBOUND or not any([chunk.num_tokens == 1 for chunk in shape.chunks]):
-            # Nobody in it waits for a token, and long steps say nothing about short ones.
+        # Somebody waits for its token, on lanes beside prompts. Long steps of prompts say nothing about short ones.
+        counts = any([chunk.num_tokens == 1 for chunk in shape.chunks]) and self._choice.reason is not Reason.UNBOUND
+        counts = counts and (form is not Form.LANES or self._front in self._flights)
+        if self._pacing is None or lane != self._decode_lane or not counts or expected_s <= 0:
             return None
         begin_s, self._turn_end_s = min(now, self._turn_end_s), NEVER
         is_bounded = form is not Form.DECODE or self._choice.reason is not Reason.ALONE
@@ -553,9 +550,9 @@ class MultiplexScheduler:
             self._pacing.ended(flight.promise, result.end_s - result.start_s, now)
         if result.lane == self._decode_lane and self._behind is not None:
             flight, self._behind = self._behind, None
-            self._flights[result.lane] = flight
             self._tracker.begin(result.lane, flight.shape, now)
             flight.promise = self._promise(result.lane, flight.shape, now)
+            self._flights[result.lane] = flight
         self._has_news = True
         for update in updates:
             if update.tokens:
