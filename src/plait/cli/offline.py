@@ -27,11 +27,12 @@ from plait.sched.blend.prices import priced
 
 LIKE_THIS = "zen3-2core"
 AUTO = "auto"
+"""Whatever is said to be the shortest."""
 AHEAD = 4
 """Lines that a blended job hands out beyond its memory: with none, a small cache stands half empty until the next one
-has come; with four, blending takes no longer than the tree depth first in memory of two prompts (docs/lab).
+has come; with four, blending takes no longer than depth first in memory of two prompts
+(docs/lab/2026-11-30-orders-and-blocks.md).
 """
-"""Whatever is said to be the shortest."""
 
 
 def hardware_here(options: EngineOptions, warn: Callable[[str], None]) -> HardwareSpec:
