@@ -1,8 +1,9 @@
 """The simulator of this machine beside the machine: the same workloads through the same engine, in earnest and priced.
 
-In rounds: each first measures steps as `plait calibrate` does, then runs every workload in process with the native
-executor (real arrivals, real tokens, no HTTP). Prices are fitted to the steps of all rounds, so that a machine whose
-speed drifts drifts for both sides alike; then each real run is simulated with equal limits, prompts and arrivals.
+In rounds: each runs every workload in process with the native executor (real arrivals, real tokens, no HTTP), and in
+front of each measures a part of the steps that `plait calibrate` measures. Prices are fitted to the steps of all
+rounds, so that a machine whose speed drifts drifts for both sides alike; then each real run is simulated with equal
+limits, prompts and arrivals.
 Prints the error of each figure beside how far real runs lie apart, speed-ups between variants of a workload, and by
 kinds of steps what they took by what they were priced at. The last line is one JSON object. The machine must be quiet.
 """
@@ -62,6 +63,8 @@ BAR, SPEED_UP_BAR = 0.10, 3.0
 SEEDS = 5
 """Simulations of each real run."""
 LONG_IDLE_S = 0.5
+GAPS_EVERY = 3
+"""Workloads: how often the whole engine is measured."""
 Figures = dict[str, float]
 
 
@@ -292,23 +295,27 @@ def main() -> None:
     began_s, before = time.monotonic(), processor_seconds()
     measured: list[Measured] = []
     runs: list[tuple[Workload, RealRun]] = []
+    parts = len(chosen)
     if given.replay:
-        measured, runs = pickle.loads(given.replay.read_bytes())
+        parts, measured, runs = pickle.loads(given.replay.read_bytes())
         runs = [(one, run) for one, run in runs if only in one.name]
         rounds = 0
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}, {time.monotonic() - began_s:.0f} s")
-        if not given.hardware:
-            measured.append(measure(model, options, steps_s, 1 if given.quick else 2, lambda words: None))
-        runs += [(one, run_real(model, with_limits(options, one), requests_of(one.asks, "ask"))) for one in chosen]
+        for place, one in enumerate(chosen):
+            if not given.hardware:
+                part = slice((place + number) % len(chosen), None, len(chosen))
+                seconds, repeats = steps_s / len(chosen), 1 if place % GAPS_EVERY == 0 else 0
+                measured.append(measure(model, options, seconds, repeats, lambda words: None, part))
+            runs.append((one, run_real(model, with_limits(options, one), requests_of(one.asks, "ask"))))
     others = 0.0 if given.replay else others_share(before, processor_seconds(), time.monotonic() - began_s)
     if given.record:
-        given.record.write_bytes(pickle.dumps((measured, runs)))
+        given.record.write_bytes(pickle.dumps((parts, measured, runs)))
     spec = find_hardware(given.hardware) if given.hardware else fitted(model, options, measured)
     cost = cost_model(
         model.program, formats_of(model, options, choose_executor(options, model.program, None).cache_type), spec
     )
-    show_drift(measured, cost)
+    show_drift(measured, parts, cost)
     pairs = beside(model, options, cost, runs)
     show_steps([run for _, run in runs], len(chosen), cost)
     show_figures(pairs)
@@ -330,19 +337,24 @@ def with_limits(options: EngineOptions, workload: Workload) -> EngineOptions:
 
 def fitted(model: LoadedModel, options: EngineOptions, measured: Sequence[Measured]) -> HardwareSpec:
     """The machine with prices of all rounds, and the report of that calibration."""
-    everything = measured[0]
-    for more in measured[1:]:
-        everything = everything.with_more(more)
-    outcome = fit_outcome(model, options, everything, lambda words: None)
+    outcome = fit_outcome(model, options, together(measured), lambda words: None)
     print("\n".join(lines(outcome)))
     return outcome.spec
 
 
-def show_drift(measured: Sequence[Measured], cost: Prices) -> None:
+def together(measured: Sequence[Measured]) -> Measured:
+    everything = measured[0]
+    for more in measured[1:]:
+        everything = everything.with_more(more)
+    return everything
+
+
+def show_drift(measured: Sequence[Measured], parts: int, cost: Prices) -> None:
     """How fast the machine was in each round, by its speed over all of them."""
     if not isinstance(cost, CalibratedModel):
         return
-    for number, one in enumerate(measured):
+    for number in range(len(measured) // parts):
+        one = together(measured[number * parts : (number + 1) * parts])
         ratios: dict[str, list[float]] = {}
         for sample in (*one.fitted, *one.held_out):
             if sample.share == one.units:

@@ -8,6 +8,7 @@ Invariant: the figures of a ratio were measured in turns, so that a machine whos
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import median
 
 from plait.build import LoadedModel, load_executor
@@ -24,7 +25,7 @@ PIECE = 256
 """Tokens of a prompt that are measured at once."""
 STARTS = (0, 1024, 2048)
 """Before them: prompts of 1,000 to 4,000 tokens on average."""
-FUSED = (16, 32, 64, 128, 192, 256)
+FUSED = (2, 4, 8, 16, 32, 64, 128, 192, 256)
 REPEATS, BESIDE_S = 4, 30.0
 
 
@@ -119,8 +120,8 @@ def _measured(bench: StepBench, rows: int, rounds: int) -> Machine:
             for name, shape in (("decode beside", decode), ("piece beside", piece)):
                 if of_shape := [one for one in both if one.shape == shape]:
                     note(name, of_shape)
-        for tokens in FUSED:
-            mixed = StepShape((*prefill_shape(tokens, CONTEXT).chunks, *decode.chunks))
+        for tokens, start in product(FUSED, STARTS):
+            mixed = StepShape((*prefill_shape(tokens, start).chunks, *decode.chunks))
             note(f"fused {tokens}", bench.alone(mixed, units, 2))
 
     if "decode beside" not in found or "piece beside" not in found:
@@ -142,5 +143,5 @@ def _measured(bench: StepBench, rows: int, rounds: int) -> Machine:
         mean_s("piece part"),
         seconds("decode beside"),
         mean_s("piece beside"),
-        {tokens: seconds(f"fused {tokens}") for tokens in FUSED},
+        {tokens: mean_s(f"fused {tokens}") for tokens in FUSED},
     )

@@ -31,6 +31,8 @@ from plait.sched.multiplex.situation import Choice, Situation
 
 STREAM_PROMPT, STREAM_TOKENS = 256, 4096
 PROMPTS = (1024, 2048, 4096, 1536, 3072)
+WARM_PROMPT = 2048
+"""Tokens that are computed before the streams begin: memory that was never written costs steps milliseconds."""
 SETTLE_S = 0.5
 PATIENCE_S = 240.0
 
@@ -43,6 +45,8 @@ class Load:
     window_s: float | None = 5.0
     only: int = 4096
     seed: int = 1
+    is_alone: bool = False
+    """No prompts: what the streams' gaps are on this machine by themselves."""
 
 
 @dataclass(slots=True)
@@ -118,7 +122,7 @@ def run_trial(model: LoadedModel, options: EngineOptions, limit_s: float | None,
         finally:
             engine.close()
     assert heard.info is not None
-    streams = list(heard.emitted)[: load.streams]
+    streams = list(heard.emitted)[1 : 1 + load.streams]
     gaps = [
         later - earlier
         for seq in streams
@@ -158,15 +162,23 @@ async def _drive(engine: LocalEngine, heard: Heard, load: Load, vocab_size: int)
         for number in range(1000):
             await ask(load.streams + number, PROMPTS[(load.seed + number) % len(PROMPTS)], 1)
 
+    await ask(load.streams + 1000, WARM_PROMPT, 1)
     streams = [asyncio.create_task(ask(number, STREAM_PROMPT, STREAM_TOKENS)) for number in range(load.streams)]
+
+    def all_speak() -> bool:
+        return len(heard.emitted) > load.streams and min(map(len, list(heard.emitted.values())[1:])) > 4
+
     try:
-        await _until(lambda: len(heard.emitted) >= load.streams and min(map(len, heard.emitted.values())) > 4, streams)
+        await _until(all_speak, streams)
         await asyncio.sleep(SETTLE_S)
         begin_s = time.monotonic()
         if load.window_s is None:
             await asyncio.wait_for(ask(load.streams, load.only, 1), PATIENCE_S)
             ttft_s = time.monotonic() - begin_s
             return begin_s, begin_s + ttft_s, ttft_s
+        if load.is_alone:
+            await asyncio.sleep(load.window_s)
+            return begin_s, time.monotonic(), None
         others = asyncio.create_task(prompts())
         streams.append(others)
         until_s = begin_s + load.window_s

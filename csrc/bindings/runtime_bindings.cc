@@ -141,18 +141,35 @@ nb::tuple TupleOf(const StepReport& report) {
   return nb::make_tuple(report.step, report.lane, report.start_s, report.end_s, report.workers, chunks);
 }
 
+// Cache memory. Runtimes of several models may have it together: whoever grants blocks sees to it that each is one's.
+class CachePool {
+ public:
+  explicit CachePool(size_t bytes) : memory_(bytes), pages_(memory_.data(), memory_.size(), kBytesAhead) {}
+
+  uint8_t* data() const { return memory_.data(); }
+  size_t size() const { return memory_.size(); }
+  void Expect(size_t end) { pages_.Expect(end); }
+
+ private:
+  const AlignedBuffer memory_;
+  PageToucher pages_;  // of memory_
+};
+
 class PyRuntime {
  public:
   PyRuntime(nb::handle tape, const Panels& panels, nb::sequence vectors, nb::sequence ropes, nb::sequence groups,
             size_t pool_bytes, const std::vector<int>& cores, size_t num_lanes, size_t max_step_tokens,
-            const std::string& target, uint64_t blocking_seed, bool poison, bool observes, size_t record_events)
+            const std::string& target, uint64_t blocking_seed, bool poison, bool observes, size_t record_events,
+            const PyRuntime* pool_of)
       : groups_(ReadGroups(groups)),
         number_(NextRuntimeNumber()),
         reader_(groups_.size(), number_),
-        pool_(pool_bytes),
-        pages_(std::make_unique<PageToucher>(pool_.data(), pool_.size(), kBytesAhead)),
+        pool_(pool_of == nullptr ? std::make_shared<CachePool>(pool_bytes) : pool_of->pool_),
         num_workers_(cores.size()),
         num_lanes_(num_lanes) {
+    if (pool_->size() != pool_bytes) {
+      ThrowValueError("the pool has " + std::to_string(pool_->size()) + " bytes, not " + std::to_string(pool_bytes));
+    }
     CheckSizes(cores, max_step_tokens, record_events);
     Tape made = ReadTape(tape);
     made.matrices = panels.Packed();
@@ -172,7 +189,7 @@ class PyRuntime {
     const Kernels& kernels = KernelsNamed(target);
     target_ = kernels.target;
     try {
-      runtime_ = std::make_unique<Runtime>(config, std::move(made), kernels, pool_.data(), pool_.size());
+      runtime_ = std::make_unique<Runtime>(config, std::move(made), kernels, pool_->data(), pool_->size());
     } catch (const std::system_error& error) {
       PyErr_Format(PyExc_OSError, "%zu workers could not be started: %s", num_workers_, error.what());
       throw nb::python_error();
@@ -184,7 +201,7 @@ class PyRuntime {
     if (IsHere()) return;
     // Both would join their threads. What they hold goes with the process.
     static_cast<void>(runtime_.release());
-    static_cast<void>(pages_.release());
+    static_cast<void>(new std::shared_ptr<CachePool>(std::move(pool_)));
   }
 
   SeatHandle Join(nb::handle join) { return {Alive().Join(reader_.ReadJoin(join)), number_}; }
@@ -310,7 +327,7 @@ class PyRuntime {
                       std::to_string(kMaxRecordEvents) + " at most");
     }
     for (const GroupSpec& group : groups_) {
-      if (group.block_bytes != 0 && group.num_blocks > pool_.size() / group.block_bytes) {
+      if (group.block_bytes != 0 && group.num_blocks > pool_->size() / group.block_bytes) {
         ThrowValueError("a cache group has more blocks than the pool holds");
       }
     }
@@ -322,7 +339,7 @@ class PyRuntime {
         end = std::max(end, (static_cast<size_t>(std::max(block, 0)) + 1) * groups_[grant.group].block_bytes);
       }
     }
-    pages_->Expect(end);
+    pool_->Expect(end);
   }
   void CheckLane(size_t lane) const {
     if (lane >= num_lanes_) ThrowValueError("lane " + std::to_string(lane) + " of " + std::to_string(num_lanes_));
@@ -343,8 +360,7 @@ class PyRuntime {
   const pid_t process_ = getpid();
   const uint64_t number_;
   const PlanReader reader_;
-  const AlignedBuffer pool_;
-  std::unique_ptr<PageToucher> pages_;  // of pool_
+  std::shared_ptr<CachePool> pool_;
   const size_t num_workers_;
   const size_t num_lanes_;
   size_t vocab_size_ = 0;
@@ -358,12 +374,15 @@ class PyRuntime {
 void BindRuntime(nb::module_& module) {
   nb::class_<SeatHandle>(module, "Seat", "A joined sequence, as the runtime keeps it.");
   nb::class_<PyRuntime>(module, "Runtime", "Lanes of steps, carried out by workers of this process.")
-      .def(nb::init<nb::handle, const Panels&, nb::sequence, nb::sequence, nb::sequence, size_t,
-                    const std::vector<int>&, size_t, size_t, const std::string&, uint64_t, bool, bool, size_t>(),
-           nb::arg("tape"), nb::arg("panels"), nb::arg("vectors"), nb::arg("ropes"), nb::arg("groups"),
-           nb::arg("pool_bytes"), nb::arg("cores"), nb::arg("num_lanes"), nb::arg("max_step_tokens"), nb::arg("target"),
-           nb::arg("blocking_seed"), nb::arg("poison"), nb::arg("observes_logits"), nb::arg("record_events"),
-           nb::keep_alive<1, 3>(), "Take a tape over with what it refers to, and start one worker for each core.")
+      .def(
+          nb::init<nb::handle, const Panels&, nb::sequence, nb::sequence, nb::sequence, size_t, const std::vector<int>&,
+                   size_t, size_t, const std::string&, uint64_t, bool, bool, size_t, const PyRuntime*>(),
+          nb::arg("tape"), nb::arg("panels"), nb::arg("vectors"), nb::arg("ropes"), nb::arg("groups"),
+          nb::arg("pool_bytes"), nb::arg("cores"), nb::arg("num_lanes"), nb::arg("max_step_tokens"), nb::arg("target"),
+          nb::arg("blocking_seed"), nb::arg("poison"), nb::arg("observes_logits"), nb::arg("record_events"),
+          nb::arg("pool_of").none() = nb::none(), nb::keep_alive<1, 3>(),
+          "Take a tape over with what it refers to, and start one worker for each core. `pool_of`: the runtime whose "
+          "cache memory this one has, too; None: it has its own.")
       .def("join", &PyRuntime::Join, nb::arg("join"), "Return the seat of a core.step.Join.")
       .def("submit", &PyRuntime::Submit, nb::arg("plan"), nb::arg("seats"), nb::arg("grant_seats"),
            "Queue a core.step.StepPlan with the seats of its chunks and of its grants.")

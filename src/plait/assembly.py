@@ -17,6 +17,7 @@ from plait.core.ids import GroupId
 from plait.cost.model import CostModel
 from plait.draft.depth import Depth
 from plait.draft.drafter import DrafterSource
+from plait.draft.round_times import RoundTimes
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.kv.cache import KVCache
 from plait.kv.checkpoints import BY_USE, CheckpointPolicy
@@ -28,6 +29,7 @@ from plait.sched.colocation.policy import COLOCATED, ColocationConfig
 from plait.sched.lives import LivesConfig
 from plait.sched.multiplex.presets import CHUNKED, Preset, restricted
 from plait.sched.multiplex.scheduler import MultiplexConfig, MultiplexScheduler, Observer, unobserved
+from plait.sched.rounds import Rounds, RoundsConfig
 from plait.sched.speculation import Speculation
 
 
@@ -57,6 +59,12 @@ class Policy:
     max_step_tokens: int | None = None
     """Of a step of prompts and decode together; None: what the executor takes."""
     observe: Observer = unobserved
+    runs_ahead: bool = False
+    """Whether decode steps are planned behind the one in flight, where the executor takes them. What lies between two
+    steps of a simulated device is in their prices.
+    """
+    margin_s: float | None = None
+    """What all but one in a hundred ends come late by, where steps depart from their prices; None: they do not."""
     colocation: ColocationConfig | None = COLOCATED
     """How offline work goes beside online traffic, in chunks; None: as one more row behind it."""
     priced_units: int | None = None
@@ -67,11 +75,24 @@ CHUNKS = Policy()
 
 
 @dataclass(frozen=True, slots=True)
+class DraftModel:
+    """A model that guesses, as far as steps and memory are concerned."""
+
+    layout: CacheLayout
+    """Its groups, numbered from 0, on the pages of the target's layout."""
+    weight_share: float
+    """Bytes of its weights, of the target's."""
+    max_positions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Drafting:
     """Who guesses, and who says how many guesses are verified."""
 
     source: DrafterSource
     depth: Depth
+    model: DraftModel | None = None
+    """Whose steps the source's guesses come from; the executor has its program."""
 
 
 def assemble(
@@ -92,8 +113,8 @@ def assemble(
 ) -> EngineParts:
     """An engine on an executor that has its programs, weights and memory. Starts nothing. `foresight` is for devices
     whose `info.runs`, and for chunks; `rules` switches off habits of the memory; `checkpoints` says where states are
-    kept; `keeps` has the rules of groups whose kind says too little; `drafting` needs `info.drafts`, a model without
-    states, and chunks without foresight.
+    kept; `keeps` has the rules of groups whose kind says too little; `drafting` needs `info.drafts` and no
+    foresight.
     """
     info = executor.info
     lives = LivesConfig(
@@ -106,7 +127,9 @@ def assemble(
         can_import=info.imports,
         checkpoints=checkpoints,
     )
-    kv = KVCache(layout, tuple(one.group for one in layout.groups), enable_prefix, keeps, rules=rules)
+    model = None if drafting is None or drafting.model is None else drafting.model
+    groups = tuple(one.group for one in layout.groups)
+    kv = KVCache(layout, groups, enable_prefix, keeps, rules=rules, drafts=None if model is None else model.layout)
     scheduler: ChunkedScheduler | MultiplexScheduler
     if policy.preset == CHUNKED:
         size = policy.max_step_tokens or info.max_step_tokens
@@ -119,33 +142,60 @@ def assemble(
             cost=policy.cost if policy.priced_units in (None, info.share_units) else None,
             units=info.share_units,
         )
-        scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, info, kv))
+        scheduler = ChunkedScheduler(limits, kv, ports.events, _speculation(drafting, config, lives, info, kv))
     else:
-        if drafting is not None:
-            raise UsageError(f"drafts are verified by --scheduler chunked alone so far, not {policy.preset.name}")
-        scheduler = _multiplex(policy, lives, info, kv, ports)
+        if model is not None:
+            raise UsageError(
+                f"a draft model guesses under --scheduler chunked alone so far, not {policy.preset.name}; "
+                "--speculative ngram guesses under every one"
+            )
+        scheduler = _multiplex(policy, lives, info, kv, ports, _speculation(drafting, config, lives, info, kv))
     return EngineParts(Engine(config, clock, scheduler, executor, ports), scheduler, kv)
 
 
 def _speculation(
-    drafting: Drafting | None, config: EngineConfig, info: ExecutorInfo, kv: KVCache
+    drafting: Drafting | None, config: EngineConfig, lives: LivesConfig, info: ExecutorInfo, kv: KVCache
 ) -> Speculation | None:
-    """None: there are no drafts, or this model's states could not be taken back behind rejected ones."""
-    if drafting is None or kv.has_states:
+    if drafting is None:
         return None
     if not info.drafts:
         raise InvariantError(f"executor {info.name} was given drafts to verify, which it does not")
-    return Speculation(drafting.source, drafting.depth, config.vocab_size)
+    rounds, model = None, drafting.model
+    if model is not None:
+        times = RoundTimes(model.weight_share)
+        limits = RoundsConfig(
+            info.lanes[0],
+            info.max_rows,
+            info.max_step_tokens,
+            info.queue_depth,
+            model.max_positions,
+            lives.eos_token_ids,
+        )
+        rounds = Rounds(limits, kv.drafts, times)
+    return Speculation(drafting.source, drafting.depth, config.vocab_size, rounds)
 
 
-def _multiplex(policy: Policy, lives: LivesConfig, info: ExecutorInfo, kv: KVCache, ports: Ports) -> MultiplexScheduler:
+def check_priced(priced_units: int, units: int) -> None:
+    """`UsageError` where steps on some shares were never measured."""
+    if priced_units < units:
+        raise UsageError(
+            f"steps were measured on {priced_units} cores, but {units} compute here; measure again with plait "
+            "calibrate, or lower --threads"
+        )
+
+
+def _multiplex(
+    policy: Policy,
+    lives: LivesConfig,
+    info: ExecutorInfo,
+    kv: KVCache,
+    ports: Ports,
+    speculation: Speculation | None,
+) -> MultiplexScheduler:
     if policy.cost is None:
         raise InvariantError(f"scheduler {policy.preset.name} prices steps, but was given no prices")
-    if policy.priced_units is not None and policy.priced_units < info.share_units:
-        raise UsageError(
-            f"steps were measured on {policy.priced_units} cores, but {info.share_units} compute here; measure again "
-            "with plait calibrate, or lower --threads"
-        )
+    if policy.priced_units is not None:
+        check_priced(policy.priced_units, info.share_units)
     can_run_aside = StepForm.LANES in info.forms and len(info.lanes) > 1 and info.share_units > 1
     config = MultiplexConfig(
         lives,
@@ -158,5 +208,7 @@ def _multiplex(policy: Policy, lives: LivesConfig, info: ExecutorInfo, kv: KVCac
         policy.max_step_tokens or info.max_step_tokens,
         info.max_step_tokens,
         policy.observe,
+        policy.runs_ahead and info.queue_depth > 1,
+        policy.margin_s,
     )
-    return MultiplexScheduler(config, kv, ports.events, policy.cost)
+    return MultiplexScheduler(config, kv, ports.events, policy.cost, speculation)

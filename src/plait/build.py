@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plait.api.model_text import ModelText
-from plait.assembly import Drafting, Policy, assemble
+from plait.assembly import Drafting, DraftModel, Policy, assemble, check_priced
 from plait.config.ablations import memory_ablations, scheduler_ablations
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import (
@@ -32,7 +32,7 @@ from plait.config.resolve import (
     resolve_sizes,
     resolve_workers,
 )
-from plait.config.schedulers import DEFAULT_SCHEDULER, INTERLEAVED
+from plait.config.schedulers import INTERLEAVED
 from plait.core.client import ModelInfo
 from plait.core.clock import Clock, RealClock
 from plait.core.errors import ModelError, PlaitError, UsageError
@@ -42,8 +42,10 @@ from plait.core.profiling import WorkLog
 from plait.core.request import ServiceClass, Slo
 from plait.core.step import STEP_PROGRAM
 from plait.cost.calibrated import cost_model
-from plait.cost.hardware import read_hardware
+from plait.cost.calibration import margin_of
+from plait.cost.hardware import HardwareSpec, read_hardware
 from plait.draft.depth import PricedDepth
+from plait.draft.draft_model import ModelDrafts
 from plait.draft.ngram import NgramDrafts
 from plait.engine.client import AsyncClient
 from plait.engine.engine import EngineConfig, Ports
@@ -52,8 +54,9 @@ from plait.engine.thread import EngineThread
 from plait.exec.loading import LoadableExecutor, LogitsObserver
 from plait.exec.native import presence
 from plait.exec.native.checks import check_program as check_native
+from plait.exec.paired import PairedExecutor
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
-from plait.kv.layouts.serving import Cutting, cut
+from plait.kv.layouts.serving import Cutting, cut, cut_pair
 from plait.kv.report import CacheReport
 from plait.kv.rules import ALL_RULES, MemoryRules, rules_without
 from plait.loading import LoadedModel as LoadedModel  # callers take them from here
@@ -68,7 +71,9 @@ from plait.model.cost import Formats
 from plait.model.notes import model_notes
 from plait.model.pooling import has_pool, with_pool
 from plait.model.program import Program
-from plait.sched.multiplex.presets import CHUNKED, preset_of, shares_of
+from plait.sched.chunked import ChunkedScheduler
+from plait.sched.multiplex.presets import CHUNKED, Preset, preset_of, shares_of
+from plait.sched.multiplex.scheduler import MultiplexScheduler
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
 
@@ -120,6 +125,8 @@ class LocalEngine:
     """What the KV memory holds, by group; off by the step that is running."""
     geometry: str | None = None
     """How the KV memory is cut, in words, where there was something to choose."""
+    draft: Callable[[bool], None] | None = None
+    """Switches drafts off and on again, for measurements, while nobody runs; None: there are none."""
     change_delays: Delays | None = None
     """How long workers took to notice that they were to work for another lane; None: nobody counts."""
 
@@ -144,6 +151,7 @@ class _Loaded:
     notes: tuple[str, ...]
     work: WorkLog | None = None
     delays: Delays | None = None
+    draft: DraftModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +168,8 @@ class ReadyExecutor:
     """How memory is cut, in words, where there was something to choose."""
     work: WorkLog | None = None
     delays: Delays | None = None
+    draft: DraftModel | None = None
+    """What guesses, where the executor has its program, too."""
 
 
 def start_engine(
@@ -193,7 +203,7 @@ def start_engine(
         enable_prefix=options.enable_prefix_caching,
         rules=ready.rules,
         policy=policy,
-        drafting=drafting,
+        drafting=None if drafting is None else replace(drafting, model=ready.draft),
     )
     thread = EngineThread(parts.engine, executor, inbox, client, report_fault)
     thread.start()
@@ -205,14 +215,21 @@ def start_engine(
         executor=info,
         sizes=sizes,
         clock=clock,
-        notes=(*ready.notes, *drafting_notes),
+        notes=(*ready.notes, *drafting_notes, *fused_only(policy.preset, info.share_units, is_native=policy.has_lanes)),
         report=report_fault,
         profile=profile,
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
+        draft=_switch(parts.scheduler, drafting),
         change_delays=ready.delays,
     )
+
+
+def _switch(
+    scheduler: ChunkedScheduler | MultiplexScheduler, drafting: Drafting | None
+) -> Callable[[bool], None] | None:
+    return scheduler.draft if drafting is not None and isinstance(scheduler, ChunkedScheduler) else None
 
 
 def _model_info(model: LoadedModel, sizes: Sizes, info: ExecutorInfo) -> ModelInfo:
@@ -233,23 +250,9 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
 
     `warn` is told where prices come from steps of another model or format.
     """
-    choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
-    _refuse_drafts(options)
-    if choice.name == INTERLEAVED:
-        raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")
-    preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
-    if preset == CHUNKED:
+    choice, (preset, hardware) = options.scheduler, check_scheduler(options)
+    if hardware is None:
         return _chunked(options, model)
-    path = calibration_file(options.cache_dir)
-    if not path.is_file():
-        raise UsageError(
-            f"--scheduler {choice} prices steps, but {path} is not there: run plait calibrate on this machine, or take "
-            "--scheduler chunked"
-        )
-    hardware = read_hardware(path, str(path))
-    if choice.units is not None:
-        # What cannot be is said here, not by the first decision.
-        shares_of(preset, hardware.share_units, hardware.granule)
     formats = counted_formats(options, model)
     calibration = hardware.calibration
     if calibration is not None and calibration.counted is not None:
@@ -264,8 +267,43 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
         num_spans=len(model.program.spans),
         stop_s=UNIT_S if is_native else None,
         has_lanes=is_native,
+        runs_ahead=is_native,
+        margin_s=margin_of(calibration),
         priced_units=hardware.share_units,
     )
+
+
+def check_scheduler(options: EngineOptions) -> tuple[Preset, HardwareSpec | None]:
+    """The policy that was asked for, and what its prices are of; None: it needs none. `UsageError` where it cannot be
+    had on this machine: before a model is fetched or loaded, so that nobody waits for it.
+    """
+    choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
+    if choice.name == INTERLEAVED:
+        raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")
+    preset = preset_of(choice.name, ablations, chunk_s=choice.chunk_s, units=choice.units)
+    if preset == CHUNKED:
+        return preset, None
+    path = calibration_file(options.cache_dir)
+    if not path.is_file():
+        raise UsageError(
+            f"--scheduler {choice} prices steps, but {path} is not there: run plait calibrate on this machine, or take "
+            "--scheduler chunked"
+        )
+    hardware = read_hardware(path, str(path))
+    is_native = options.executor != "reference" and presence.missing() is None
+    workers = len(_workers(options).cores) if is_native else 1
+    check_priced(hardware.share_units, workers)
+    if choice.units is not None:
+        shares_of(preset, workers if workers > 1 else hardware.share_units, hardware.granule)
+    return preset, hardware
+
+
+def fused_only(preset: Preset, num_workers: int, *, is_native: bool) -> tuple[str, ...]:
+    """A line for the start-up report where a policy cannot run steps side by side here."""
+    if preset.is_fused or (is_native and num_workers > 1):
+        return ()
+    why = "one worker computes" if is_native else "the reference executor computes with one"
+    return (f"scheduler {preset.name}: every step is fused, because {why}; steps side by side take two workers",)
 
 
 def _chunked(options: EngineOptions, model: LoadedModel) -> Policy:
@@ -296,19 +334,21 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     """Who guesses tokens, if anybody does, and a note where the model does not let him."""
     if options.speculative == "off":
         return None, ()
-    _refuse_drafts(options)
-    if any(group.is_state for group in model.program.cache_groups):
-        return None, ("no drafts: what this model keeps of its tokens cannot be taken back behind rejected ones",)
-    return Drafting(NgramDrafts(), PricedDepth()), ()
-
-
-def _refuse_drafts(options: EngineOptions) -> None:
-    """`UsageError` where a scheduler makes none: known before anything is loaded or measured."""
-    if options.speculative != "off" and str(options.scheduler) != str(DEFAULT_SCHEDULER):
+    if options.speculative == "ngram":
+        return Drafting(NgramDrafts(), PricedDepth()), ()
+    if model.draft is None:
+        return None, ("no drafts: no draft model goes with a model that keeps states yet; --speculative ngram does",)
+    choice = _executor_of(options, model)
+    if not choice.is_native:
         raise UsageError(
-            f"--speculative {options.speculative} is not there for --scheduler {options.scheduler} yet; take "
-            f"--scheduler {DEFAULT_SCHEDULER}, or --speculative off"
+            f"--speculative model needs the native executor, but {model.name} would run on the reference executor "
+            f"({'; '.join(choice.notes)}); take --speculative ngram"
         )
+    try:
+        check_native(model.draft.program)
+    except ModelError as error:
+        raise ModelError(f"--draft-model {options.draft_model} does not run on the native executor: {error}") from None
+    return Drafting(ModelDrafts(), PricedDepth()), ()
 
 
 def counted_formats(options: EngineOptions, model: LoadedModel) -> Formats:
@@ -329,13 +369,18 @@ def load_executor(
 ) -> ReadyExecutor:
     """The executor that a model is served with, before anything is submitted to it. Whoever calls this closes it."""
     choice = _executor_of(options, model)
-    cutting = cut(model.program, options.kv_layout, options.block_size, choice.cache_type)
+    if options.speculative != "model":  # a model that was loaded once may be served with and without
+        model = replace(model, draft=None)
+    cutting = cutting_of(options, model, choice.cache_type)
     model = replace(model, program=cutting.program)
     sizes = resolve_sizes(options, model_facts(model, cutting), available_memory_bytes())
     layout = cutting.plan(sizes.memory_bytes)
     try:
         if choice.is_native:
             loaded = _native_executor(options, model, layout, sizes.max_model_tokens, observe_logits)
+            if model.draft is not None and cutting.draft is not None:
+                draft = replace(model.draft, program=cutting.draft)
+                loaded = _with_draft(options, loaded, draft, cutting.plan_pair(sizes.memory_bytes)[1], sizes)
         else:
             loaded = _reference_executor(options, model, layout, clock, observe_logits)
     except (MemoryError, OSError) as error:
@@ -356,7 +401,15 @@ def load_executor(
         words,
         loaded.work,
         loaded.delays,
+        loaded.draft,
     )
+
+
+def cutting_of(options: EngineOptions, model: LoadedModel, cache_type: CacheType) -> Cutting:
+    """How a model's cache memory is cut, that of its draft model, too."""
+    if model.draft is None:
+        return cut(model.program, options.kv_layout, options.block_size, cache_type)
+    return cut_pair(model.program, model.draft.program, options.kv_layout, options.block_size, cache_type)
 
 
 def model_facts(model: LoadedModel, cutting: Cutting) -> ModelFacts:
@@ -456,11 +509,40 @@ def _native_executor(
     return _Loaded(executor, notes, executor.work_log, lambda: Histogram.of(*executor.change_delays()))
 
 
+def _with_draft(
+    options: EngineOptions, loaded: _Loaded, draft: LoadedModel, layout: CacheLayout, sizes: Sizes
+) -> _Loaded:
+    """A second runtime, which has the first one's cache memory."""
+    from plait.exec.native.executor import NativeExecutor
+    from plait.exec.native.packing import WeightDtype
+
+    target = loaded.executor
+    assert isinstance(target, NativeExecutor)
+    config, _ = native_config(options, sizes.max_model_tokens)
+    # Its numbers are in no answer, so there is nothing that --dtype f32 could make more exact.
+    config = replace(config, dtype=WeightDtype.AUTO, num_lanes=1, records_work=False)
+    executor = NativeExecutor(config, pool_of=target)
+    executor.load({STEP_PROGRAM: draft.program}, draft.weights, layout)
+    weights = executor.footprint.weights
+    blocks = " and ".join(map(_block_text, layout.groups))
+    note = f"draft model {draft.name}: {weights / MIB:,.0f} MiB of packed weights, and of the same memory {blocks}"
+    share = weights / target.footprint.weights
+    model = DraftModel(layout, share, min(sizes.max_model_tokens, draft.config.max_positions))
+    notes = (*loaded.notes, note, *(f"draft model {draft.name}: {one}" for one in draft.notes))
+    return replace(loaded, executor=PairedExecutor(target, executor), notes=notes, draft=model)
+
+
 def _lanes_used(options: EngineOptions, num_workers: int) -> int:
     preset = preset_of(options.scheduler.name, (), chunk_s=options.scheduler.chunk_s, units=options.scheduler.units)
     if preset.is_fused or num_workers < 2:
         return 1
     return LANES if preset.overtakes else LANES - 1
+
+
+def _workers(options: EngineOptions) -> Workers:
+    usable = usable_processors()
+    found = Processors(tuple(usable), tuple(one_of_each_core(usable)), processor_quota())
+    return resolve_workers(options.threads, found)
 
 
 def native_config(
@@ -470,9 +552,7 @@ def native_config(
     from plait.exec.native.executor import NativeConfig, usable_targets
     from plait.exec.native.packing import WeightDtype
 
-    usable = usable_processors()
-    found = Processors(tuple(usable), tuple(one_of_each_core(usable)), processor_quota())
-    workers = resolve_workers(options.threads, found)
+    workers = _workers(options)
     config = NativeConfig(
         workers.cores,
         max_step_tokens=options.max_num_batched_tokens,

@@ -14,7 +14,8 @@ from datetime import datetime
 from pathlib import Path
 
 from plait.config.engine_options import EngineOptions
-from plait.core.errors import ModelError
+from plait.config.schedulers import DEFAULT_SCHEDULER
+from plait.core.errors import ModelError, UsageError
 from plait.model.config import HF_MODEL_TYPES, ModelConfig, config_from_gguf, config_from_hf
 from plait.model.families import build_program
 from plait.model.keeping import keep_all_tokens
@@ -49,10 +50,90 @@ class LoadedModel:
     template: ChatTemplate | None
     notes: tuple[str, ...] = ()
     """What a user should know about where it came from, one sentence each."""
+    draft: LoadedModel | None = None
+    """A smaller model of the same vocabulary that guesses for it."""
 
 
 def load_model(options: EngineOptions, progress: Progress, now: Callable[[], datetime]) -> LoadedModel:
-    """Find, map and understand a model. `now` is what a chat template may ask for."""
+    """Find, map and understand a model, and its draft model, if there is to be one. `now` is what a chat template may
+    ask for.
+    """
+    check_draft_options(options)
+    model = _load(options, progress, now)
+    if options.draft_model is None or any(group.is_state for group in model.program.cache_groups):
+        return model
+    own = replace(
+        options, model=options.draft_model, revision=None, max_model_len=None, chat_template=None, quantize="none"
+    )
+    draft = _load(own, progress, now)
+    check_pair(model, draft, options.draft_model)
+    return replace(model, draft=_in_fast_numbers(draft))
+
+
+def check_draft_options(options: EngineOptions) -> None:
+    """`UsageError` where a draft model is asked for by halves, or cannot be there whatever it is."""
+    is_asked = options.speculative == "model"
+    if is_asked and options.draft_model is None:
+        raise UsageError("--speculative model needs a model that drafts: name it with --draft-model")
+    if options.draft_model is None:
+        return
+    if not is_asked:
+        raise UsageError(
+            f"--draft-model {options.draft_model} is not used with --speculative {options.speculative}; add "
+            "--speculative model, or leave it out"
+        )
+    if options.executor == "reference":
+        raise UsageError("--executor reference runs no draft model; take --executor native, or --speculative ngram")
+    if str(options.scheduler) != str(DEFAULT_SCHEDULER):
+        raise UsageError(
+            f"--scheduler {options.scheduler} asks no draft model yet; take --scheduler {DEFAULT_SCHEDULER}, or "
+            "--speculative ngram"
+        )
+    if options.kv_layout != "paged":
+        raise UsageError(f"--kv-layout {options.kv_layout} has no place for a draft model; take --kv-layout paged")
+
+
+def check_pair(model: LoadedModel, draft: LoadedModel, name: str) -> None:
+    """`ModelError` for a draft model whose guesses would mean something else, or cost more than they bring."""
+    mine, its = model.tokenizer.pieces(skip_special=False), draft.tokenizer.pieces(skip_special=False)
+    sizes = (model.program.vocab_size, draft.program.vocab_size)
+    way_out = "take a smaller model of the same family, or --speculative ngram"
+    if sizes[0] != sizes[1]:
+        raise ModelError(
+            f"--draft-model {name} has {sizes[1]:,} tokens and {model.name} has {sizes[0]:,}, so its guesses would be "
+            f"other text; {way_out}"
+        )
+    other = next((token for token, (a, b) in enumerate(zip(mine, its, strict=False)) if a != b), None)
+    if other is not None:
+        raise ModelError(
+            f"--draft-model {name}: token {other} is {its[other]!r:.40} there and {mine[other]!r:.40} in {model.name}, "
+            f"so its guesses would be other text; {way_out}"
+        )
+    counts = (model.program.num_parameters, draft.program.num_parameters)
+    if counts[1] > counts[0]:
+        raise ModelError(
+            f"--draft-model {name} has {counts[1] / 1e6:,.0f} million numbers and {model.name} has "
+            f"{counts[0] / 1e6:,.0f}: its steps would take longer than those they save; {way_out}"
+        )
+    if any(group.is_state for group in draft.program.cache_groups):
+        raise ModelError(
+            f"--draft-model {name} keeps states, which cannot be taken back behind rejected drafts; {way_out}"
+        )
+
+
+def _in_fast_numbers(draft: LoadedModel) -> LoadedModel:
+    """Guesses need not be exact, so weights that nobody has rounded yet are."""
+    if any(draft.weights[name].format.bits_per_weight < 16 for name in product_weights(draft.program)):
+        return draft
+    try:
+        config, program, weights = quantized("int4", draft.config, draft.program, draft.weights)
+    except ModelError:  # rows that are not whole groups
+        return draft
+    note = "its weights are rounded to int4, because guesses need not be exact"
+    return replace(draft, config=config, program=program, weights=weights, notes=(*draft.notes, note))
+
+
+def _load(options: EngineOptions, progress: Progress, now: Callable[[], datetime]) -> LoadedModel:
     found = resolve_model(options.model, options.cache_dir, progress, revision=options.revision, stores=stores_here())
     is_checkpoint = found.path.is_dir() or found.path.suffix == ENDING
     model = (_load_checkpoint if is_checkpoint else _load_gguf)(found, options, now)

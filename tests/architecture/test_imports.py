@@ -48,7 +48,7 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     "server": ("core", "api", "text", "metrics", "batch"),
     # The Python API: what programs call instead of a command, so it takes the options that commands take.
     "llm": ("core", "api", "text", "config", "build"),
-    "sim": ("core", "model", "kv", "cost", "sched", "exec", "engine", "metrics", "assembly"),
+    "sim": ("core", "model", "kv", "cost", "draft", "sched", "exec", "engine", "metrics", "assembly"),
     # Models that are not loaded: configurations and headers in, what layouts make of them out.
     "inspect": ("core", "config", "model", "kv", "weights"),
     # Published figures: it asks the rooms whose formulas and simulations answer them, and nothing serves with it.

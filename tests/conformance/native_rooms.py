@@ -14,7 +14,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.conformance.serving import Room, Setup
 
@@ -58,12 +58,20 @@ class Treatment:
             blocking_seed=self.blocking_seed,
             poison=True,
         )
-        executor = PacedExecutor(config) if self.paced else NativeExecutor(config)
+        make = PacedExecutor if self.paced else NativeExecutor
+        executor = make(config)
         meddler = None if self.meddling_seed is None else Meddler(executor, self.threads, self.meddling_seed)
         clock: Clock = TickingClock(meddler)
         if isinstance(executor, PacedExecutor):
             clock = PacedClock(executor, self.blocking_seed, meddler)
-        return Room(executor, clock, self.cache_type)
+
+        def make_draft() -> NativeExecutor:
+            draft = make(replace(config, num_lanes=1), executor)
+            if isinstance(executor, PacedExecutor) and isinstance(draft, PacedExecutor):
+                executor.beside = draft
+            return draft
+
+        return Room(executor, clock, self.cache_type, make_draft)
 
 
 def cores(threads: int) -> tuple[int, ...]:
@@ -122,8 +130,10 @@ class TickingClock:
 class PacedExecutor(NativeExecutor):
     """Computes as ever, and shows what has ended only when it is told to, the oldest step first. For one lane."""
 
-    def __init__(self, config: NativeConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: NativeConfig, pool_of: NativeExecutor | None = None) -> None:
+        super().__init__(config, pool_of)
+        self.beside: PacedExecutor | None = None
+        """That of a draft model."""
         self._num_hidden = 0
         """Steps that were submitted and not shown."""
         self._ended: deque[StepResult] = deque()
@@ -167,3 +177,5 @@ class PacedClock:
             self._meddle()
         self._now_s += 0.001
         self._executor.show(self._random.choice((0, 1, 1, 1, 2)))
+        if self._executor.beside is not None:
+            self._executor.beside.show(self._random.choice((0, 1, 2)))

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from plait.assembly import CHUNKS, Drafting, Policy, assemble
+from plait.assembly import CHUNKS, Drafting, DraftModel, Policy, assemble
 from plait.core.client import Delta
 from plait.core.clock import Clock, WaitSource
 from plait.core.errors import RequestError, UsageError
 from plait.core.events import Collected, Event, Preempted, Submitted
 from plait.core.ids import RequestId
 from plait.core.request import FinishReason, Request
-from plait.core.step import STEP_PROGRAM, TokenLogprob
+from plait.core.step import DRAFT_PROGRAM, STEP_PROGRAM, TokenLogprob
 from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Abort, Arrive, Inbox
 from plait.exec.loading import LoadableExecutor
+from plait.exec.paired import PairedExecutor
 from plait.exec.reference.executor import ReferenceConfig, ReferenceExecutor
 from plait.kv.cache import KVCache
-from plait.kv.layouts.serving import Cutting, cut
+from plait.kv.layouts.serving import Cutting, cut, cut_pair
 from plait.kv.rules import ALL_RULES, MemoryRules
 from plait.model.cache_layout import plan_layout, token_bytes
 from plait.model.cache_type import CacheType
@@ -69,6 +70,8 @@ class Setup:
     """None: the reference executor."""
     policy: Policy = CHUNKS
     drafting: Drafting | None = None
+    draft: Served | None = None
+    """A draft model for `drafting`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +82,8 @@ class Room:
     clock: Clock
     cache_type: CacheType = CacheType.F32
     """Of a number in the cache."""
+    make_draft: Callable[[], LoadableExecutor] | None = None
+    """An executor that has the cache memory of `executor`, once that is loaded, too. None: there is no such."""
 
 
 @dataclass(slots=True)
@@ -124,7 +129,8 @@ class Serving:
         self.num_preemptions = 0
         self.most_chunks = 0
         """Sequences in one step at most."""
-        self.num_drafts = self.num_accepted = 0
+        self.num_drafts = self.num_accepted = self.num_rounds = 0
+        """`num_rounds`: steps of the draft model."""
         self._inbox = Inbox()
         room = (setup.make_room or reference_room)(setup)
         size = room.cache_type
@@ -132,9 +138,15 @@ class Serving:
         cutting = Cutting("as it is", program, served.tokens_per_block, size)
         if setup.kv_layout is not None:
             cutting = cut(program, setup.kv_layout, served.tokens_per_block, size)
-        layout = cutting.plan(setup.cache_tokens * unit_bytes(served.program, size))
+        if setup.draft is not None:
+            cutting = cut_pair(program, setup.draft.program, "paged", served.tokens_per_block, size)
+        memory_bytes = setup.cache_tokens * unit_bytes(served.program, size)
+        layout = cutting.plan(memory_bytes)
         self._executor = room.executor
         self._executor.load({STEP_PROGRAM: cutting.program}, served.weights, layout)
+        drafting = setup.drafting
+        if setup.draft is not None and drafting is not None:
+            drafting = self._with_draft(room, setup.draft, drafting, cutting, memory_bytes)
         parts = assemble(
             EngineConfig(served.program.vocab_size, served.max_model_tokens, seed=17),
             layout,
@@ -145,9 +157,20 @@ class Serving:
             enable_prefix=setup.enable_prefix,
             rules=cutting.rules(setup.rules),
             policy=setup.policy,
-            drafting=setup.drafting,
+            drafting=drafting,
         )
         self._engine, self.kv = parts.engine, parts.kv
+
+    def _with_draft(
+        self, room: Room, draft: Served, drafting: Drafting, cutting: Cutting, memory_bytes: int
+    ) -> Drafting:
+        assert room.make_draft is not None
+        assert cutting.draft is not None
+        layout = cutting.plan_pair(memory_bytes)[1]
+        executor = room.make_draft()
+        executor.load({STEP_PROGRAM: cutting.draft}, draft.weights, layout)
+        self._executor = PairedExecutor(self._executor, executor)
+        return replace(drafting, model=DraftModel(layout, 0.5, draft.max_model_tokens))
 
     def close(self) -> None:
         self._executor.close()
@@ -163,7 +186,7 @@ class Serving:
         requests are given up.
         """
         self.answers = {(one.id, choice): Answer() for one in requests for choice in range(one.n)}
-        self.num_preemptions = self.most_chunks = self.num_drafts = self.num_accepted = 0
+        self.num_preemptions = self.most_chunks = self.num_drafts = self.num_accepted = self.num_rounds = 0
         arriving = list(requests)
         giving_up = dict(aborted or {})
         for tick in range(MOST_TICKS):
@@ -200,6 +223,7 @@ class Serving:
             self._engine.tick()
         self.kv.check()
         assert self.kv.usage().used_bytes == 0
+        assert self.kv.drafts.num_pages == 0
 
     def _note(self, event: Event) -> None:
         match event:
@@ -207,6 +231,7 @@ class Serving:
                 self.num_preemptions += 1
             case Submitted(plan=plan):
                 self.num_drafts += sum(chunk.num_drafts for chunk in plan.chunks)
+                self.num_rounds += plan.program == DRAFT_PROGRAM
             case Collected(_, result):
                 self.most_chunks = max(self.most_chunks, len(result.seqs))
                 self.num_accepted += sum(one.num_accepted for one in result.seqs)

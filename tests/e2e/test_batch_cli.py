@@ -48,7 +48,7 @@ def many_lines(count: int, max_tokens: int = 24) -> list[JsonObject]:
 def lines_to_be_caught_at() -> list[JsonObject]:
     """Whatever the machine does meanwhile, a run of these is not over when somebody comes to end it."""
     lines = many_lines(MANY)
-    endless = [completion_line(f"endless-{n}", "on and on", max_tokens=ENDLESS_TOKENS) for n in range(ENDLESS)]
+    endless = [completion_line(f"endless-{n}", f"on and on {n}", max_tokens=ENDLESS_TOKENS) for n in range(ENDLESS)]
     return [*lines[: MANY // 2], *endless, *lines[MANY // 2 :]]
 
 
@@ -124,7 +124,7 @@ def test_a_file_is_answered_and_summed_up(tmp_path: Path, tiny: Path) -> None:
     done = batch(tmp_path, tiny)
     assert (done.returncode, done.stderr) == (0, "")
     summary = json.loads(done.stdout)
-    assert summary["lines"] == {"total": 4, "completed": 2, "failed": 2, "resumed": 0}
+    assert summary["lines"] == {"total": 4, "completed": 2, "failed": 2, "resumed": 0, "folded": 0}
     outputs = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [output["response"]["status_code"] for output in outputs] == [200, 200, 400, 400]
     chat_body, list_body = outputs[0]["response"]["body"], outputs[1]["response"]["body"]
@@ -275,7 +275,7 @@ def test_a_calibration_that_cannot_be_read_is_a_warning_for_whoever_orders(tiny:
 def test_a_plan_says_what_each_order_takes_and_runs_nothing(tiny: Path, tmp_path: Path) -> None:
     lines = [completion_line(f"id-{n}", f"{f'Subject {n % 7}. ' * 8}{n}", max_tokens=2 + n % 3) for n in range(70)]
     write_lines(tmp_path / "in.jsonl", [*lines, {"custom_id": "faulty"}])
-    memory = ["--kv-cache-memory", "1MiB"]
+    memory = ["--kv-cache-memory", "128KiB"]
     planned = batch(tmp_path, tiny, "--plan-only", *memory)
     assert planned.returncode == 0, planned.stderr
     refused = batch(tmp_path, tiny, "--plan-only", "--strict")
@@ -297,7 +297,7 @@ def test_a_plan_says_what_each_order_takes_and_runs_nothing(tiny: Path, tmp_path
         arguments.remove("--quiet")
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
-        told = [line for line in done.stderr.splitlines() if "the forecast says blended" in line]
+        told = [line for line in done.stderr.splitlines() if "the forecast says input" in line]
         assert len(told) == (order == "auto")
         answers = [json.loads(line)["response"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
         outputs.append([answer and answer["body"]["choices"] for answer in answers])
@@ -313,3 +313,72 @@ def test_when_it_should_be_done_is_judged_at_the_end(tmp_path: Path, tiny: Path)
     refused = batch(tmp_path, tiny, "--finish-by", "soon")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "--finish-by is 'soon'; a duration such as" in refused.stderr
+
+
+def test_shards_are_the_whole_together_and_each_knows_which_it_is(tiny: Path, tmp_path: Path) -> None:
+    """Also with twins, which stay together, and lines that cannot be served."""
+    lines = [
+        completion_line(f"id-{n}", f"{f'Subject {n % 60 % 7}. ' * 8}{n % 60}", max_tokens=2 + n % 3) for n in range(70)
+    ]
+    lines += [completion_line(f"long-{n}", f"Tell {n}", max_tokens=40) for n in range(3)]
+    lines.insert(5, {"custom_id": "faulty"})
+    write_lines(tmp_path / "in.jsonl", lines)
+    assert batch(tmp_path, tiny).returncode == 0
+    whole = {line["custom_id"]: line for line in map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())}
+    plan = json.loads(batch(tmp_path, tiny, "--plan-only", "--shard", "1/3").stdout)
+    assert [shard["shard"] for shard in plan["shards"]] == ["1/3", "2/3", "3/3"]
+    assert (plan["lines"], plan["faulty_lines"], plan["folded_lines"]) == (74, 1, 10)
+    found: dict[str, JsonObject] = {}
+    for number in (1, 2, 3):
+        folder = tmp_path / f"machine-{number}"
+        folder.mkdir()
+        write_lines(folder / "in.jsonl", lines)
+        order = ("input", "blend", "auto")[number - 1]
+        # What machines differ in does not move a line.
+        memory = f"{number}MiB"
+        done = batch(folder, tiny, "--shard", f"{number}/3", "--order", order, "--kv-cache-memory", memory)
+        assert done.returncode == 0, done.stderr
+        summary = json.loads(done.stdout)
+        assert (summary["shard"], summary["lines"]["total"]) == (f"{number}/3", plan["shards"][number - 1]["lines"])
+        mine = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+        assert summary["lines"]["total"] == len(mine)
+        assert not {line["custom_id"] for line in mine} & found.keys()
+        found |= {line["custom_id"]: line for line in mine}
+    assert {name: text_of(line) for name, line in found.items()} == {
+        name: text_of(line) for name, line in whole.items()
+    }
+    folder = tmp_path / "machine-2"
+    for shard, reason in (
+        ("1/3", "was begun as shard 2/3, now it is shard 1/3"),
+        ("2/4", "shard 2/3, now it is shard 2/4"),
+    ):
+        again = batch(folder, tiny, "--shard", shard)
+        assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+        assert reason in again.stderr
+    assert "now it is the whole input" in batch(folder, tiny).stderr
+    assert batch(folder, tiny, "--shard", "2/3").returncode == 0
+
+
+def text_of(line: JsonObject) -> JsonValue:
+    match line:
+        case {"response": {"body": {"choices": list(choices)}}}:
+            return [choice["text"] for choice in choices if isinstance(choice, dict)]
+    return line["error"]
+
+
+@pytest.mark.parametrize(
+    ("shard", "reason"),
+    [
+        ("0/4", "of 4 shards there is no number 0; they are counted from 1, such as 1/4"),
+        ("5/4", "of 4 shards there is no number 5"),
+        ("1", "a shard and how many there are, such as 1/4, are expected"),
+        ("1/0", "such as 1/4, are expected"),
+        ("1/1000", "has 10 different requests that can be served, too few for 1000 shards; give --shard i/10 at most"),
+    ],
+)
+def test_a_shard_that_cannot_be_is_one_line(tiny: Path, tmp_path: Path, shard: str, reason: str) -> None:
+    write_lines(tmp_path / "in.jsonl", many_lines(10))
+    refused = batch(tmp_path, tiny, "--shard", shard)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert reason in refused.stderr
+    assert not (tmp_path / "out.jsonl").exists()

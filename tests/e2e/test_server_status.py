@@ -47,6 +47,7 @@ def test_figures_move_with_what_happens_and_memory_comes_back(server: ServerProc
     assert now["requests"]["finished"]["length"] == before["requests"]["finished"]["length"] + 1
     assert (now["requests"]["running"], now["requests"]["waiting"], now["requests"]["open"]) == (0, 0, 0)
     assert now["tokens"] == {"prompt": 100, "cached": 0, "generated": 5}
+    assert set(now["drafts"]) == {"drafts", "proposed", "accepted", "depth", "saved_steps"}
     assert now["latency_s"]["first_token"]["count"] == 1
     assert now["latency_s"]["first_token"]["p50"] > 0
     memory = now["memory"]

@@ -16,6 +16,8 @@ from plait.core.ids import BlockId, LaneId, SeqId, StepId
 from plait.core.step import Move
 from plait.kv.cache import KVCache, Root
 from plait.kv.hit import NO_BLOCK
+from plait.kv.leases import LEASED_FRACTION
+from plait.kv.nodes import LEASED_S
 from plait.kv.rules import MemoryRules
 
 Kind = str
@@ -116,6 +118,15 @@ class Talker:
 
 
 @dataclass
+class Lease:
+    """What somebody who waits will want, and when that was born: what comes again in its place is another's."""
+
+    nodes: dict[Prefix, int]
+    pieces: dict[PieceKey, int]
+    until_s: float
+
+
+@dataclass
 class Flight:
     lane: LaneId
     chunks: list[tuple[Talker, Flying]] = field(default_factory=list)
@@ -148,6 +159,8 @@ class Naive:
         """Trunks in use, in the order in which they began to keep pieces at which their users look no more, and which
         ones each of them wants.
         """
+        self.leases: dict[SeqId, Lease] = {}
+        self.most_leased_bytes = int(LEASED_FRACTION * layout.pool_bytes)
         self.live: dict[SeqId, Talker] = {}
         self.quarantined: list[Talker] = []
         self.flights: dict[StepId, Flight] = {}
@@ -193,14 +206,25 @@ class Naive:
     def cached(self, group: int) -> dict[BlockId, Key]:
         """Published blocks of a group and when they go, used ones too."""
         if group in self.whole:
-            return {entry.blocks[group]: self.key(prefix) for prefix, entry in self.published.items()}
-        return {piece.block: self.piece_key(key) for key, piece in self.pieces.items() if key[1] == group}
+            nodes = self.leased_nodes()
+            return {one.blocks[group]: self.key(prefix, one, prefix in nodes) for prefix, one in self.published.items()}
+        pieces, of_group = self.leased_pieces(), [key for key in self.pieces if key[1] == group]
+        return {self.pieces[key].block: self.key(key[0], self.pieces[key], key in pieces) for key in of_group}
 
-    def key(self, prefix: Prefix) -> Key:
-        return self.published[prefix].last_access_s, -len(prefix[1]), self.published[prefix].born
+    def key(self, prefix: Prefix, entry: Published | Piece, is_leased: bool) -> Key:
+        return entry.last_access_s + LEASED_S * is_leased, -len(prefix[1]), entry.born
 
-    def piece_key(self, key: PieceKey) -> Key:
-        return self.pieces[key].last_access_s, -len(key[0][1]), self.pieces[key].born
+    def leased_nodes(self) -> set[Prefix]:
+        named = [item for lease in self.leases.values() for item in lease.nodes.items()]
+        return {prefix for prefix, born in named if prefix in self.published and self.published[prefix].born == born}
+
+    def leased_pieces(self) -> set[PieceKey]:
+        named = [item for lease in self.leases.values() for item in lease.pieces.items()]
+        return {key for key, born in named if key in self.pieces and self.pieces[key].born == born}
+
+    def bytes_of(self, nodes: set[Prefix], pieces: set[PieceKey]) -> int:
+        of_node = sum(self.block_bytes[g] for g in self.whole)
+        return of_node * len(nodes) + sum(self.block_bytes[g] for _, g in pieces)
 
     def private(self, talker: Talker, group: int) -> list[BlockId]:
         shared = self.cached(group)

@@ -9,6 +9,7 @@ from tests.properties.kv_naive import (
     Copy,
     Flight,
     Flying,
+    Lease,
     Memory,
     Naive,
     Piece,
@@ -33,6 +34,7 @@ class World(Naive):
     def tell(self) -> float:
         """The time, which the memory knows only from its callers."""
         self.told_s = self.now_s
+        self.leases = {seq: lease for seq, lease in self.leases.items() if lease.until_s > self.now_s}
         return self.told_s
 
     def look(self, tokens: list[int], root: Root, limit: int | None = None) -> None:
@@ -550,6 +552,38 @@ class World(Naive):
         self.look(self.random_tokens(6 * self.size), self.dice.choice(ROOTS), limit)
         return True
 
+    def lease(self) -> bool:
+        """Somebody begins to wait who will want a prefix for a while, or waits no longer."""
+        if self.leases and self.dice.random() < 0.3:
+            seq = self.dice.choice(list(self.leases))
+            del self.leases[seq]
+            self.kv.leases.end(seq)
+            self.count("lease ended")
+            return True
+        root, tokens = self.dice.choice(ROOTS), self.random_tokens(6 * self.size)
+        hit, seq = self.kv.lookup(tokens, root), SeqId(self.num_seqs)
+        self.num_seqs += 1
+        until_s = self.now_s + self.dice.choice((0.0, 1.0, 5.0, 40.0))
+        now_s = self.tell()
+        ends = range(self.size, hit.num_tokens + 1, self.size)
+        prefixes = [(root, tuple(tokens[:end])) for end in ends]
+        nodes = {prefix: self.published[prefix].born for prefix in prefixes if prefix in self.published}
+        pieces = {}
+        for g in [*self.windows, *self.states]:
+            places = prefixes[-1:] if g in self.states else prefixes
+            for prefix, block in zip(places, hit.blocks[g], strict=True):
+                if block != NO_BLOCK:
+                    pieces[prefix, g] = self.pieces[prefix, g].born
+        held = self.bytes_of(self.leased_nodes(), self.leased_pieces())
+        more = self.bytes_of(set(nodes) - self.leased_nodes(), set(pieces) - self.leased_pieces())
+        fits = bool(prefixes) and until_s > now_s and held + more <= self.most_leased_bytes
+        assert self.kv.leases.take(seq, hit, now_s, until_s) == fits
+        if fits:
+            self.leases[seq] = Lease(nodes, pieces, until_s)
+        self.count("lease" if fits else "no lease")
+        assert self.kv.leases.leased_bytes == self.bytes_of(self.leased_nodes(), self.leased_pieces())
+        return True
+
     def grow(self) -> bool:
         if not self.live:
             return False
@@ -575,8 +609,8 @@ class World(Naive):
     def act(self) -> None:
         """One operation that changes or asks something."""
         self.now_s += self.dice.choice((0.0, 0.0, 1.0))
-        acts = (self.admit, self.look_around, self.grow, self.submit, self.collect, self.leave, self.reset)
-        while not self.dice.choices(acts, (200, 100, 100, 250, 230, 118, 2))[0]():
+        acts = (self.admit, self.look_around, self.lease, self.grow, self.submit, self.collect, self.leave, self.reset)
+        while not self.dice.choices(acts, (200, 70, 30, 100, 250, 230, 118, 2))[0]():
             pass
 
     def compare(self) -> None:

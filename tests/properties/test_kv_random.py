@@ -52,7 +52,7 @@ def test_memory_agrees_with_a_naive_model_for_long(memory: Memory) -> None:
     world = play(memory, 6_250)
     happened = ["submitted", "collected", "cancelled", "quarantined", "named"]
     if world.enable_prefix:
-        happened += ["evicted", "duplicate", "pending"]
+        happened += ["evicted", "duplicate", "pending", "lease", "no lease", "lease ended"]
     if world.enable_prefix and world.size > 1 and not world.states:
         happened += ["copied", "hit copied", "tail"]
     if world.enable_prefix and world.states:

@@ -83,9 +83,7 @@ def test_so_is_every_form_of_answer(visibility: str) -> None:
         serving = Serving(subject, Setup(24, enable_prefix=True, make_room=QUIET, drafting=drafting))
         forms.check_all(serving.serve(requests), wanted)
         serving.close()
-        if visibility == "states only":
-            assert serving.num_drafts == 0
-        elif kind == "always right":
+        if kind == "always right":
             assert serving.num_accepted > 50
 
 

@@ -81,6 +81,10 @@ class Mazes:
     length: int
     vocab: int = VOCAB_SIZE
 
+    @property
+    def says(self) -> str:
+        return f"a maze of {self.length}"
+
     def begin(self) -> Maze:
         return Maze(self.length, self.vocab)
 

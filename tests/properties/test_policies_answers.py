@@ -11,9 +11,11 @@ import pytest
 from tests.conformance.serving import Ledger, Serving, Setup, alone
 from tests.properties.test_load_tiny import NOISE, REQUESTS, SERVED, of_requests
 
-from plait.assembly import Policy
+from plait.assembly import Drafting, Policy
 from plait.core.step import StepShape
 from plait.cost.model import Bound, StepPrice
+from plait.draft.depth import FixedDepth
+from plait.draft.ngram import NgramDrafts
 from plait.sched.multiplex.presets import BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE, Preset, static_split, timed_chunks
 from plait.sched.multiplex.situation import Choice, Form, Situation
 
@@ -40,14 +42,14 @@ def ledger() -> Ledger:
     return found
 
 
-def serve(preset: Preset, seed: int, *, has_lanes: bool) -> tuple[Serving, set[Form]]:
+def serve(preset: Preset, seed: int, *, has_lanes: bool, drafting: Drafting | None = None) -> tuple[Serving, set[Form]]:
     forms: set[Form] = set()
 
     def observe(situation: Situation, choice: Choice) -> None:
         forms.add(choice.form)
 
     policy = Policy(preset, AnyPrice(seed), num_spans=SPANS, has_lanes=has_lanes, observe=observe)
-    serving = Serving(SERVED, Setup(max_step_tokens=48, enable_prefix=seed % 2 == 1, policy=policy))
+    serving = Serving(SERVED, Setup(max_step_tokens=48, enable_prefix=seed % 2 == 1, policy=policy, drafting=drafting))
     serving.serve([*REQUESTS, NOISE], aborted={NOISE.id: 40}, ticks_between=2)
     serving.close()
     return serving, forms
@@ -68,3 +70,11 @@ def test_lanes_of_any_policy_give_the_answers_of_solitude(ledger: Ledger, preset
         serving, forms = serve(preset, seed, has_lanes=True)
         ledger.check(of_requests(serving))
         assert forms & {Form.LANES, Form.PREFILL}
+
+
+@pytest.mark.parametrize("has_lanes", [False, True], ids=["fused", "lanes"])
+@pytest.mark.parametrize("preset", [PLAIT, XYSERVE], ids=lambda one: one.name)
+def test_drafts_under_a_policy_give_the_answers_of_solitude(ledger: Ledger, preset: Preset, has_lanes: bool) -> None:
+    serving, _ = serve(preset, 1, has_lanes=has_lanes, drafting=Drafting(NgramDrafts(), FixedDepth(3)))
+    ledger.check(of_requests(serving))
+    assert serving.num_drafts > 20

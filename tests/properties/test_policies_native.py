@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("plait._native", reason="needs the native runtime, and that a C++ compiler")
 
+from tests.conformance.drafting import adversaries
+from tests.conformance.models import VOCAB_SIZE
 from tests.conformance.native_rooms import Treatment
 from tests.conformance.serving import Answer, AnswerKey, Serving, Setup, alone, compare
 from tests.e2e.tiny_model import write_tiny_model
@@ -19,11 +21,12 @@ from tests.properties.test_load_tiny import NOISE, REQUESTS, SERVED, of_requests
 from tests.properties.test_policies_answers import SPANS, AnyPrice
 from tests.unit.cost.invented import ABOUT
 
-from plait.assembly import Policy
+from plait.assembly import Drafting, Policy
 from plait.build import LANES
 from plait.cli.main import main
 from plait.core.request import Slo
 from plait.cost.hardware import find_hardware, write_hardware
+from plait.draft.depth import PricedDepth
 from plait.sched.multiplex.presets import BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE, Preset
 from plait.sched.multiplex.situation import Choice, Form, Situation
 
@@ -38,32 +41,60 @@ def answers() -> Answers:
     return found
 
 
-def serve(preset: Preset, seed: int, *, has_lanes: bool) -> tuple[Answers, set[Form]]:
+def serve(
+    preset: Preset, seed: int, *, has_lanes: bool, drafting: Drafting | None = None
+) -> tuple[Answers, set[Form], int]:
+    """Answers, forms that were chosen, and how many drafts were verified."""
     forms: set[Form] = set()
 
     def observe(situation: Situation, choice: Choice) -> None:
         forms.add(choice.form)
 
-    policy = Policy(preset, AnyPrice(seed), num_spans=SPANS, has_lanes=has_lanes, observe=observe)
+    policy = Policy(
+        preset,
+        AnyPrice(seed),
+        num_spans=SPANS,
+        has_lanes=has_lanes,
+        observe=observe,
+        runs_ahead=seed != 2,
+        margin_s=1e-3 if seed == 3 else None,
+    )
     # Not paced: whoever waits for a step on a lane that rests waits for the scheduler, and so for himself.
     room = Treatment(threads=3, lanes=LANES, blocking_seed=seed, paced=False)
-    serving = Serving(SERVED, Setup(max_step_tokens=48, enable_prefix=True, make_room=room, policy=policy))
+    setup = Setup(max_step_tokens=48, enable_prefix=True, make_room=room, policy=policy, drafting=drafting)
+    serving = Serving(SERVED, setup)
     # With a bound on first tokens prompts may be overtaken, and with one on gaps decode is due.
     requests = [replace(one, slo=Slo(ttft_s=30.0, itl_s=0.01)) for one in REQUESTS] if seed > 1 else REQUESTS
     serving.serve([*requests, NOISE], aborted={NOISE.id: 40}, ticks_between=2)
     serving.close()
-    return dict(of_requests(serving)), forms
+    return dict(of_requests(serving)), forms, serving.num_drafts
 
 
 @pytest.mark.parametrize("has_lanes", [False, True], ids=["fused", "lanes"])
 @pytest.mark.parametrize("preset", [BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE], ids=lambda one: one.name)
 def test_every_bit_is_that_of_solitude(answers: Answers, preset: Preset, has_lanes: bool) -> None:
     for seed in (1, 2, 3):
-        found, forms = serve(preset, seed, has_lanes=has_lanes)
+        found, forms, _ = serve(preset, seed, has_lanes=has_lanes)
         compared = compare(found, answers)
         assert compared.num_equal == compared.num_logprobs > 100, compared
         assert compared.largest == 0.0
         assert (Form.FUSED in forms) if preset is XYSERVE or not has_lanes else forms & {Form.LANES, Form.PREFILL}
+
+
+@pytest.mark.parametrize("has_lanes", [False, True], ids=["fused", "lanes"])
+@pytest.mark.parametrize("preset", [BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE], ids=lambda one: one.name)
+def test_so_it_is_with_drafts(answers: Answers, preset: Preset, has_lanes: bool) -> None:
+    """Guesses that are right to some place, verified without asking for a price, and n-grams at prices that say nothing
+    true.
+    """
+    prompts = {one.id: one.prompt for one in REQUESTS}
+    texts = [[*prompts[request], *answer.tokens] for (request, _), answer in answers.items()]
+    spoiled = adversaries(texts, VOCAB_SIZE)["right to some place"]
+    for seed, drafting in ((1, spoiled), (2, Drafting(spoiled.source, PricedDepth()))):
+        found, _, num_drafts = serve(preset, seed, has_lanes=has_lanes, drafting=drafting)
+        compared = compare(found, answers)
+        assert compared.num_equal == compared.num_logprobs > 100, compared
+        assert num_drafts > (50 if drafting is spoiled else 0)
 
 
 @pytest.fixture(scope="module")

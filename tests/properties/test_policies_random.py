@@ -51,16 +51,26 @@ def make_stage(rng: random.Random) -> Stage:
     preset = rng.choice(PRESETS)
     known = mechanisms_of(preset.name)
     preset = preset.without(rng.sample(known, rng.randint(0, min(3, len(known)))))
+    runs_ahead = rng.random() < 0.5
+    # Who gives several tokens for one is not planned ahead of.
+    edits = (unchanged, unchanged, failing(*rng.sample(range(20), 4)), *(() if runs_ahead else (in_bursts(3),)))
     return Stage(
         num_blocks=rng.choice((8, 12, 40)),
         max_step_tokens=rng.choice((3, 8, 16)),
         max_rows=rng.choice((1, 2, 4)),
         max_model_tokens=rng.choice((20, 32)),
         enable_prefix=rng.random() < 0.8,
-        edit=rng.choice((unchanged, unchanged, in_bursts(3), failing(*rng.sample(range(20), 4)))),
-        queue_depth=1,
+        edit=rng.choice(edits),
+        queue_depth=2 if runs_ahead else 1,
         slos={one: make_slo(rng) for one in ServiceClass},
-        policy=Policy(preset, OneSecondPerToken(), num_spans=rng.choice((1, 4)), has_lanes=rng.random() < 0.9),
+        policy=Policy(
+            preset,
+            OneSecondPerToken(),
+            num_spans=rng.choice((1, 4)),
+            has_lanes=rng.random() < 0.9,
+            runs_ahead=runs_ahead,
+            margin_s=rng.choice((None, 0.5)),
+        ),
         share_units=4,
     )
 

@@ -36,6 +36,13 @@ class Usage:
             self.output_tokens + other.output_tokens,
         )
 
+    def minus(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens - other.prompt_tokens,
+            self.cached_tokens - other.cached_tokens,
+            self.output_tokens - other.output_tokens,
+        )
+
     def body(self) -> JsonObject:
         return {
             "prompt_tokens": self.prompt_tokens,

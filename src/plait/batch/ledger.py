@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,10 +22,12 @@ from plait.core.errors import InvariantError, PlaitError, UsageError
 _APPLICATION = 0x504C4954
 """Stands in `application_id`: the file is a ledger and no other program's database."""
 
-_FORMAT = 3
+_FORMAT = 4
 """Stands in `user_version`; a ledger of another format is refused."""
 
 _MARKS = ("application_id", "user_version")
+_FIELDS = "job, line, custom_id, state, output, prompt_tokens, cached_tokens, output_tokens, request, folded"
+"""Of a line, those that its digest is of."""
 _LOCK_WAIT_S = 0.5
 _FETCH_LINES = 64
 
@@ -38,6 +41,7 @@ _SCHEMA = (
         weights TEXT NOT NULL,
         fingerprint TEXT NOT NULL,
         seed INTEGER NOT NULL,
+        part TEXT NOT NULL,
         output_sha256 TEXT
     )""",
     """CREATE TABLE lines (
@@ -49,9 +53,12 @@ _SCHEMA = (
         prompt_tokens INTEGER NOT NULL,
         cached_tokens INTEGER NOT NULL,
         output_tokens INTEGER NOT NULL,
+        request BLOB,
+        folded INTEGER NOT NULL,
         digest BLOB NOT NULL,
         PRIMARY KEY (job, line)
     )""",
+    "CREATE INDEX lines_by_request ON lines (job, request) WHERE request IS NOT NULL",
     f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {_FORMAT}",
 )
@@ -79,7 +86,8 @@ _WORDS = {
 class JobTerms:
     """What the answers of a job depend on besides the code.
 
-    `model` is the name that lines are answered under, `weights` tells models of one name apart.
+    `model` is the name that lines are answered under, `weights` tells models of one name apart; `part` is what of the
+    input the job has, as its command names it: nothing is all of it.
     """
 
     input_sha256: str
@@ -87,6 +95,7 @@ class JobTerms:
     weights: str
     fingerprint: str
     seed: int
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +114,38 @@ class Job:
         return self.output_sha256 is not None
 
 
+NO_TOKENS = Usage()
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Recorded lines of a job: answered ones, failed ones, and the tokens of all of them."""
+    """Recorded lines of a job: answered ones, failed ones, and the tokens of all of them. `folded`: answered ones that
+    were told what another line was told; `handed_on`: their tokens, which were not computed.
+    """
 
     done: int
     failed: int
     usage: Usage
+    folded: int = 0
+    handed_on: Usage = NO_TOKENS
 
     @property
     def recorded(self) -> int:
         return self.done + self.failed
+
+    @property
+    def computed(self) -> Usage:
+        """Tokens of all but the folded ones."""
+        return self.usage.minus(self.handed_on)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLine:
+    """An answered line, as it was recorded."""
+
+    number: int
+    output: str
+    usage: Usage
 
 
 class OtherJob(UsageError):
@@ -143,6 +173,8 @@ class Ledger:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
+        self._lock = threading.Lock()
+        """Of whoever writes, and of those that look an answer up meanwhile."""
 
     @classmethod
     def open(cls, path: Path) -> Ledger:
@@ -159,7 +191,8 @@ class Ledger:
         return cls(path, connection)
 
     def close(self) -> None:
-        self._connection.close()
+        with self._lock:
+            self._connection.close()
 
     def begin_job(self, name: str, terms: JobTerms, *, restart: bool = False) -> Job:
         """Create the job, or resume it if the ledger has one of this name, whole as it was recorded. `restart` forgets
@@ -174,21 +207,22 @@ class Ledger:
     def _begun(self, name: str, terms: JobTerms, restart: bool) -> Job:
         with self._transaction() as connection:
             known = connection.execute(
-                "SELECT id, output_sha256, input_sha256, model, weights, fingerprint, seed FROM jobs WHERE name = ?",
+                "SELECT id, output_sha256, input_sha256, model, weights, fingerprint, seed, part FROM jobs "
+                "WHERE name = ?",
                 (name,),
             ).fetchone()
             if known is not None and restart:
                 connection.execute("DELETE FROM lines WHERE job = ?", (known[0],))
                 connection.execute("DELETE FROM jobs WHERE id = ?", (known[0],))
             elif known is not None:
-                then = JobTerms(str(known[2]), str(known[3]), str(known[4]), str(known[5]), int(known[6]))
+                then = JobTerms(*known[2:])
                 self._check_same_job(then, terms)
                 output_sha256 = None if known[1] is None else str(known[1])
                 return Job(int(known[0]), name, True, output_sha256, _warnings(then, terms))
             row = connection.execute(
-                "INSERT INTO jobs (name, input_sha256, model, weights, fingerprint, seed) VALUES (?, ?, ?, ?, ?, ?) "
-                "RETURNING id",
-                (name, terms.input_sha256, terms.model, terms.weights, terms.fingerprint, terms.seed),
+                "INSERT INTO jobs (name, input_sha256, model, weights, fingerprint, seed, part) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
+                (name, terms.input_sha256, terms.model, terms.weights, terms.fingerprint, terms.seed, terms.part),
             ).fetchone()
             return Job(int(row[0]), name, is_resumed=False, output_sha256=None)
 
@@ -203,7 +237,7 @@ class Ledger:
         rows = [_row(job, outcome) for outcome in outcomes]
         with self._transaction() as connection:
             try:
-                connection.executemany("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+                connection.executemany(f"INSERT INTO lines ({_FIELDS}, digest) VALUES ({', '.join(11 * '?')})", rows)
             except sqlite3.IntegrityError as error:
                 raise InvariantError(f"a line of {[row[1] for row in rows]} is recorded twice: {error}") from error
 
@@ -214,25 +248,36 @@ class Ledger:
         state = None if failed is None else "failed" if failed else "done"
         with _trouble_in_words(self._path):
             rows = self._connection.execute(
-                "SELECT job, line, custom_id, state, output, prompt_tokens, cached_tokens, output_tokens, digest "
-                "FROM lines WHERE job = ?1 AND (?2 IS NULL OR state = ?2) ORDER BY line",
+                f"SELECT {_FIELDS}, digest FROM lines WHERE job = ?1 AND (?2 IS NULL OR state = ?2) ORDER BY line",
                 (job.id, state),
             )
             while batch := rows.fetchmany(_FETCH_LINES):
-                for *fields, digest in batch:
-                    if digest != _digest(fields):
-                        raise PlaitError(f"{self._path} is damaged at line {fields[1]} of the input; {_MEND}")
-                    yield str(fields[4])
+                for row in batch:
+                    yield _checked(self._path, *row).output
+
+    def answer_to(self, job: Job, request: bytes) -> RecordedLine | None:
+        """The first line that was answered and asked for this; None: there is none. For any thread, while another one
+        records.
+        """
+        with self._lock, _trouble_in_words(self._path):
+            row = self._connection.execute(
+                f"SELECT {_FIELDS}, digest FROM lines WHERE job = ? AND request = ? ORDER BY line LIMIT 1",
+                (job.id, request),
+            ).fetchone()
+        return None if row is None else _checked(self._path, *row)
 
     def counts(self, job: Job) -> Counts:
         with _trouble_in_words(self._path):
             row = self._connection.execute(
                 "SELECT coalesce(sum(state = 'done'), 0), coalesce(sum(state = 'failed'), 0), "
-                "coalesce(sum(prompt_tokens), 0), coalesce(sum(cached_tokens), 0), coalesce(sum(output_tokens), 0) "
+                "coalesce(sum(prompt_tokens), 0), coalesce(sum(cached_tokens), 0), coalesce(sum(output_tokens), 0), "
+                "coalesce(sum(folded), 0), coalesce(sum(folded * prompt_tokens), 0), "
+                "coalesce(sum(folded * cached_tokens), 0), coalesce(sum(folded * output_tokens), 0) "
                 "FROM lines WHERE job = ?",
                 (job.id,),
             ).fetchone()
-        return Counts(int(row[0]), int(row[1]), Usage(int(row[2]), int(row[3]), int(row[4])))
+        done, failed, prompt, cached, said, folded, *handed_on = map(int, row)
+        return Counts(done, failed, Usage(prompt, cached, said), folded, Usage(*handed_on))
 
     def complete(self, job: Job, output_sha256: str) -> None:
         """Every line is recorded and the output file, with this digest, is whole."""
@@ -244,6 +289,9 @@ class Ledger:
             raise OtherJob(self._path, "belongs to another input, or the input has changed since")
         if then.model != now.model:
             raise OtherJob(self._path, f"was begun with model {then.model!r}, now it is {now.model!r}")
+        if then.part != now.part:
+            was, is_now = (f"shard {one}" if one else "the whole input" for one in (then.part, now.part))
+            raise OtherJob(self._path, f"was begun as {was}, now it is {is_now}")
         if then.weights != now.weights:
             raise OtherJob(
                 self._path,
@@ -253,7 +301,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _trouble_in_words(self._path):
+        with self._lock, _trouble_in_words(self._path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -276,8 +324,30 @@ def _row(job: Job, outcome: LineOutcome) -> tuple[object, ...]:
         usage.prompt_tokens,
         usage.cached_tokens,
         usage.output_tokens,
+        outcome.request,
+        int(outcome.is_folded),
     )
     return (*fields, _digest(fields))
+
+
+def _checked(
+    path: Path,
+    job: int,
+    line: int,
+    custom_id: str | None,
+    state: str,
+    output: str,
+    prompt: int,
+    cached: int,
+    said: int,
+    request: bytes | None,
+    folded: int,
+    digest: bytes,
+) -> RecordedLine:
+    """A row of `lines`; `PlaitError` if it is not what was recorded."""
+    if digest != _digest((job, line, custom_id, state, output, prompt, cached, said, request, folded)):
+        raise PlaitError(f"{path} is damaged at line {line} of the input; {_MEND}")
+    return RecordedLine(line, output, Usage(prompt, cached, said))
 
 
 def _digest(fields: Sequence[object]) -> bytes:

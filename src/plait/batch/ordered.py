@@ -1,7 +1,8 @@
 """Ordered: the lines of a job in the order of a feed, one after the other, for whoever serves them.
 
 Owns the way from a place in a survey back to its line. Chooses no order.
-Invariant: every line of the input that is not finished comes once; those that cannot be served come last.
+Invariant: every line of the job that is not finished comes once; those that ask for what another one asks for come
+behind it, and those that cannot be served, or whose answer is there already, come last.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Protocol
 
-from plait.batch.lines import BatchLine, LineFault, parse_line, read_lines
+from plait.batch.lines import BatchLine, LineFault, parse_line
 from plait.batch.source import Source
 from plait.batch.survey import Survey
 from plait.sched.blend.feeds import Feed
@@ -37,12 +38,11 @@ class Lines(Protocol):
 class LinesAsGiven:
     """In the order of the input."""
 
-    def __init__(self, lines: Iterator[AnyLine], finished: frozenset[int]) -> None:
+    def __init__(self, lines: Iterator[AnyLine]) -> None:
         self._lines = lines
-        self._finished = finished
 
     def next(self) -> AnyLine | Wait | None:
-        return next((line for line in self._lines if line.number not in self._finished), None)
+        return next(self._lines, None)
 
     def ended(self, number: int, output_tokens: int) -> None:
         """Nothing follows from it."""
@@ -56,9 +56,10 @@ class LinesInOrder:
         source: Source,
         found: Survey,
         feed: Feed,
-        finished: frozenset[int],
+        rest: Callable[[frozenset[int]], Iterator[AnyLine]],
         idle_ratio: Callable[[], float] = lambda: 1.0,
     ) -> None:
+        """`rest`: the lines of the job that are not finished, without those of these numbers."""
         self._source = source
         self._found = found
         self._feed = feed
@@ -66,26 +67,29 @@ class LinesInOrder:
         self._places: dict[int, int] = {}
         """Number of a line that runs -> its place."""
         self._ended: deque[tuple[int, int]] = deque()
-        surveyed = frozenset(found.numbers)
-        self._rest: Callable[[], Iterator[AnyLine]] = lambda: (
-            line for line in read_lines(source) if line.number not in surveyed and line.number not in finished
-        )
+        self._twins: deque[tuple[int, int]] = deque()
+        """Number and offset of those that come next."""
+        self._rest = rest
         self._last: Iterator[AnyLine] | None = None
 
     def next(self) -> AnyLine | Wait | None:
         while self._ended:
             number, output_tokens = self._ended.popleft()
             self._feed.ended(self._places.pop(number), output_tokens)
+        if self._twins:
+            return parse_line(self._source.line_at(*self._twins.popleft()))
         self._feed.beside(self._idle_ratio())
         place = self._feed.next()
         if place is not None:
             number = self._found.numbers[place]
             self._places[number] = place
+            self._twins.extend(self._found.twins.get(place, ()))
             return parse_line(self._source.line_at(number, self._found.offsets[place]))
         if self._feed.num_left:
             return Wait.FOR_AN_END
         if self._last is None:
-            self._last = self._rest()
+            surveyed = (number for place in range(len(self._found)) for number in self._found.lines_of(place))
+            self._last = self._rest(frozenset(surveyed))
         return next(self._last, None)
 
     def ended(self, number: int, output_tokens: int) -> None:

@@ -27,6 +27,10 @@ class LineOutcome:
     output: str
     failed: bool
     usage: Usage
+    request: bytes | None = None
+    """What was asked, as `plait.batch.folding.request_key` tells it, of a line that was answered."""
+    is_folded: bool = False
+    """Answered by what another line was told."""
 
 
 def line_key(input_sha256: str, number: int) -> str:

@@ -92,8 +92,14 @@ class Tally:
         """Steps that gave a line tokens, summed up over lines."""
         self._lengths = Lengths()
         self._pace = Pace()
+        self._num_twins = 0
+        """Lines that wait for others' answers."""
         self.usage = Usage()
         """Tokens of the lines recorded in this run."""
+        self.computed = Usage()
+        """The same without lines that were told what others were told."""
+        self.num_folded = 0
+        """Such lines."""
 
     def opened(self, limit_tokens: int, prompt_tokens: int = 0) -> OpenLine:
         """A line goes to the engine; it will have at most `limit_tokens` output tokens."""
@@ -126,11 +132,18 @@ class Tally:
         self._num_begun -= line.is_begun
         self._lengths.ended(line.used)
 
+    def waits(self, num_lines: int) -> None:
+        """So many lines wait for the answers of others now, and will cost nothing."""
+        self._num_twins = num_lines
+
     def recorded(self, outcomes: Sequence[LineOutcome]) -> None:
         for outcome in outcomes:
             self._failed += outcome.failed
             self._done += not outcome.failed
             self.usage = self.usage.plus(outcome.usage)
+            self.num_folded += outcome.is_folded
+            if not outcome.is_folded:
+                self.computed = self.computed.plus(outcome.usage)
         self._report_if_due()
 
     def progress(self) -> BatchProgress:
@@ -161,7 +174,7 @@ class Tally:
         waiting = sum(line.prompt_tokens for line in open_lines if not line.is_begun) * computed
         # Some lines are refused before they are opened; they were seen all the same.
         num_seen = max(self._num_closed, self._done + self._failed) + len(open_lines)
-        num_unread = max(0, lines_left - len(open_lines))
+        num_unread = max(0, lines_left - len(open_lines) - self._num_twins)
         outputs = self._emitted + sum(further)
         seen = self._computed + waiting + outputs
         so_far = self._computed + self._emitted

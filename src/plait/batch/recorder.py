@@ -23,17 +23,17 @@ class Recorder:
     def __init__(self, write: Write, written: Write) -> None:
         self._write = write
         self._written = written
-        self._waiting: list[tuple[LineOutcome, asyncio.Event]] = []
+        self._waiting: list[tuple[Sequence[LineOutcome], asyncio.Event]] = []
         self._wake = asyncio.Event()
         self._is_closed = False
 
-    async def record(self, outcome: LineOutcome) -> None:
-        """Returns when the line is on the disk.
+    async def record(self, *outcomes: LineOutcome) -> None:
+        """Returns when the lines are on the disk, which are written together.
 
-        If the caller is cancelled meanwhile, the line is written all the same.
+        If the caller is cancelled meanwhile, they are written all the same.
         """
         on_disk = asyncio.Event()
-        self._waiting.append((outcome, on_disk))
+        self._waiting.append((outcomes, on_disk))
         self._wake.set()
         await on_disk.wait()
 
@@ -48,7 +48,7 @@ class Recorder:
             self._wake.clear()
             group, self._waiting = self._waiting, []
             if group:
-                outcomes = [outcome for outcome, _ in group]
+                outcomes = [outcome for several, _ in group for outcome in several]
                 await beside(self._write, outcomes)
                 self._written(outcomes)
                 for _, on_disk in group:

@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from plait.api.model_text import ModelText
 from plait.batch.config import BatchConfig
@@ -23,18 +24,40 @@ from plait.batch.lines import BatchLine, LineFault, read_lines
 from plait.batch.output import OutputFiles, check_output, is_published
 from plait.batch.preparing import Preparer
 from plait.batch.progress import BatchProgress, ProgressSink, Tally
+from plait.batch.serving import output_limit
 from plait.batch.serving_job import JobParts, JobServing
+from plait.batch.shards import Part, Shard, cut_source
 from plait.batch.source import Source, open_source
 from plait.batch.summary import Summary
-from plait.core.client import EngineClient
+from plait.core.client import EngineClient, ModelInfo
 from plait.core.clock import Clock
 from plait.core.errors import RequestError, UsageError
 from plait.sched.blend.choosing import AnyOrdering, Choice
+from plait.sched.blend.job import Lives
 
 JOB_NAME = "output"
 """A ledger beside an output holds one job. It has no name of its own, so that the pair may be renamed."""
 
 _STRICT_EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """A shard, and what the cut is judged by: nothing that machines of one job may differ in. `model`: with the context
+    that the model was made for.
+    """
+
+    shard: Shard
+    lives: Lives
+    model: ModelInfo
+
+    def part_of(self, source: Source, text: ModelText, config: BatchConfig) -> Part:
+        return self.parts_of(source, text, config)[self.shard.number - 1]
+
+    def parts_of(self, source: Source, text: ModelText, config: BatchConfig) -> list[Part]:
+        preparer = Preparer(text, self.model, config.served_names, source.sha256, config.seed)
+        limit = partial(output_limit, model=self.model)
+        return cut_source(source, preparer, limit, self.lives, self.shard.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +71,8 @@ class BatchPorts:
     progress: ProgressSink
     ordering: AnyOrdering | None = None
     """In which order the lines run; None: that of the input."""
+    cutting: Cutting | None = None
+    """Which part of the input is run; None: all of it."""
     chose: Callable[[Choice], None] = lambda choice: None
     """Told which order was chosen, where there was a choice; from another thread."""
     finish_by: FinishBy | None = None
@@ -66,11 +91,14 @@ def run_batch(config: BatchConfig, ports: BatchPorts) -> Summary:
         preparer = _preparer(config, ports, source)
         if config.strict:
             _refuse_faulty_input(source, preparer)
-        model = ports.client.model
+        model, cutting = ports.client.model, ports.cutting
+        # Before there is a ledger that says which shard it is: perhaps there is no such one.
+        part = None if cutting is None else cutting.part_of(source, ports.text, config)
         with closing(Ledger.open(config.ledger)) as ledger, closing(OutputFiles(config)) as output:
-            terms = JobTerms(source.sha256, model.name, model.weights, model.fingerprint, config.seed)
+            shard = "" if cutting is None else str(cutting.shard)
+            terms = JobTerms(source.sha256, model.name, model.weights, model.fingerprint, config.seed, shard)
             job = ledger.begin_job(JOB_NAME, terms, restart=config.restart)
-            run = _Run(config, ports, source, preparer, ledger, job, output)
+            run = _Run(config, ports, source, preparer, ledger, job, output, part)
             interrupted_by = asyncio.run(run.go())
             return run.summary(ports.clock.now() - start_s, interrupted_by)
 
@@ -87,6 +115,7 @@ class _Run:
         ledger: Ledger,
         job: Job,
         output: OutputFiles,
+        part: Part | None,
     ) -> None:
         self._config = config
         self._ports = ports
@@ -95,7 +124,8 @@ class _Run:
         self._job = job
         self._output = output
         self._before = ledger.counts(job)
-        self._tally = Tally(source.num_lines, self._before, ports.clock.now, self._progressed)
+        self._num_lines = source.num_lines if part is None else len(part.numbers)
+        self._tally = Tally(self._num_lines, self._before, ports.clock.now, self._progressed)
         self._serving = JobServing(
             JobParts(
                 client=ports.client,
@@ -109,6 +139,7 @@ class _Run:
                 max_in_flight=config.max_in_flight,
                 unix_now=lambda: int(ports.unix_offset_s + ports.clock.now()),
                 ordering=ports.ordering,
+                part=part,
                 chose=ports.chose,
                 is_urgent=lambda: ports.finish_by is not None and ports.finish_by.is_urgent,
             )
@@ -142,12 +173,14 @@ class _Run:
         return Summary(
             # A name that is no UTF-8 is shown as near to it as every terminal and JSON can.
             output=os.fsencode(self._config.output).decode(errors="backslashreplace"),
-            lines_total=self._source.num_lines,
+            lines_total=self._num_lines,
             lines_completed=counts.done,
             lines_failed=counts.failed,
             lines_resumed=self._before.recorded,
+            lines_folded=counts.folded,
+            shard=None if self._ports.cutting is None else str(self._ports.cutting.shard),
             job_usage=counts.usage,
-            run_usage=self._tally.usage,
+            run_usage=self._tally.computed,
             duration_s=duration_s,
             model=model.name,
             fingerprint=model.fingerprint,

@@ -43,6 +43,9 @@ from plait.sched.blend.choosing import AnyOrdering, Choice
 MAX_AT_ONCE = 4
 """Batches that run at the same time: a short one does not wait for a long one, and memory stays bounded."""
 
+MAX_IN_FLIGHT = 128
+"""Lines of a batch in the engine."""
+
 MAX_WAITING = 1000
 """Batches of everyone that are not finished."""
 
@@ -60,7 +63,7 @@ class ServiceConfig:
     """
 
     served_names: tuple[str, ...]
-    max_in_flight: int = 128
+    max_in_flight: int = MAX_IN_FLIGHT
     seed: int = 0
     rest_s: float = 30.0
     ordering: AnyOrdering | None = None
@@ -530,8 +533,8 @@ def _log_choice(batch_id: str, choice: Choice) -> None:
         "lines": choice.num_requests,
         "reason": choice.why,
     }
-    if choice.given_s is not None and choice.blended_s is not None:
-        fields |= {"given_s": round(choice.given_s, 3), "blended_s": round(choice.blended_s, 3)}
+    if choice.seconds:
+        fields["seconds"] = {order.value: round(seconds, 3) for order, seconds in choice.seconds.items()}
     _LOG.info("batch order", extra={"fields": fields})
 
 
@@ -543,13 +546,14 @@ def _log_outlook(batch_id: str, outlook: Outlook, left_s: float | None, to_go_s:
 
 
 def _closing(before: Counts, after: Counts, duration_s: float, limit: str) -> dict[str, object]:
-    """What one run of a batch did, for the log: lines of all runs, tokens of this one."""
-    output = after.usage.output_tokens - before.usage.output_tokens
-    prompt = after.usage.prompt_tokens - before.usage.prompt_tokens
-    cached = after.usage.cached_tokens - before.usage.cached_tokens
+    """What one run of a batch did, for the log: lines of all runs, computed tokens of this one."""
+    output = after.computed.output_tokens - before.computed.output_tokens
+    prompt = after.computed.prompt_tokens - before.computed.prompt_tokens
+    cached = after.computed.cached_tokens - before.computed.cached_tokens
     return {
         "completed": after.done,
         "failed": after.failed,
+        "folded": after.folded,
         "duration_s": round(duration_s, 3),
         "prompt_tokens": prompt,
         "prefix_hit_fraction": round(cached / prompt, 4) if prompt else 0.0,

@@ -1,8 +1,9 @@
 """Serving: lines through an engine, many at a time.
 
-Owns how many lines are in flight and what becomes of each: an answer, a refusal, or the end of the job. Writes nothing
-to disk itself. Invariant: a line is in flight from when it is read until it is on the disk, so memory is bounded by
-`max_in_flight` lines, whatever the length of the input.
+Owns how many lines are in flight and what becomes of each: an answer, its own or that of a line that asks for the same,
+a refusal, or the end of the job. Writes nothing to disk itself.
+Invariants: a line is in flight from when it is read until it is on the disk, so memory is bounded by `max_in_flight`
+lines and those that wait for them, whatever the length of the input; of lines that ask for the same one is answered.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from plait.api.calls import Call
 from plait.api.endpoints import AnyAnswer, answer_to
 from plait.api.errors import engine_failure
+from plait.batch.beside import beside
+from plait.batch.folding import Folds, handed_on, request_key
+from plait.batch.ledger import RecordedLine
 from plait.batch.lines import BatchLine, LineFault
 from plait.batch.ordered import Lines, Wait
 from plait.batch.outcomes import LineOutcome, answered, never_run, refused
@@ -34,11 +37,24 @@ _NOT_NOW = (429, 503)
 class Prepared:
     line: BatchLine
     call: Call
+    request: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """Asks for what a line under way does."""
+
+    line: BatchLine
+    request: bytes
+
+
+Work = Prepared | Twin | LineOutcome | Wait | None
 
 
 class LineServer:
-    """`unix_now` gives Unix time in whole seconds, for the answers; `is_urgent`, from another thread, whether what is
-    submitted now is to go before other batches.
+    """`unix_now` gives Unix time in whole seconds, for the answers. `recorded`: the answer to a request, if a line has
+    it already; called in another thread. `is_urgent`, from another thread: whether what is submitted now is to go
+    before other batches.
     """
 
     def __init__(
@@ -49,6 +65,7 @@ class LineServer:
         recorder: Recorder,
         tally: Tally,
         unix_now: Callable[[], int],
+        recorded: Callable[[bytes], RecordedLine | None],
         is_urgent: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
@@ -57,6 +74,8 @@ class LineServer:
         self._recorder = recorder
         self._tally = tally
         self._unix_now = unix_now
+        self._recorded = recorded
+        self._folds = Folds()
         self._is_urgent = is_urgent
 
     async def serve(self, lines: Lines, max_in_flight: int) -> None:
@@ -73,35 +92,72 @@ class LineServer:
                 while True:
                     await slots.acquire()
                     has_ended.clear()
-                    # Reading, parsing and encoding leave the loop free to hand over answers.
-                    work = await asyncio.to_thread(self._next, lines)
-                    if work is None:
-                        return
-                    if work is Wait.FOR_AN_END:
-                        slots.release()
-                        await has_ended.wait()
+                    # Reading, parsing and encoding leave the loop free to hand over answers. Whoever is cancelled waits
+                    # for its end: what it reads from is closed afterwards.
+                    work = await beside(self._next, lines)
+                    if isinstance(work, Prepared | LineOutcome):
+                        if isinstance(work, Prepared):
+                            self._folds.begins(work.request)
+                        group.create_task(self._finish(lines, work)).add_done_callback(ended)
                         continue
-                    group.create_task(self._finish(lines, work)).add_done_callback(ended)
+                    slots.release()
+                    if isinstance(work, Twin):
+                        self._folds.joins(work.line, work.request)
+                        self._tally.waits(self._folds.num_waiting)
+                    if self._must_wait(work):
+                        await has_ended.wait()
+                    elif work is None and not self._folds.has_again:
+                        return
         except BaseExceptionGroup as trouble:
             raise _first(trouble) from None
 
-    def _next(self, lines: Lines) -> Prepared | LineOutcome | Literal[Wait.FOR_AN_END] | None:
-        """The next line that is to be served or recorded; None at the end."""
-        line = lines.next()
-        if line is None or line is Wait.FOR_AN_END:
+    def _must_wait(self, work: Work) -> bool:
+        """Whether something under way must end before it is of use to ask for more."""
+        folds = self._folds
+        if work is None:
+            # Those that wait for an answer that does not come have to be served themselves.
+            return bool(folds.num_waiting) and not folds.has_again
+        return work is Wait.FOR_AN_END or folds.is_full
+
+    def _next(self, lines: Lines) -> Work:
+        """The next line that is to be served, recorded or told what another one is told; None at the end."""
+        line = self._folds.again() or lines.next()
+        if line is None or isinstance(line, Wait):
             return line
         if isinstance(line, LineFault):
             return never_run(self._preparer.key(line.number), line)
         try:
             call = self._preparer.prepare(line)
-            return Prepared(line, _urgent(call) if self._is_urgent() else call)
         except RequestError as error:
             return self._refused(line, error)
+        request = request_key(call)
+        # In this order: who is no longer under way is on the disk, and only here do others begin.
+        if self._folds.is_under_way(request):
+            return Twin(line, request)
+        found = self._recorded(request)
+        if found is not None:
+            return handed_on(found, line, request, self._preparer.key)
+        return Prepared(line, _urgent(call) if self._is_urgent() else call, request)
 
     async def _finish(self, lines: Lines, work: Prepared | LineOutcome) -> None:
         outcome = work if isinstance(work, LineOutcome) else await self._answer(work)
+        if isinstance(work, Prepared) and outcome.failed:
+            # Its trouble is its own: the next one that asks for the same is run.
+            self._folds.failed(work.request)
         await self._recorder.record(outcome)
         lines.ended(outcome.number, outcome.usage.output_tokens)
+        if isinstance(work, Prepared) and not outcome.failed:
+            await self._hand_on(outcome, work.request)
+
+    async def _hand_on(self, outcome: LineOutcome, request: bytes) -> None:
+        """To those that waited for a line that is on the disk now."""
+        waiting = self._folds.ended(request)
+        if waiting:
+            found = RecordedLine(outcome.number, outcome.output, outcome.usage)
+            key_of = self._preparer.key
+            outcomes = await beside(lambda: [handed_on(found, one, request, key_of) for one in waiting])
+            await self._recorder.record(*outcomes)
+            self._tally.waits(self._folds.num_waiting)
 
     async def _answer(self, work: Prepared) -> LineOutcome:
         line, call = work.line, work.call
@@ -122,7 +178,8 @@ class LineServer:
             raise EngineStopped(f"the engine closed before line {line.number} was answered")
         if answer.failure is not None:
             return self._refused(line, engine_failure(answer.failure))
-        return answered(self._preparer.key(line.number), line.number, line.custom_id, answer.body(), answer.usage())
+        key = self._preparer.key(line.number)
+        return replace(answered(key, line.number, line.custom_id, answer.body(), answer.usage()), request=work.request)
 
     async def _collect(self, answer: AnyAnswer, open_line: OpenLine, place: int, request: Request) -> None:
         is_whole = is_begun = False

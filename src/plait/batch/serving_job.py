@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from plait.api.model_text import ModelText
 from plait.batch.beside import beside
 from plait.batch.ledger import Job, Ledger
 from plait.batch.lines import read_lines
-from plait.batch.ordered import Lines, LinesAsGiven, LinesInOrder
+from plait.batch.ordered import AnyLine, Lines, LinesAsGiven, LinesInOrder
 from plait.batch.outcomes import LineOutcome
 from plait.batch.output import OutputFiles
 from plait.batch.preparing import Preparer
 from plait.batch.progress import Tally
 from plait.batch.recorder import Recorder
 from plait.batch.serving import LineServer, output_limit
+from plait.batch.shards import Part
 from plait.batch.source import Source
 from plait.batch.survey import survey
 from plait.core.client import EngineClient
@@ -46,6 +47,8 @@ class JobParts:
     unix_now: Callable[[], int]
     ordering: AnyOrdering | None = None
     """None: in the order of the input."""
+    part: Part | None = None
+    """The lines of the input that are the job's; None: all."""
     chose: Callable[[Choice], None] = lambda choice: None
     """Told which order was chosen, where there was a choice; from another thread."""
     idle_ratio: Callable[[], float] = lambda: 1.0
@@ -67,7 +70,14 @@ class JobServing:
         parts = self._parts
         recorder = Recorder(self._write, parts.tally.recorded)
         server = LineServer(
-            parts.client, parts.preparer, parts.text.tokenizer, recorder, parts.tally, parts.unix_now, parts.is_urgent
+            parts.client,
+            parts.preparer,
+            parts.text.tokenizer,
+            recorder,
+            parts.tally,
+            parts.unix_now,
+            lambda request: parts.ledger.answer_to(parts.job, request),
+            parts.is_urgent,
         )
         finished = await beside(parts.ledger.finished, parts.job)
         recording = asyncio.create_task(recorder.run())
@@ -93,22 +103,40 @@ class JobServing:
 
     def _lines(self, finished: frozenset[int]) -> Lines:
         parts, ordering = self._parts, self._parts.ordering
-        num_left = parts.source.num_lines - len(finished)
+        num_left = self._num_lines - len(finished)
         if ordering is None or is_as_given(ordering, num_left):
             if isinstance(ordering, Choosing):
                 parts.chose(Choice(JobOrder.INPUT, num_left))
-            return LinesAsGiven(read_lines(parts.source), finished)
-        found = survey(
-            parts.source,
-            parts.preparer,
-            finished,
-            lambda request: output_limit(request, parts.client.model),
-            self._go_on,
-        )
+            return LinesAsGiven(self._left(finished))
+        if parts.part is not None:
+            found = parts.part.found.only(range(len(parts.part.found)), finished)
+        else:
+            found = survey(
+                parts.source,
+                parts.preparer,
+                finished,
+                lambda request: output_limit(request, parts.client.model),
+                self._go_on,
+                lambda request: parts.ledger.answer_to(parts.job, request) is not None,
+            )
         feed, choice = feed_for(found.job, ordering, self._go_on)
         if choice is not None:
             parts.chose(choice)
-        return LinesInOrder(parts.source, found, feed, finished, parts.idle_ratio)
+        return LinesInOrder(
+            parts.source, found, feed, lambda surveyed: self._left(finished | surveyed), parts.idle_ratio
+        )
+
+    @property
+    def _num_lines(self) -> int:
+        part = self._parts.part
+        return self._parts.source.num_lines if part is None else len(part.numbers)
+
+    def _left(self, finished: frozenset[int]) -> Iterator[AnyLine]:
+        """The lines of the job that are not finished, as they stand."""
+        part = self._parts.part
+        for line in read_lines(self._parts.source):
+            if line.number not in finished and (part is None or line.number in part.numbers):
+                yield line
 
     def _go_on(self) -> None:
         """In the thread that looks for an order: whoever stops a job waits for it to end."""

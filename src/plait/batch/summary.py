@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from plait.api.answers import Usage
 from plait.api.bodies import JsonObject, JsonValue
+from plait.metrics.drafts import DraftFigures
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Lines count the whole job, with earlier runs; `run_usage` and `duration_s` only this run."""
+    """Lines count the whole job, with earlier runs; `run_usage`, of computed lines, and `duration_s` only this run."""
 
     output: str
     lines_total: int
@@ -32,10 +33,16 @@ class Summary:
     warnings: tuple[str, ...] = ()
     limited_by: str | None = None
     """What kept the run from being faster, filled in by who watched the engine."""
+    drafts: DraftFigures | None = None
+    """What guesses came to, filled in by who watched the engine; None: nobody guesses."""
     is_rewritten: bool = False
     """The job was complete, but its output was missing or had been changed: it was made from the ledger again."""
     interrupted_by: signal.Signals | None = None
     strict: bool = False
+    lines_folded: int = 0
+    """Answered lines that asked for the same as another one and were told what it was told."""
+    shard: str | None = None
+    """The part of the input that the lines are, such as 1/4; None: all of it."""
     finish_by: str | None = None
     """When it should have ended, as text, if somebody said so."""
     early_s: float = 0.0
@@ -72,13 +79,16 @@ class Summary:
                 "completed": self.lines_completed,
                 "failed": self.lines_failed,
                 "resumed": self.lines_resumed,
+                "folded": self.lines_folded,
             },
+            "shard": self.shard,
             "run": {
                 **_tokens(self.run_usage),
                 "prefix_hit_fraction": self.prefix_hit_fraction,
                 "duration_s": self.duration_s,
                 "output_tokens_per_s": self.output_tokens_per_s,
                 "limited_by": self.limited_by,
+                "drafts": None if self.drafts is None else {**self.drafts.json_object()},
             },
             "job": _tokens(self.job_usage),
             "model": self.model,
@@ -97,6 +107,8 @@ class Summary:
         rows = [("lines", self._lines_text()), ("prompt", self._prompt_text())]
         speed = f"{self.run_usage.output_tokens:,} tokens, {self.output_tokens_per_s:,.1f} a second"
         rows += [("output", speed), ("time", duration_text(self.duration_s))]
+        if self.drafts is not None:
+            rows.append(("drafts", self.drafts.text()))
         if self.finish_by is not None:
             rows.append(("finish by", f"{self.finish_by}: {self._early_text()}"))
         if self.limited_by is not None:
@@ -127,7 +139,9 @@ class Summary:
     def _lines_text(self) -> str:
         finished = self.lines_completed + self.lines_failed
         text = f"{finished:,} of {self.lines_total:,} finished, {self.lines_failed:,} of them failed"
-        return text + (f" ({self.lines_resumed:,} in earlier runs)" if self.lines_resumed else "")
+        text += f" ({self.lines_resumed:,} in earlier runs)" if self.lines_resumed else ""
+        text += f"; {self.lines_folded:,} asked for what another line asked for" if self.lines_folded else ""
+        return text if self.shard is None else f"{text}; shard {self.shard}"
 
     def _prompt_text(self) -> str:
         return f"{self.run_usage.prompt_tokens:,} tokens, {self.prefix_hit_fraction:.0%} found in the prefix index"

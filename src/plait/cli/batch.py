@@ -18,12 +18,13 @@ from plait.batch.config import BatchConfig
 from plait.batch.finish_by import FinishBy, Outlook
 from plait.batch.output import check_output
 from plait.batch.progress import BatchProgress
-from plait.batch.runner import BatchPorts, run_batch
+from plait.batch.runner import BatchPorts, Cutting, run_batch
+from plait.batch.shards import Shard
 from plait.batch.source import check_input
 from plait.batch.summary import duration_text
-from plait.build import LocalEngine, load_model, start_engine
+from plait.build import LocalEngine, check_scheduler, load_model, start_engine
 from plait.cli.batch_plan import batch_plan
-from plait.cli.offline import ordering_of
+from plait.cli.offline import cutting_of, ordering_of
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import download_progress, start_report, with_profile
 from plait.config.batch_options import BatchOptions
@@ -79,6 +80,7 @@ def run_batch_command(sources: OptionSources) -> int:
         raise UsageError(f"{given} is for a run, and --plan-only runs nothing; leave one of them out")
     moment = _moment(options)
     # Before a model is fetched and loaded: what cannot work should fail at once.
+    check_scheduler(engine_options)
     check_input(config.input)
     if not options.plan_only:
         check_output(config)
@@ -90,16 +92,17 @@ def run_batch_command(sources: OptionSources) -> int:
         if not options.quiet:
             for line in start_report(engine):
                 say(line)
+        cutting = None if options.shard is None else cutting_of(Shard(*options.shard), engine_options, engine)
         if options.plan_only:
-            plan = batch_plan(config, engine_options, engine)
+            plan = batch_plan(config, engine_options, engine, cutting)
             if options.json:
                 show_json(plan.json_object())
             else:
                 for line in plan.text():
                     show(line)
             return 0
-        ordering = ordering_of(options.order, engine_options, engine, say)
-        return _run(config, options, engine, totals, ordering, moment)
+        ordering = ordering_of(options.order, engine_options, engine, options.max_in_flight, say)
+        return _run(config, options, engine, totals, ordering, cutting, moment)
     finally:
         engine.close()
 
@@ -110,6 +113,7 @@ def _run(
     engine: LocalEngine,
     totals: Totals,
     ordering: AnyOrdering | None,
+    cutting: Cutting | None,
     moment: datetime | None,
 ) -> int:
     bar = _Bar(quiet=options.quiet)
@@ -119,12 +123,15 @@ def _run(
         if moment is None
         else FinishBy(moment.timestamp() - unix_offset_s, engine.clock.now, partial(_say_outlook, bar, moment))
     )
-    ports = BatchPorts(engine.client, engine.text, engine.clock, unix_offset_s, bar, ordering, bar.chose, finish_by)
+    ports = BatchPorts(
+        engine.client, engine.text, engine.clock, unix_offset_s, bar, ordering, cutting, bar.chose, finish_by
+    )
     try:
         summary = run_batch(config, ports)
     finally:
         bar.close()
-    summary = replace(summary, limited_by=totals.limit())
+    drafts = None if engine.draft is None else totals.drafts
+    summary = replace(summary, limited_by=totals.limit(), drafts=drafts)
     if moment is not None and finish_by is not None:
         summary = replace(summary, finish_by=_shown(moment), early_s=finish_by.due_s - engine.clock.now())
     figures = engine.profile_figures()

@@ -136,14 +136,21 @@ def calibrate(model: LoadedModel, options: EngineOptions, *, quick: bool, tell: 
 
 
 def measure(
-    model: LoadedModel, options: EngineOptions, steps_s: float, gap_repeats: int, tell: Callable[[str], None]
+    model: LoadedModel,
+    options: EngineOptions,
+    steps_s: float,
+    gap_repeats: int,
+    tell: Callable[[str], None],
+    part: slice = slice(None),
 ) -> Measured:
-    """Steps on the device alone for so many seconds, and of the engine so many times."""
+    """Steps on the device alone for so many seconds, and of the engine so many times. `part`: of the states to measure;
+    who measures all of them in parts can do something else in between.
+    """
     from plait.cli.engine_gaps import measure_gaps
 
-    measured = _measure_steps(model, options, steps_s, tell)
+    measured = _measure_steps(model, options, steps_s, tell, part)
     tell("measuring what the engine adds")
-    return replace(measured, engine_steps=tuple(measure_gaps(model, options, gap_repeats)))
+    return replace(measured, engine_steps=tuple(measure_gaps(model, options, gap_repeats)) if gap_repeats else ())
 
 
 def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, tell: Callable[[str], None]) -> Outcome:
@@ -180,7 +187,9 @@ def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, 
     return Outcome(replace(spec, calibration=fitted), errors_by_kind(measured.held_out, bare))
 
 
-def _measure_steps(model: LoadedModel, options: EngineOptions, steps_s: float, tell: Callable[[str], None]) -> Measured:
+def _measure_steps(
+    model: LoadedModel, options: EngineOptions, steps_s: float, tell: Callable[[str], None], part: slice
+) -> Measured:
     from plait.cli.step_bench import StepBench, bench_memory
     from plait.exec.native.executor import NativeExecutor
 
@@ -205,7 +214,7 @@ def _measure_steps(model: LoadedModel, options: EngineOptions, steps_s: float, t
             most_context=min(bench.most_context, ready.sizes.max_model_tokens),
             block=options.block_size,
         )
-        return _measure(bench, states(limits), steps_s, tell)
+        return _measure(bench, states(limits)[part], steps_s, tell)
     finally:
         ready.executor.close()
 

@@ -19,11 +19,12 @@ _CONTEXTS = (64, 256, 512, 1024, 2048, 8192)
 """Close to each other where most steps of a server are: weights and keys have alphas of their own, so between two
 contexts that of both is no straight line.
 """
-_PROMPTS = (16, 32, 64, 128, 256, 512, 1024, 2048)
+_PROMPTS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 _STARTS = (0, 512, 2048, 8192)
-_MIXED_PROMPTS = (64, 256, 448)
+_MIXED_PROMPTS = (4, 8, 16, 32, 64, 256, 448)
+"""Close to each other where chunks are cut by time: what rows above a whole tile cost is no straight line."""
 _MIXED_ROWS = (1, 8, 32)
-_MIXED_STARTS = (0, 512)
+_MIXED_STARTS = (0, 1024)
 _BESIDE_ROWS = (1, 4, 16)
 _BESIDE_PROMPTS = (64, 256, 512)
 _BESIDE_STARTS = (0, 1024)
@@ -34,7 +35,7 @@ _HELD_ROWS = (5, 12, 24, 48, 96)
 _HELD_CONTEXTS = (160, 768)
 _HELD_PROMPTS = (48, 96, 192, 384)
 _HELD_STARTS = (256, 1024)
-_HELD_MIXED = ((128, 4), (320, 12))
+_HELD_MIXED = ((12, 6), (24, 8), (128, 4), (320, 12))
 _HELD_BESIDE = ((2, 128), (8, 384))
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from plait.build import LoadedModel, LocalEngine, load_model, start_engine
+from plait.build import LoadedModel, LocalEngine, check_scheduler, load_model, start_engine
 from plait.cli.conversation import Answering, Conversation, Turn
 from plait.cli.keyboard import Keyboard, history_file
 from plait.cli.printable import printable
@@ -55,6 +55,7 @@ A message that begins with / is sent if a blank stands before it."""
 def run_chat(sources: OptionSources) -> int:
     options, engine_options = sources.read(ChatOptions), sources.read(EngineOptions)
     file_text = "" if options.file is None else read_text(options.file)
+    check_scheduler(engine_options)
     # Before a model is loaded, because it may be the end of a pipe that brings nothing.
     piped = None if sys.stdin is not None and sys.stdin.isatty() else _read_piped(file_text)
     engine_options = replace(engine_options, max_num_seqs=SEQUENCES)

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from plait.cli.table import Command
 from plait.config.batch_options import BatchOptions
-from plait.config.bench_options import LimitsOptions, QualityOptions
+from plait.config.bench_options import LimitsOptions, QualityOptions, SpeculationOptions
 from plait.config.calibrate_options import CalibrateOptions
 from plait.config.chat_options import ChatOptions
 from plait.config.completion_options import CompletionOptions
@@ -47,6 +47,7 @@ COMMANDS = (
         "bench compare", "Compare two engines in turn, with the same load.", (CompareOptions, EngineOptions), "model"
     ),
     Command("bench quality", "Measure what number schemes cost.", (QualityOptions, EngineOptions), "model"),
+    Command("bench speculation", "Measure what drafts are worth here.", (SpeculationOptions, EngineOptions), "model"),
     Command("tune", "Look for better sizes of units of work on this machine.", (TuneOptions, EngineOptions), "model"),
     Command("calibrate", "Measure steps of a model for the cost model.", (CalibrateOptions, EngineOptions), "model"),
     Command("inspect", "Say what a model is and needs, without its weights.", (InspectOptions,), "model"),
@@ -130,6 +131,12 @@ def _load_quality() -> Work:
     return run_quality
 
 
+def _load_speculation() -> Work:
+    from plait.cli.speculation import run_speculation
+
+    return run_speculation
+
+
 def _load_tune() -> Work:
     from plait.cli.tune import run_tune
 
@@ -202,6 +209,7 @@ LOAD: dict[str, Callable[[], Work]] = {
     "bench serving": _load_serving,
     "bench compare": _load_compare,
     "bench quality": _load_quality,
+    "bench speculation": _load_speculation,
     "tune": _load_tune,
     "calibrate": _load_calibrate,
     "inspect": _load_inspect,

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plait.build import LoadedModel, choose_executor, load_model, model_facts
+from plait.build import LoadedModel, choose_executor, cutting_of, load_model, model_facts
 from plait.cli.machine_rates import MachineRates, measure_rates, rates_file, read_rates, write_rates
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import MIB, download_progress
@@ -40,7 +40,6 @@ from plait.config.resolve import Processors, resolve_sizes, resolve_workers
 from plait.core.errors import PlaitError
 from plait.exec.native import presence
 from plait.exec.native.tune_table import check_folder
-from plait.kv.layouts.serving import cut
 from plait.model.cache_type import CacheType
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ def _expect(
             Weight.SLOWS, f"{model.name} runs on the reference executor only: {choice.notes}", "take another file"
         )
         return
-    cutting = cut(model.program, engine_options.kv_layout, engine_options.block_size, choice.cache_type)
+    cutting = cutting_of(engine_options, model, choice.cache_type)
     facts = model_facts(model, cutting)
     free_beside = max(0, found.free_bytes - model.weights.total_bytes)
     sizes = resolve_sizes(engine_options, facts, free_beside)

@@ -17,6 +17,8 @@ from plait.core.errors import UsageError
 
 _NAMES_WIDTH = 26
 _WIDEST = 110
+_COLUMNS = 80
+"""Of a usual terminal."""
 _ALL = "all"
 _ENDING = (
     "plait COMMAND --help explains a command, and --help=all each of its options. "
@@ -40,8 +42,11 @@ def group_help(group: str, about: str, commands: Sequence[Command]) -> str:
     ours = [command for command in commands if command.name.startswith(f"{group} ")]
     table = [line for command in ours for line in _row(command.name.split()[1], command.help, 14)]
     names = "|".join(command.name.split()[1] for command in ours)
+    usage = f"usage: plait {group} {{{names}}} [options]"
+    if len(usage) >= _COLUMNS:  # the table below names them
+        usage = f"usage: plait {group} COMMAND [options]"
     ending = f"plait {group} {ours[0].name.split()[1]} --help explains one of them."
-    return "\n".join([f"usage: plait {group} {{{names}}} [options]", "", about, "", *table, "", ending]) + "\n"
+    return "\n".join([usage, "", about, "", *table, "", ending]) + "\n"
 
 
 def command_help(command: Command, wanted: str) -> str:

@@ -116,7 +116,7 @@ def memory_lines(report: MemoryReport) -> list[str]:
         lines += ["", *_load_lines(report, size_text(one.load.sequences[0][1]), place)]
     if any(one.mix for one in report.layouts):
         lines += ["", *_load_lines(report, _mix_text(question.sizes), None)]
-    return [*lines, "", *_context_lines(report), *_page_lines(report)]
+    return [*lines, "", *_context_lines(report), *_page_lines(report), *_refusal_lines(report)]
 
 
 def head_lines(word: str, name: str, family: str, source: str) -> list[str]:
@@ -232,6 +232,15 @@ def _page_lines(report: MemoryReport) -> Iterator[str]:
             wastes = "".join(f"{percent(waste):>9}" for waste in found.wastes)
             tables = " + ".join(str(cut.num_tables) for cut in found.cuts)
             yield f"    {mark:<7}pages of {bytes_text(found.page_bytes):>10}, tables {tables:<12}{wastes}"
+
+
+def _refusal_lines(report: MemoryReport) -> list[str]:
+    """What `plait serve` would not run of this, so that nobody finds out at the start of a server."""
+    lines = []
+    for refusal in report.refusals:
+        text = f"plait serve refuses {refusal}"
+        lines += wrap(text, WIDTH - 2, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+    return ["", *lines] if lines else []
 
 
 def _load_text(load: Load) -> str:

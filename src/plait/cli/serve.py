@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from plait.batch.store import Store
+from plait.build import check_scheduler
 from plait.cli.api_keys import ApiKey, api_keys
 from plait.cli.serve_logs import logging_to_stderr
 from plait.cli.serve_parts import listed, opened_server
@@ -37,6 +38,7 @@ from plait.server.watching import Watching
 
 def run_serve(sources: OptionSources) -> int:
     engine_options, options = sources.read(EngineOptions), sources.read(ServeOptions)
+    check_scheduler(engine_options)
     given = api_keys(options)
     keys = Keys([one.key for one in given])
     if (options.ssl_certfile is None) != (options.ssl_keyfile is None):

@@ -14,7 +14,7 @@ from functools import partial
 from importlib.metadata import version
 
 from plait.api.bodies import JsonObject, JsonValue
-from plait.batch.service import BatchService, ServiceConfig
+from plait.batch.service import MAX_IN_FLIGHT, BatchService, ServiceConfig
 from plait.batch.store import Store
 from plait.build import LocalEngine, load_model, start_engine
 from plait.cli.offline import AUTO, hardware_here, lives_here, ordering_of
@@ -37,6 +37,7 @@ from plait.server.openapi import DocsPage, OpenApi, description
 from plait.server.running import Opened
 from plait.server.serving import Limits, Serving
 from plait.server.status_page import DebugMemory, StatusFigures, StatusPage
+from plait.server.turnover import Turnover
 from plait.server.watching import Watching
 
 MAX_UNREAD = 8192
@@ -70,7 +71,7 @@ def opened_server(
         for line in start_report(engine):
             say(line)
         greeting = f"serving   {', '.join(door.names)} {where}"
-        ordering = ordering_of(AUTO, engine_options, engine, say)
+        ordering = ordering_of(AUTO, engine_options, engine, MAX_IN_FLIGHT, say)
         return _opened(
             options, engine_options, engine, figures, meter, door, layers, watching, store, greeting, ordering
         )
@@ -102,6 +103,7 @@ def _opened(
         limits=Limits(engine_options.max_num_seqs + options.max_num_queued_reqs, options.max_body_size),
         unix_now=unix_now,
         new_id=layers.new_id,
+        turnover=Turnover(time.monotonic),
         created=door.created,
         strict_fields=options.strict_fields,
         watching=watching,

@@ -12,7 +12,16 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
-from plait.build import choose_executor, load_model, model_facts, native_config, policy_of
+from plait.build import (
+    choose_executor,
+    cutting_of,
+    drafting_of,
+    fused_only,
+    load_model,
+    model_facts,
+    native_config,
+    policy_of,
+)
 from plait.cli.serve_parts import listed
 from plait.cli.streams import say
 from plait.cli.terminal import download_progress
@@ -21,7 +30,6 @@ from plait.config.machine import available_memory_bytes
 from plait.config.resolve import resolve_sizes
 from plait.config.serve_options import ServeOptions
 from plait.exec.native import presence
-from plait.kv.layouts.serving import cut
 from plait.loading import LoadedModel
 from plait.model.cache_layout import token_bytes
 from plait.text.tool_calls import tool_format_of
@@ -34,20 +42,24 @@ def plan_of(engine: EngineOptions, server: ServeOptions, *, has_keys: bool) -> M
     missing = None if engine.executor == "reference" else presence.missing()
     choice = choose_executor(engine, model.program, missing)
     # What a start would refuse is refused here, too.
-    policy_of(engine, model, say)
-    cutting = cut(model.program, engine.kv_layout, engine.block_size, choice.cache_type)
+    policy = policy_of(engine, model, say)
+    drafting_of(engine, model)
+    cutting = cutting_of(engine, model, choice.cache_type)
     model = replace(model, program=cutting.program)
     per_token = token_bytes(model.program, choice.cache_type)
     sizes = resolve_sizes(engine, model_facts(model, cutting), available_memory_bytes())
     layout = cutting.plan(sizes.memory_bytes)
     executor: dict[str, object] = {"name": "native" if choice.is_native else "reference", "notes": list(choice.notes)}
+    num_workers = 1
     if choice.is_native:
         config, workers = native_config(engine, sizes.max_model_tokens)
+        num_workers = len(workers.cores)
         executor |= {
             "workers": len(workers.cores),
             "workers_because": workers.reason,
             "target": config.target or "best",
         }
+    executor["notes"] = [*choice.notes, *fused_only(policy.preset, num_workers, is_native=choice.is_native)]
     return {
         "model": _model(model, server),
         "executor": executor,

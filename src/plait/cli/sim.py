@@ -66,9 +66,11 @@ def lines(setup: Setup, trial: Trial) -> Iterator[str]:
             f"targets  {target_words(trial.slo)}: {trial.attainment_fraction:.2%} of the requests met them, "
             f"{trial.goodput_per_s:.3g} requests/s"
         )
-    if report.num_refused:
+    if report.num_overloaded:
+        yield f"refused  {report.num_overloaded} requests, because their first token would have come too late"
+    if too_long := report.num_refused - report.num_overloaded:
         yield (
-            f"refused  {report.num_refused} requests are longer than a sequence may be, "
+            f"refused  {too_long} requests are longer than a sequence may be, "
             f"{setup.cluster.replica.max_model_tokens:,} tokens; --length-divisor makes all of them shorter"
         )
 

@@ -30,11 +30,12 @@ from plait.sched.blend.feeds import JobOrder
 from plait.sched.multiplex.presets import preset_of, shares_of
 from plait.sim.cards.card import Card, find_card
 from plait.sim.cluster import ClusterSpec
+from plait.sim.drafts import every_record
 from plait.sim.form import Form, Routing, parse_form
 from plait.sim.load import Load
 from plait.sim.offline import offline_load
 from plait.sim.page.page import BEGINNING
-from plait.sim.replica import ReplicaSpec
+from plait.sim.replica import ReplicaSpec, SimulatedDrafts
 from plait.sim.results import SCHEMA, slo_object
 from plait.sim.traces.forms import Reading, open_trace
 from plait.sim.workload import CardSource, Extent, Pace, Source, Workload, measure
@@ -184,6 +185,7 @@ def _replica(options: SimOptions, model: BareModel, hardware: HardwareSpec) -> t
         # Plans come from the scheduler that serves; looking at each again takes a third of the time.
         check_plans=False,
         seed=options.seed,
+        drafts=None if options.speculative == "off" else SimulatedDrafts(every_record()),
     )
     if not preset.is_fused:
         # What cannot be is said here, not by the first decision.
@@ -264,6 +266,7 @@ def _inputs(
         "order": options.order,
         "scheduler": str(options.scheduler),
         "ablate": options.ablate,
+        "speculative": options.speculative,
         **named,
         "requests": workload.num_requests,
         "rate": pace.rate if options.order == ARRIVAL else None,

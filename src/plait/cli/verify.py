@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from plait.api.bodies import JsonObject, JsonValue
 from plait.api.messages import parse_messages
-from plait.build import LocalEngine, load_model, start_engine
+from plait.build import LocalEngine, check_scheduler, load_model, start_engine
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import LOGPROB_TOLERANCE, download_progress, start_report, with_profile
 from plait.config.engine_options import EngineOptions
@@ -95,6 +95,7 @@ class Verdict:
 
 def run_verify(sources: OptionSources) -> int:
     options, verify = sources.read(EngineOptions), sources.read(VerifyOptions)
+    check_scheduler(options)
     prompts = read_prompts(verify.prompts)[: verify.num_prompts]
     with download_progress(options.model, quiet=verify.quiet) as progress:
         model = load_model(options, progress, datetime.now)

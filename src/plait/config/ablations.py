@@ -28,6 +28,11 @@ OF_SCHEDULERS: Final = (
     "lanes",
     "slices",
     "dead-band",
+    "admission",
+    "refusal",
+    "leases",
+    "joint-depth",
+    "pace",
 )
 ABLATIONS: Final = (*OF_MEMORY, *OF_SCHEDULERS)
 NONE: Final = "none"

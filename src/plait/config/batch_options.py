@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plait.config.option import option
-from plait.config.values import parse_flag, parse_path, parse_positive, parse_text
+from plait.config.values import parse_flag, parse_path, parse_positive, parse_shard, parse_text
 from plait.core.moments import check_moment
 
 
@@ -25,6 +25,12 @@ class BatchOptions:
         "in which order lines run; blend: by shared beginnings and by what compute and memory they need; auto: blend "
         "where that takes less time",
         choices=("input", "auto", "blend", "dfs", "bfs", "density", "random"),
+    )
+    shard: tuple[int, int] | None = option(
+        None,
+        parse_shard,
+        "run part i of n of the input, cut so that each is like the whole; n machines take one each",
+        metavar="i/n",
     )
     plan_only: bool = option(
         False, parse_flag, "run nothing: print densities, what is shared, and the time of each order"

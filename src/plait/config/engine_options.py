@@ -136,9 +136,15 @@ class EngineOptions:
     speculative: str = option(
         "off",
         parse_text,
-        "verify guessed tokens where that pays; ngram: what stood behind the same words. Answers of bit-exact "
-        "executors (native) stay equal",
-        choices=("off", "ngram"),
+        "verify guessed tokens where that pays; ngram: what stood behind the same words; model: what --draft-model "
+        "says. Answers of bit-exact executors (native) stay equal",
+        choices=("off", "ngram", "model"),
+    )
+    draft_model: str | None = option(
+        None,
+        parse_text,
+        "with --speculative model: a smaller model of the same vocabulary, named as --model is",
+        metavar="MODEL",
     )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)
     profile: Path | None = option(

@@ -42,7 +42,8 @@ class Sizes:
 
 def resolve_sizes(options: EngineOptions, facts: ModelFacts, available_bytes: int) -> Sizes:
     """Choose memory and context length; `UsageError` where the user's numbers contradict each other or the model."""
-    _check_block_size(options.block_size)
+    if (fault := block_size_fault(options.block_size)) is not None:
+        raise UsageError(fault)
     wanted = options.max_model_len or facts.max_positions
     if wanted > facts.max_positions:
         raise UsageError(
@@ -143,9 +144,10 @@ def _memory(options: EngineOptions, facts: ModelFacts, available_bytes: int, max
     return share, "KV cache memory: a quarter of what is free"
 
 
-def _check_block_size(block_size: int) -> None:
-    if KEY_TILE % block_size:
-        raise UsageError(f"--block-size is {block_size}; give a divisor of {KEY_TILE} (16, 32, 64, ...)")
+def block_size_fault(block_size: int) -> str | None:
+    """What is wrong with blocks of so many tokens; None: nothing."""
+    divides = KEY_TILE % block_size == 0
+    return None if divides else f"--block-size is {block_size}; give a divisor of {KEY_TILE} (16, 32, 64, ...)"
 
 
 def resolve_instruction_set(wanted: str, usable: Sequence[str]) -> str | None:

@@ -132,6 +132,13 @@ class SimOptions:
         metavar="NAMES",
         rare=True,
     )
+    speculative: str = option(
+        "off",
+        parse_text,
+        "verify guesses where that pays; ngram: as often right as on Spec-Bench with SmolLM2-135M",
+        choices=("off", "ngram"),
+        rare=True,
+    )
     block_size: int = option(32, count_between(1, KEY_TILE), "tokens of a cache block", metavar="TOKENS", rare=True)
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)
     json: Path | None = option(None, parse_report, "write the report as JSON; - is standard output", metavar="FILE")

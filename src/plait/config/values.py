@@ -17,6 +17,7 @@ _PERCENT = re.compile(_NUMBER + r"\s*%?")
 _REAL = re.compile(r"[0-9]{0,18}(?:\.[0-9]{1,18})?")
 _SECONDS = re.compile(_NUMBER + r"\s*(ms|s|m)?")
 _SEED = re.compile(r"[+-]?[0-9]{1,19}")
+_SHARD = re.compile(r"([0-9]{1,9})/([1-9][0-9]{0,8})")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
@@ -130,6 +131,17 @@ def parse_seed(text: str) -> int:
     if _SEED.fullmatch(text.strip()) is None or not -(2**63) <= int(text) < 2**63:
         raise ValueError(f"a whole number from {-(2**63)} to {2**63 - 1} is expected")
     return int(text)
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """ "1/4": which one, and of how many."""
+    found = _SHARD.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("a shard and how many there are, such as 1/4, are expected")
+    number, count = int(found.group(1)), int(found.group(2))
+    if not 1 <= number <= count:
+        raise ValueError(f"of {count} shards there is no number {number}; they are counted from 1, such as 1/{count}")
+    return number, count
 
 
 def parse_flag(text: str) -> bool:

@@ -44,6 +44,22 @@ class Delta(NamedTuple):
     """The seed in force: the request's, or the one drawn at admission."""
     error: str | None = None
 
+    @classmethod
+    def going_on(
+        cls,
+        choice: int,
+        text: str,
+        tokens: tuple[int, ...],
+        logprobs: tuple[TokenLogprob, ...],
+        num_prompt: int,
+        num_cached: int,
+        prompt_logprobs: tuple[TokenLogprob, ...],
+        seed: int,
+    ) -> Delta:
+        """Of a choice that has not ended, as nearly all are; made as `plait.core.step.Chunk.of_unknown` is."""
+        parts = (choice, text, tokens, logprobs, None, None, num_prompt, num_cached, prompt_logprobs, None, seed, None)
+        return tuple.__new__(cls, parts)
+
 
 def joined(deltas: Sequence[Delta]) -> Delta:
     """Deltas of one choice that follow each other, as one."""

@@ -39,5 +39,9 @@ class Constraint(Protocol):
 class ConstraintSource(Protocol):
     """A grammar, ready to be followed from its beginning by any number of sequences."""
 
+    @property
+    def says(self) -> str:
+        """What was asked for: those that say the same allow the same."""
+
     def begin(self) -> Constraint:
         """A fresh state."""

@@ -61,6 +61,8 @@ class Blocked(StrEnum):
     BY_ROWS = "rows"
     """As many sequences run as may."""
     BY_MEMORY = "memory"
+    BY_TIME = "time"
+    """A step of one more would be longer than what was promised to those who run."""
     BY_PREFIX = "prefix"
     """A running sequence is computing what it would have to compute first."""
 

@@ -7,6 +7,9 @@ Invariant: a shortage (no memory, no budget) is a value, never an exception.
 
 from __future__ import annotations
 
+OVERLOADED = "overloaded"
+"""Code of a `RequestError`: the answer would come too late, because too much else is under way."""
+
 
 class PlaitError(Exception):
     """Trouble that a user can act on. `str(error)` is one line: value, limit, way out. `exit_code` is what the CLI

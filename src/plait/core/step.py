@@ -30,6 +30,9 @@ FROM_DEVICE = FromDevice.LAST_SAMPLED
 STEP_PROGRAM = "step"
 """The program of a model's own steps; every executor has it."""
 
+DRAFT_PROGRAM = "draft"
+"""The program of a draft model, where there is one."""
+
 
 class OutputKind(StrEnum):
     SAMPLE = "sample"
@@ -213,11 +216,23 @@ class ChunkShape(NamedTuple):
     num_outputs: int
     num_snapshots: int = 0
     """Places inside the chunk at which running states are kept."""
+    num_drafts: int = 0
+    """Of `num_tokens`, those that are guesses."""
 
     @classmethod
     def of_one(cls, start: int) -> ChunkShape:
         """Of a chunk that computes one token and samples the next; made as `Chunk.of_unknown` is."""
-        return tuple.__new__(cls, (start, 1, 1, 0))
+        return tuple.__new__(cls, (start, 1, 1, 0, 0))
+
+    @classmethod
+    def of_verify(cls, start: int, num_drafts: int) -> ChunkShape:
+        """Of a chunk that computes one token and verifies guesses behind it."""
+        return cls(start, 1 + num_drafts, 1 + num_drafts, 0, num_drafts)
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether it goes on behind one known token, with guesses or without."""
+        return self.num_tokens - self.num_drafts == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +297,15 @@ class StepPlan:
         chunks = [
             ChunkShape.of_one(c.start)
             if c.num_tokens == 1 and c.outputs is SAMPLES_ONE and not c.snapshots
-            else ChunkShape(c.start, c.num_tokens, c.num_outputs, len({snapshot.offset for snapshot in c.snapshots}))
+            else _shape_of(c)
             for c in self.chunks
         ]
         return StepShape(tuple(chunks), tuple([encode.num_rows for encode in self.encodes]))
+
+
+def _shape_of(chunk: Chunk) -> ChunkShape:
+    num_snapshots = len({snapshot.offset for snapshot in chunk.snapshots})
+    return ChunkShape(chunk.start, chunk.num_tokens, chunk.num_outputs, num_snapshots, chunk.num_drafts)
 
 
 class StepStatus(StrEnum):

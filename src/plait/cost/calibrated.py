@@ -179,7 +179,7 @@ class CalibratedModel:
         return self._lines[key]
 
     def _mixed(self, prefill: StepShape, decode: StepShape, share: int) -> float:
-        return 1.0 if self._calibration.mixed is None else self._mixed_at(prefill.num_tokens, len(decode.chunks), share)
+        return 1.0 if self._calibration.mixed is None else self._mixed_at(prefill.num_tokens, decode.num_tokens, share)
 
     def _find_mixed(self, tokens: int, rows: int, share: int) -> float:
         grid = self._calibration.mixed

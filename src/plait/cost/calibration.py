@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from plait.cost.alpha import AlphaTable, read_alpha
 from plait.cost.fields import Fields
 from plait.cost.grid import Grid, read_grid
-from plait.cost.guard import GuardTable, read_guard
+from plait.cost.guard import BOUNDED_PART, GuardTable, read_guard
 from plait.cost.scatter import Scatter, read_scatter
 from plait.cost.solo import SoloModel, read_solo
 from plait.model.cost import Formats
@@ -169,6 +169,11 @@ class Calibration:
             found["counted"] = asdict(self.counted)
         found |= {name: part.json_object() for name, part in zip(names, parts, strict=True) if part is not None}
         return found if self.held_out is None else {**found, "held_out": asdict(self.held_out)}
+
+
+def margin_of(found: Calibration | None) -> float | None:
+    """What all but one in a hundred ends come late by; None: nobody measured it."""
+    return None if found is None or found.scatter is None else found.scatter.margin_s(BOUNDED_PART)
 
 
 def without_overhead(found: Calibration) -> Calibration:

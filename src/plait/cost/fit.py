@@ -22,19 +22,23 @@ from plait.cost.alpha import AXES, AlphaTable, State, alpha_axes, is_decode, sta
 from plait.cost.calibrated import CalibratedModel
 from plait.cost.calibration import Calibration, without_overhead
 from plait.cost.grid import Axis, Grid
-from plait.cost.guard import GuardTable, guard_from, pair_of, prefill_beside
+from plait.cost.guard import MOST_SPREAD, Cell, GuardTable, pair_of, prefill_beside
 from plait.cost.roofline import RooflineModel
 from plait.cost.scatter import MOST_RATIO, Scatter, evenly
 from plait.cost.solo import Sample, fit_solo, phases
 
 Point = TypeVar("Point", bound=tuple[float, ...])
 
+_FEW = 8
+"""Samples of a cell, too few to know what is usual in it."""
 _SWEEPS = 30
 _PULL = 0.5
 SPREAD_PART = 0.99
 """Of the steps of a fit, that stay below their price times the spread."""
-MOST_SPREAD = 100.0
-"""A bound beyond that bounds nothing; the machine was not at work on steps."""
+GUARD_PART = 0.985
+"""Of those beside a prefill. What is usual in a cell rests on few samples and scatters too, so that more steps keep to
+their bound: of those that were held out, all but one in 150 to 300 (docs/lab/2026-11-30-bounds.md).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +84,24 @@ def fit_mixed(samples: Sequence[Sample], model: CalibratedModel) -> Grid | None:
 
 
 def fit_guard(samples: Sequence[Sample], model: CalibratedModel, edges: GuardTable) -> GuardTable:
-    """Cell maxima of measured time by predicted time alone, of decode steps beside a prefill. `edges`: its cells."""
-    pairs = []
+    """How much longer than alone decode steps beside a prefill take, at worst, by cell of `edges`.
+
+    Of a cell with dozens of samples the maximum is the most disturbed one. There it is what is usual in the cell, times
+    how far nearly all samples stay from what is usual in theirs: the machine scatters everywhere alike, so that all
+    cells say together how wide. Cells of a few samples have nothing but their maximum.
+    """
+    cells: dict[Cell, list[float]] = {}
     for sample in samples:
         prefill = prefill_beside(sample.beside)
         if prefill is not None and is_decode(sample.shape):
             alone_s = model.price(sample.shape, sample.share).expected_s - model.overhead_s(sample.shape)
-            pairs.append((pair_of(sample.shape, sample.share, prefill), sample.seconds / alone_s))
-    return guard_from(
-        pairs,
-        edges.shares,
-        new_tokens=edges.new_tokens,
-        reused_tokens=edges.reused_tokens,
-        batch=edges.batch,
-        context=edges.context,
-    )
+            cell = edges.cell(pair_of(sample.shape, sample.share, prefill))
+            cells.setdefault(cell, []).append(sample.seconds / alone_s)
+    if not cells or median(map(len, cells.values())) < _FEW:
+        return replace(edges, cells={cell: max(1.0, *found) for cell, found in cells.items()})
+    usual = {cell: median(found) for cell, found in cells.items()}
+    around = sorted(slowdown / usual[cell] for cell, found in cells.items() for slowdown in found)
+    return replace(edges, cells=usual, spread=min(MOST_SPREAD, max(1.0, _all_but(around, GUARD_PART))))
 
 
 def fit_spread(samples: Sequence[Sample], model: CalibratedModel) -> float:
@@ -104,8 +111,12 @@ def fit_spread(samples: Sequence[Sample], model: CalibratedModel) -> float:
         for sample in samples
         if not sample.beside
     )
-    found = ratios[min(len(ratios) - 1, int(SPREAD_PART * len(ratios)))] if ratios else 1.0
-    return min(MOST_SPREAD, max(1.0, found))
+    return min(MOST_SPREAD, max(1.0, _all_but(ratios, SPREAD_PART)))
+
+
+def _all_but(ascending: Sequence[float], part: float) -> float:
+    """What so large a part stays below; 1 if there is nothing."""
+    return ascending[min(len(ascending) - 1, int(part * len(ascending)))] if ascending else 1.0
 
 
 def fit_scatter(

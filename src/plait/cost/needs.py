@@ -71,7 +71,7 @@ class ProgramNeeds:
         needs = self._attention_needs(self.seen(shape), self.rest_key(shape)[0])
         if self._tiles is None:
             return needs
-        rows = [chunk.num_tokens for chunk in shape.chunks if chunk.num_tokens > 1]
+        rows = [chunk.num_tokens for chunk in shape.chunks if not chunk.is_decode]
         tile_rows = self._tiles.attention_rows
         return tuple(
             one._replace(blocks=sum(attention_blocks(num_rows, heads, tile_rows) for num_rows in rows))

@@ -41,6 +41,13 @@ class Scatter:
     rested_s: float
     """What a step takes more that begins on a device that was at rest."""
 
+    def margin_s(self, part: float) -> float:
+        """What so large a part of steps in one spell stay within, behind what the spell makes of them, until the engine
+        sees their ends.
+        """
+        both = sorted([jitter + late for jitter in self.jitter_s for late in self.late_s])
+        return max(0.0, quantile(both, part))
+
     def json_object(self) -> dict[str, object]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 

@@ -6,7 +6,7 @@ rise together.
 Invariant: every coefficient is 0 or more, so more work never takes less time.
 
     T_prefill = t1 sum n^2 + t2 sum n r + t3 sum n + t4          n new tokens of a request, r tokens before them
-    T_decode  = p1 sum r + p2 batch size + p3
+    T_decode  = p1 sum r + p2 rows + p3                          rows: the batch size, and guesses that are verified
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def prefill_features(shape: StepShape) -> tuple[float, float, float, float]:
 
 
 def decode_features(shape: StepShape) -> tuple[float, float, float]:
-    return float(sum(chunk.start for chunk in shape.chunks)), float(len(shape.chunks)), 1.0
+    return float(sum(chunk.start for chunk in shape.chunks)), float(shape.num_tokens), 1.0
 
 
 def phases(shape: StepShape) -> tuple[StepShape, StepShape]:
-    """(prefill, decode): chunks of several tokens, and those of one."""
-    several = tuple(chunk for chunk in shape.chunks if chunk.num_tokens > 1)
+    """(prefill, decode): chunks of several known tokens, and those of one, with guesses behind it or without."""
+    several = tuple([chunk for chunk in shape.chunks if chunk.num_tokens - chunk.num_drafts > 1])
     if len(several) == len(shape.chunks):
         return shape, _NOTHING
     if not several:
         return _NOTHING, shape
-    return StepShape(several), StepShape(tuple(chunk for chunk in shape.chunks if chunk.num_tokens == 1))
+    return StepShape(several), StepShape(tuple([chunk for chunk in shape.chunks if chunk.is_decode]))
 
 
 _NOTHING = StepShape(())

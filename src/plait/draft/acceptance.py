@@ -15,11 +15,13 @@ _FIRST_WEIGHT = 16.0
 _KEPT = 0.99
 """Of the weight of what is known of a level, when one more is seen."""
 
-_OWN_WEIGHT = 3.0
+_OWN_WEIGHT = 6.0
 """Guesses that were right as often as others, which every sequence begins with."""
 
-_OWN_KEPT = 0.93
+_OWN_KEPT = 0.97
 _LEAST_EXPECTED = 0.01
+_MOST_CHANCE = 0.995
+"""Of one token. Nothing is certain, however often it was right."""
 
 
 class Acceptance:
@@ -54,9 +56,13 @@ class OwnAcceptance:
         self._of_all.note(level, is_right)
 
     def chances(self, levels: Sequence[int]) -> list[float]:
-        """Of each token of a guess, that it and all before it are right."""
+        """Of each token of a guess, that it and all before it are right. The ratio is one of odds: as a factor of rates
+        it would count again in every token, and make long guesses out to be far worse or better than they are.
+        """
         ratio, chance, chances = self._right / self._expected, 1.0, []
         for level in levels:
-            chance *= min(1.0, self._of_all.rate(level) * ratio)
+            rate = min(self._of_all.rate(level), _MOST_CHANCE)
+            odds = rate / (1.0 - rate) * ratio
+            chance *= odds / (1.0 + odds)
             chances.append(chance)
         return chances

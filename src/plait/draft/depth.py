@@ -9,7 +9,7 @@ Invariant: what drafts cost more than they brought is at most `LOSS_SHARE` of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,22 +25,28 @@ NO_LIMIT = float("inf")
 
 LOSS_SHARE = 0.005
 FIRST_CREDIT_STEPS = 4.0
-_MOST_CREDIT_STEPS = 16.0
+MOST_CREDIT_STEPS = 16.0
 """What was won before is not all put at risk again."""
 
-_LEAST_SHARE = 0.95
+LEAST_SHARE = 0.95
 """Of the tokens per second that it has without, what every sequence keeps at least, one without drafts too."""
 
 _MOST_OVER = 3.0
 """Times the price that a step is booked with at most."""
 
-_LEAST_CHANCE = 0.05
+LEAST_CHANCE = 0.05
 """What is less likely is worth no row anywhere."""
 
-_DEAD_BAND = 1.05
+_DEAD_BAND = 1.03
 """A plan with drafts must promise so many times the tokens per second of one without."""
 
+_BAR_STEPS = 16
+"""For how many steps it is known without looking how likely drafts must be."""
+
 _NEWEST_SHARE = 0.15
+_WAIT_STEPS = 512
+"""Steps without a wait after which the last ones are no longer believed."""
+
 _FIRST_WAIT_SHARE = 0.1
 """Of a step of one row: what it is taken to cost that a step cannot be planned while another runs."""
 
@@ -56,7 +62,7 @@ class Made:
     """From its first op to its last."""
     waited_s: float | None = None
     """How long the device had nothing to do before it, because nothing could be planned behind the step before. None:
-    it was planned ahead, or nobody had anything to do.
+    it was planned ahead, nobody had anything to do, or it would have waited without drafts too.
     """
     waited_for_drafts: bool = False
     """Without drafts the step would have been planned ahead."""
@@ -64,6 +70,28 @@ class Made:
     """Rows of prompts that it computed, too; 0 if there were none and somebody was cancelled or failed. None: it did
     nothing else, so `seconds` are what its rows take.
     """
+    guess_s: float = 0.0
+    """What steps of a draft model took since the step before; no part of `waited_s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRound:
+    """What a draft model could guess before the next step."""
+
+    num_sequences: int
+    """Of the step."""
+    rates: Sequence[float]
+    """Of each sequence that may be guessed for: how often a guess is right, if those before it were."""
+    most: Sequence[int]
+    """Tokens that each of them can take."""
+    num_behind: int
+    """Tokens of all of them that the draft model must compute first."""
+    num_expected: float
+    """Tokens that are still to come of those whom that is for: it is done once for all of them."""
+    seconds: Callable[[int, float], float]
+    """Of a draft model's step of so many rows, given what the target takes for as many."""
+    most_step_rows: int
+    """Of one step of the draft model."""
 
 
 class Depth(Protocol):
@@ -77,16 +105,46 @@ class Depth(Protocol):
     def beside_prompts(self) -> bool:
         """Whether steps that compute prompts, too, may have drafts."""
 
-    def may_pay(self, num_sequences: int) -> bool:
-        """Whether drafts could be worth anything in a step of so many sequences; where not, nobody need guess."""
+    @property
+    def follows_prices(self) -> bool:
+        """Whether a policy with prices of steps chooses instead (`plait.sched.multiplex.drafting`)."""
+
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
+        """Whether drafts could be worth anything in a step of so many sequences if their first is reached with chance
+        `reached` and is then right with `chance`, and none is likelier; where not, nobody need guess. Takes no time.
+        `waits_anyway`: without drafts nothing could be planned ahead either.
+        """
+
+    def may_wait(
+        self,
+        num_sequences: int,
+        reached: Sequence[float],
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+    ) -> bool:
+        """Whether the step is better planned when a token that is still to come is known. `reached[i]`: the chance that
+        it is the one that guess i is made behind; else nothing of the guess is verified. The rest is as in `choose`.
+        """
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         """How many drafts of each guess are verified by a step of `num_sequences` rows and these drafts, `most_rows`
         of them at most. `chances[i][k]`: that drafts 0 to k of guess i are all right. `within_s`: when the next token
         must be there although no draft was right.
         """
+
+    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
+        """How many tokens a draft model guesses for everybody; 0: it is better not asked."""
 
     def note(self, made: Made) -> None:
         """A step ended that had no prompts, or had drafts or waited for some."""
@@ -98,12 +156,31 @@ class FixedDepth:
 
     most: int = MOST_DRAFTS
     beside_prompts: bool = True
+    follows_prices: bool = False
 
-    def may_pay(self, num_sequences: int) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         return True
 
+    def may_wait(
+        self,
+        num_sequences: int,
+        reached: Sequence[float],
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+    ) -> bool:
+        return any(self.choose(num_sequences, chances, most_rows, within_s))
+
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         depths = []
         for one in chances:
@@ -112,8 +189,24 @@ class FixedDepth:
             depths.append(depth)
         return depths
 
+    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
+        return min(self.most, max(asked.most, default=0)) if most_rows > 0 else 0
+
     def note(self, made: Made) -> None:
         """Nothing is learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """What drafts must bring to be worth anything, in tokens."""
+
+    made_at: int
+    least: float
+    """For waiting for them, and for being better at all."""
+    costs: tuple[float, ...]
+    """Of the rows of one draft, of two, and so on."""
+    least_chance: float
+    """Of drafts that are all as likely, where nothing in front of them is unknown."""
 
 
 class PricedDepth:
@@ -122,7 +215,12 @@ class PricedDepth:
     def __init__(self) -> None:
         self._times = StepTimes()
         self._wait_s: float | None = None
+        self._waited_at = 0
+        """Which of all noted steps was the last that `_wait_s` was learned from."""
         self._credit_s: float | None = None
+        self._num_noted = 0
+        self._bars: dict[tuple[int, bool], _Bar] = {}
+        """By sequences, and whether a step waits anyway."""
 
     @property
     def most(self) -> int:
@@ -134,18 +232,66 @@ class PricedDepth:
         return False
 
     @property
+    def follows_prices(self) -> bool:
+        return True
+
+    @property
     def credit_s(self) -> float:
         """Seconds that may be lost."""
         return self._credit_s or 0.0
 
-    def may_pay(self, num_sequences: int) -> bool:
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         if self._times.is_empty:
             return False
-        plain = self._plain_rate(num_sequences)
-        return any(self._rate(num_sequences, depth, depth) > plain for depth in (1, 2, 4, 8, MOST_DRAFTS))
+        bar = self._bars.get((num_sequences, waits_anyway))
+        if bar is None or self._num_noted - bar.made_at >= _BAR_STEPS:
+            bar = self._bars[num_sequences, waits_anyway] = self._bar(num_sequences, waits_anyway=waits_anyway)
+        if chance <= bar.least_chance or reached >= 1.0:
+            return chance > bar.least_chance
+        least = bar.least / reached if reached else NO_LIMIT
+        return any([chance * count - cost > least for count, cost in enumerate(bar.costs, start=1)])
+
+    def _bar(self, num_sequences: int, *, waits_anyway: bool) -> _Bar:
+        rate, plain_s = self._plain_rate(num_sequences), self._times.seconds(num_sequences)
+        wait_s = 0.0 if waits_anyway else self._waiting_s()
+        if self._times.seconds(num_sequences + 1) + wait_s - plain_s > self.credit_s:
+            return _Bar(self._num_noted, NO_LIMIT, (), NO_LIMIT)
+        least = rate * (plain_s + wait_s) - num_sequences
+        counts = range(1, min(MOST_DRAFTS * num_sequences, MOST_DRAFT_ROWS) + 1)
+        costs = tuple([rate * (self._times.seconds(num_sequences + count) - plain_s) for count in counts])
+        least_chance = min([(least + cost) / count for count, cost in enumerate(costs, start=1)])
+        return _Bar(self._num_noted, least, costs, least_chance)
+
+    def may_wait(
+        self,
+        num_sequences: int,
+        reached: Sequence[float],
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+    ) -> bool:
+        depths = self.choose(num_sequences, chances, most_rows, within_s)
+        taken = sum(depths)
+        if not taken:
+            return False
+        # What is not reached costs the waiting, and no rows.
+        part = sum([chance * depth for chance, depth in zip(reached, depths, strict=True)]) / taken
+        each = zip(reached, chances, depths, strict=True)
+        expected = sum([reach * sum(one[:depth]) for reach, one, depth in each])
+        plain_s = self._times.seconds(num_sequences)
+        seconds = plain_s + part * (self._times.seconds(num_sequences + taken) - plain_s) + self._waiting_s()
+        return num_sequences + expected > self._plain_rate(num_sequences) * seconds
 
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = NO_LIMIT
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = NO_LIMIT,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         depths = [0] * len(chances)
         if self._times.is_empty:
@@ -155,7 +301,7 @@ class PricedDepth:
             (-chance, place, which)
             for which, one in enumerate(chances)
             for place, chance in enumerate(one)
-            if chance >= _LEAST_CHANCE
+            if chance >= LEAST_CHANCE
         ]
         drafts.sort()
         # Far beyond what was seen a time is hardly known; step by step it will be.
@@ -163,41 +309,85 @@ class PricedDepth:
         del drafts[min(most_rows, MOST_DRAFT_ROWS, known_rows) :]
         best, taken, expected = self._plain_rate(num_sequences), 0, 0.0
         of_each, plain_s = [0.0] * len(chances), self._times.seconds(num_sequences)
+        wait_s = 0.0 if waits_anyway else self._waiting_s()
         for count, (chance, _, which) in enumerate(drafts, start=1):
             expected -= chance
             of_each[which] -= chance
-            seconds = self._seconds(num_sequences + count)
+            seconds = self._times.seconds(num_sequences + count) + wait_s
+            if seconds - plain_s > self.credit_s:
+                break
             rate = (num_sequences + expected) / seconds
             if rate > best and seconds <= within_s:
                 least = 1.0 + (min(of_each) if len(chances) == num_sequences else 0.0)
-                if least * plain_s >= _LEAST_SHARE * seconds:
+                if least * plain_s >= LEAST_SHARE * seconds:
                     best, taken = rate, count
-        if taken and self._at_risk_s(num_sequences, taken) > self.credit_s:
-            return depths
         for _, _, which in drafts[:taken]:
             depths[which] += 1
         return depths
+
+    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
+        num_asked = len(asked.rates)
+        if self._times.is_empty or not num_asked:
+            return 0
+        plain_s, step_s = self._times.seconds(asked.num_sequences), self._draft_s(asked, num_asked)
+        # The last token of each is computed in any case; what is more than that is done once.
+        behind_s = max(self._draft_s(asked, asked.num_behind + num_asked) - step_s, 0.0) if asked.num_behind else 0.0
+        best, taken = self._plain_rate(asked.num_sequences), 0
+        expected, num_rows, of_each, chances = 0.0, 0, [0.0] * num_asked, [1.0] * num_asked
+        for depth in range(1, min(self.most, max(asked.most)) + 1):
+            for place, (rate, most) in enumerate(zip(asked.rates, asked.most, strict=True)):
+                if depth <= most:
+                    num_rows += 1
+                    chances[place] *= rate
+                    of_each[place] += chances[place]
+                    expected += chances[place]
+            if num_rows > min(most_rows, MOST_DRAFT_ROWS):
+                break
+            verify_s = self._times.seconds(asked.num_sequences + num_rows) + self._waiting_s()
+            whole_s = verify_s + depth * step_s + behind_s
+            if whole_s - plain_s > self.credit_s or whole_s > within_s:
+                break
+            seconds = whole_s - behind_s * (1.0 - min(1.0, (num_asked + expected) / max(asked.num_expected, 1.0)))
+            least = 1.0 + (min(of_each) if num_asked == asked.num_sequences else 0.0)
+            if (asked.num_sequences + expected) / seconds > best and least * plain_s >= LEAST_SHARE * seconds:
+                best, taken = (asked.num_sequences + expected) / seconds, depth
+        return taken
+
+    def _draft_s(self, asked: AskedRound, num_rows: int) -> float:
+        """Of steps of the draft model that compute so many rows together."""
+        num_steps = -(-num_rows // asked.most_step_rows)
+        rows = min(num_rows, asked.most_step_rows)
+        return num_steps * asked.seconds(rows, self._times.seconds(rows))
 
     def note(self, made: Made) -> None:
         if made.num_rows_beside is not None:
             self._note_beside(made, made.num_rows_beside)
             return
+        self._num_noted += 1
         num_rows = made.num_sequences + made.num_drafts
         # A step that was held up by something else is not held against drafts.
         most_s = made.seconds if self._times.is_empty else _MOST_OVER * self._times.seconds(num_rows)
         self._times.note(num_rows, made.seconds)
-        if made.waited_s is not None:
-            known = made.waited_s if self._wait_s is None else self._wait_s
-            # A long one was somebody else's work on the engine's processor.
-            self._wait_s = known + (min(made.waited_s, 2.0 * known) - known) * _NEWEST_SHARE if known else made.waited_s
+        self._note_wait(made.waited_s)
         plain_s = self._times.seconds(made.num_sequences)
         earned_s = made.seconds * LOSS_SHARE
-        if made.num_drafts or made.waited_for_drafts:
+        if made.num_drafts or made.waited_for_drafts or made.guess_s:
             # Without drafts each further token would have taken its sequence's part of a step of its own.
             brought_s = plain_s * (1.0 + made.num_accepted / made.num_sequences)
-            earned_s += brought_s - min(made.seconds, most_s) - min(made.waited_s or 0.0, plain_s)
+            earned_s += brought_s - min(made.seconds, most_s) - min(made.waited_s or 0.0, plain_s) - made.guess_s
         first_s = FIRST_CREDIT_STEPS * plain_s if self._credit_s is None else self._credit_s
-        self._credit_s = min(first_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
+        self._credit_s = min(first_s + earned_s, MOST_CREDIT_STEPS * plain_s)
+
+    def _note_wait(self, waited_s: float | None) -> None:
+        if waited_s is not None:
+            # A long one was somebody else's work on the engine's processor.
+            known, first = self._waiting_s(), self._first_wait_s()
+            share = 0.5 if self._wait_s is None else _NEWEST_SHARE
+            self._wait_s = known + (min(waited_s, 2.0 * max(known, first)) - known) * share
+            self._waited_at = self._num_noted
+        elif self._num_noted - self._waited_at > _WAIT_STEPS:
+            # Where waiting once took long nobody waits, and nobody would find out that it no longer does.
+            self._wait_s, self._waited_at = None, self._num_noted
 
     def _note_beside(self, made: Made, num_rows_beside: int) -> None:
         """What the drafts of a step took cannot be told from what else it did, so the price of their rows is booked."""
@@ -210,23 +400,15 @@ class PricedDepth:
             for num_rows in (made.num_sequences, made.num_sequences + num_rows_beside)
         )
         brought_s = plain_s * made.num_accepted / made.num_sequences
-        earned_s = brought_s - drafts_s - min(made.waited_s or 0.0, plain_s)
-        self._credit_s = min(self._credit_s + earned_s, _MOST_CREDIT_STEPS * plain_s)
+        earned_s = brought_s - drafts_s - min(made.waited_s or 0.0, plain_s) - made.guess_s
+        self._credit_s = min(self._credit_s + earned_s, MOST_CREDIT_STEPS * plain_s)
 
     def _plain_rate(self, num_sequences: int) -> float:
         """Tokens per second without drafts, and a little more."""
         return _DEAD_BAND * num_sequences / self._times.seconds(num_sequences)
 
-    def _rate(self, num_sequences: int, num_drafts: int, expected: float) -> float:
-        return (num_sequences + expected) / self._seconds(num_sequences + num_drafts)
-
-    def _seconds(self, num_rows: int) -> float:
-        """Of a step with drafts, until another can begin."""
-        return self._times.seconds(num_rows) + self._waiting_s()
-
     def _waiting_s(self) -> float:
-        return self._times.seconds(1) * _FIRST_WAIT_SHARE if self._wait_s is None else self._wait_s
+        return self._first_wait_s() if self._wait_s is None else self._wait_s
 
-    def _at_risk_s(self, num_sequences: int, num_drafts: int) -> float:
-        """Lost if no draft is right."""
-        return self._seconds(num_sequences + num_drafts) - self._times.seconds(num_sequences)
+    def _first_wait_s(self) -> float:
+        return self._times.seconds(1) * _FIRST_WAIT_SHARE

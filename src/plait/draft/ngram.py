@@ -30,6 +30,11 @@ _LEVELS = tuple(sum(shortest <= length for shortest in _LENGTHS) - 1 for length 
 """By length of the ending; longer ones are like the last. Length 0 has none."""
 
 
+def level_of(length: int) -> int:
+    """Of a guess behind an ending of so many tokens, at least one."""
+    return _LEVELS[min(length, _LONGEST)]
+
+
 class NgramDrafter:
     """A `Drafter`."""
 
@@ -59,7 +64,7 @@ class NgramDrafter:
         while len(guessed) < most:
             # The two occurrences overlap or touch: what repeats goes on repeating.
             guessed.append(guessed[-period])
-        return Guess(tuple(guessed), tuple([_LEVELS[min(length + i, _LONGEST)] for i in range(most)]))
+        return Guess(tuple(guessed), tuple([level_of(length + i) for i in range(most)]))
 
     def _take_up(self, tokens: Sequence[int]) -> None:
         if len(tokens) - self._num_taken > MOST_TOKENS:

@@ -3,12 +3,18 @@
 Owns the running means, by number of rows, and what is said of numbers that were never seen. Steps with prompts in them
 are not for it: their rows cost otherwise.
 Invariant: more rows never take less time: means that say so were disturbed, and are taken together (isotonic regression
-by pooling adjacent violators, Ayer et al., 1955). One stray step moves none by much.
+by pooling adjacent violators, Ayer et al., 1955). One stray step moves none by much, and none is believed for ever.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass
+
+FORGOTTEN_AFTER = 64
+"""Steps in which a number of rows did not come, for each time that it ever came, up to `_MOST_WEIGHT` times: then its
+mean is no longer believed. It may have been disturbed, and be the very reason why nobody makes such a step again.
+"""
 
 _SHARE = 0.15
 """Of a mean, what the newest step is of it, once there have been a few."""
@@ -21,24 +27,41 @@ _MOST_CHANGE = 1.5
 the processor.
 """
 
+_MOST_FIRST = 2.0
+"""Times what is said of a number of rows that was never seen, which the first such step counts as at most."""
+
 _ROW_SHARE = 0.2
 """Of a step of one row, what a further row is taken to cost where nobody has seen it: five free rows on memory-bound
 machines, more than most have.
 """
 
+_POOLED_EVERY = 8
+"""Steps: a mean of many moves little in one."""
+
+
+@dataclass(slots=True)
+class _Mean:
+    seconds: float
+    num_steps: int
+    """That went into it."""
+    newest: int
+    """Which of all noted steps was the last."""
+
 
 class StepTimes:
     """Seconds by rows."""
 
-    __slots__ = ("_counts", "_means", "_rows", "_smooth")
+    __slots__ = ("_means", "_num_noted", "_num_seen", "_rows", "_smooth")
 
     def __init__(self) -> None:
         self._rows: list[int] = []
         """Numbers that were seen, ascending."""
-        self._means: dict[int, float] = {}
-        self._counts: dict[int, int] = {}
+        self._means: dict[int, _Mean] = {}
+        self._num_seen: dict[int, int] = {}
+        """Steps by rows, those of forgotten means too."""
+        self._num_noted = 0
         self._smooth: list[float] = []
-        """Of each of `_rows`, what the means come to together; empty: something was seen since."""
+        """Of each of `_rows`, what the means come to together; empty: they have moved since."""
 
     @property
     def is_empty(self) -> bool:
@@ -50,16 +73,32 @@ class StepTimes:
         return self._rows[-1] if self._rows else 0
 
     def note(self, num_rows: int, seconds: float) -> None:
-        self._smooth = []
-        if num_rows not in self._means:
+        self._num_noted += 1
+        self._num_seen[num_rows] = self._num_seen.get(num_rows, 0) + 1
+        mean = self._means.get(num_rows)
+        if mean is None:
+            if self._rows:
+                seconds = min(seconds, _MOST_FIRST * self.seconds(num_rows))
             insort(self._rows, num_rows)
-            self._means[num_rows], self._counts[num_rows] = seconds, 1
-            return
-        mean, count = self._means[num_rows], self._counts[num_rows] + 1
-        self._counts[num_rows] = count
-        if count > 2:
-            seconds = min(max(seconds, mean / _MOST_CHANGE), mean * _MOST_CHANGE)
-        self._means[num_rows] = mean + (seconds - mean) * max(_SHARE, 1.0 / count)
+            self._means[num_rows] = _Mean(seconds, 1, self._num_noted)
+            self._smooth = []
+        else:
+            mean.num_steps += 1
+            mean.newest = self._num_noted
+            if mean.num_steps > 2:
+                seconds = min(max(seconds, mean.seconds / _MOST_CHANGE), mean.seconds * _MOST_CHANGE)
+            mean.seconds += (seconds - mean.seconds) * max(_SHARE, 1.0 / mean.num_steps)
+            if mean.num_steps <= _MOST_WEIGHT or self._num_noted % _POOLED_EVERY == 0:
+                self._smooth = []
+        if self._num_noted % FORGOTTEN_AFTER == 0:
+            self._forget()
+
+    def _forget(self) -> None:
+        for rows, mean in list(self._means.items()):
+            if self._num_noted - mean.newest > FORGOTTEN_AFTER * min(self._num_seen[rows], _MOST_WEIGHT):
+                del self._means[rows]
+                self._rows.remove(rows)
+                self._smooth = []
 
     def seconds(self, num_rows: int) -> float:
         """Of a step of so many rows. Something was seen."""
@@ -81,7 +120,8 @@ class StepTimes:
     def _pooled(self) -> list[float]:
         pools: list[tuple[float, int, int]] = []  # mean, weight, and how many of `_rows` it stands for
         for rows in self._rows:
-            mean, weight, size = self._means[rows], min(self._counts[rows], _MOST_WEIGHT), 1
+            of_rows = self._means[rows]
+            mean, weight, size = of_rows.seconds, min(of_rows.num_steps, _MOST_WEIGHT), 1
             while pools and pools[-1][0] >= mean:
                 before, its_weight, its_size = pools.pop()
                 mean = (before * its_weight + mean * weight) / (its_weight + weight)

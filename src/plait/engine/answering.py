@@ -40,6 +40,8 @@ class Answering:
     def delta(self, seq: Sequence, update: SeqUpdate) -> Delta:
         """The delta of an update. Its finish reason is STOP where a stop string was found, whatever the update says."""
         reason, stop_reason = update.finish_reason, update.stop_token
+        if reason is None:
+            return self._going_on(seq, update)
         if self._factory is None and stop_reason is None:
             # Tokens alone: there is no text to look through.
             return _delta(seq, update, "", len(update.tokens), reason, None)
@@ -51,11 +53,30 @@ class Answering:
             ended_by = stop_reason
         return _delta(seq, update, text, num_tokens, reason, ended_by)
 
+    def _going_on(self, seq: Sequence, update: SeqUpdate) -> Delta:
+        """Of a sequence that nothing but a stop string in its text can end now: one is made for every token."""
+        stream, text = self._streams.get(seq.id), ""
+        if stream is not None:
+            pushed = stream.push(update.tokens)
+            if pushed.matched is not None:
+                return _delta(seq, update, pushed.text, pushed.num_tokens, FinishReason.STOP, pushed.matched)
+            text = pushed.text
+        return Delta.going_on(
+            seq.choice,
+            text,
+            update.tokens,
+            update.logprobs,
+            seq.num_prompt,
+            seq.num_cached,
+            update.prompt_logprobs,
+            seq.seed,
+        )
+
     def close(self, seq: Sequence) -> None:
         self._streams.pop(seq.id, None)
 
     def _text(self, seq: Sequence, update: SeqUpdate) -> tuple[str, str | None, int]:
-        """New text, the stop string that was found, and how many of the update's tokens count."""
+        """Of a sequence that ends: new text, the stop string that was found, how many of the update's tokens count."""
         count = len(update.tokens)
         stream = self._streams.get(seq.id)
         if stream is None:
@@ -65,8 +86,6 @@ class Answering:
         pushed = stream.push(shown)
         if pushed.matched is not None:
             return pushed.text, pushed.matched, pushed.num_tokens
-        if update.finish_reason is None:
-            return pushed.text, None, count
         rest = stream.finish()
         return pushed.text + rest.text, rest.matched, count
 
@@ -79,7 +98,7 @@ def _delta(
     reason: FinishReason | None,
     ended_by: str | int | None,
 ) -> Delta:
-    """Of the first tokens of an update; by place, because one is made for every token."""
+    """Of the first tokens of an update."""
     return Delta(
         seq.choice,
         text,

@@ -34,6 +34,11 @@ class EngineThread:
         self._client.attach(self._engine.health)
         self._thread.start()
 
+    @property
+    def ident(self) -> int | None:
+        """Of the thread while it runs, for whoever looks at its processor time."""
+        return self._thread.ident if self._thread.is_alive() else None
+
     def close(self) -> None:
         """Abort what is running, end the loop and stop the executor; waits for both. Nothing in a process that was
         forked off: it has neither, only their locks and the descriptors by which they are woken.

@@ -96,8 +96,6 @@ class PlanLimits:
     def _draft_fault(self, chunk: Chunk, drafts: Drafts) -> str | None:
         if not drafts.ids or not drafts.is_chain or chunk.positions is not None:
             return "has a tree of drafts, or none in a list; this executor verifies chains"
-        if self.num_states:
-            return "has drafts of a model with states, which this executor cannot take back"
         last_known = chunk.num_tokens - len(drafts.ids) - 1
         sampled = [(out.first, out.num_rows) for out in chunk.outputs if out.kind is OutputKind.SAMPLE]
         if sampled != [(last_known, len(drafts.ids) + 1)] or chunk.outputs[-1].kind is not OutputKind.SAMPLE:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from plait.inspect.facts import ModelFacts
 from plait.inspect.layers import NumberType, memory_groups
 from plait.inspect.layouts import make_layout
+from plait.inspect.refusals import serving_refusals
 from plait.kv.layouts.capacity import largest_context, most_sequences
 from plait.kv.layouts.cuts import Cause, Cut
 from plait.kv.layouts.geometry import MIX, Candidate, Geometry
@@ -80,6 +81,8 @@ class MemoryReport:
     question: MemoryQuestion
     groups: tuple[MemoryGroup, ...]
     layouts: tuple[LayoutReport, ...]
+    refusals: tuple[str, ...] = ()
+    """What of the question `plait serve` would not run, and why."""
 
     @property
     def base(self) -> LayoutReport | None:
@@ -100,6 +103,7 @@ class MemoryReport:
             "groups": [_group_object(group) for group in self.groups],
             "layouts": [_layout_object(one) for one in self.layouts],
             "compare": self._compare_object(),
+            "serving_refuses": list(self.refusals),
         }
 
     def _compare_object(self) -> dict[str, object] | None:
@@ -121,7 +125,16 @@ def answer(question: MemoryQuestion) -> MemoryReport:
         for (tokens, images), count in question.sizes.items()
     ]
     reports = tuple(_report(name, question, groups, loads) for name in question.layouts)
-    return MemoryReport(question, tuple(groups), reports)
+    refusals = serving_refusals(
+        question.model,
+        groups,
+        has_draft=question.draft is not None,
+        cache=question.cache,
+        tokens_per_block=question.tokens_per_block,
+        ranks=question.ranks,
+        layouts=question.layouts,
+    )
+    return MemoryReport(question, tuple(groups), reports, refusals)
 
 
 def _report(

@@ -149,7 +149,7 @@ def _picture_refs(tables: Iterable[SeqTable]) -> dict[Picture, int]:
 
 
 def _blocks_of(table: SeqTable, g: int, keeps: Keeps) -> list[BlockId]:
-    return [*table.blocks[g], *(one.blocks[g] for one in table.checkpoints if keeps.is_state)]
+    return [*table.blocks[g], *(table.own_states(g) if keeps.is_state else ())]
 
 
 def _check_table(table: SeqTable, tokens_per_block: int, keeps: Sequence[Keeps]) -> None:
@@ -172,6 +172,10 @@ def _check_table(table: SeqTable, tokens_per_block: int, keeps: Sequence[Keeps])
     marks = (table.node.length, table.num_committed, table.planned_end, table.num_slots, table.kept_slots)
     if sorted(marks) != list(marks):
         raise InvariantError(f"{name}: published, committed, planned and granted slots do not ascend: {marks}")
+    if (table.scratch and not table.writing and table.released_s is None) or len(table.stale) > len(keeps):
+        raise InvariantError(
+            f"{name} has scratch states and no step that writes them, or was told of no change of state"
+        )
     granted = zip(table.num_granted, table.blocks, strict=True)
     if len(chain) < table.num_hit_blocks or any(not 0 <= count <= len(blocks) for count, blocks in granted):
         raise InvariantError(f"{name} lost part of its hit or granted more than it holds")

@@ -41,7 +41,7 @@ class BlockState(IntEnum):
     """Its sequence is released, but a step in flight may still read or write it."""
 
 
-_SHARING = (Lifetime.TAIL, Lifetime.CHECKPOINTS)
+_SHARING = (Lifetime.TAIL, Lifetime.CHECKPOINTS, Lifetime.DRAFT)
 _FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
 _SHARED, _EVICTABLE, _QUARANTINED = int(BlockState.SHARED), int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
 _PRIVATE_ALONE = frozenset((_PRIVATE,))
@@ -223,8 +223,11 @@ class BlockPool:
             raise InvariantError(f"block {block} of group {self.group} is freed while it is {name}")
         self._states[block] = _FREE
         self.counts[before] -= 1
-        self.counts[_FREE] += 1
         self._holders[block] = None
+        if self.blocks_per_page == 1:
+            self._free_page(block, was_cached=before == _EVICTABLE)
+            return
+        self.counts[_FREE] += 1
         page = PageId(block // self.blocks_per_page)
         if before != _EVICTABLE:
             self._unpin(page)
@@ -235,6 +238,16 @@ class BlockPool:
             self._return(page)
         else:
             self._tell(page)
+
+    def _free_page(self, block: BlockId, *, was_cached: bool) -> None:
+        """A block that is a page: nobody owns it, shares it or watches it."""
+        page = PageId(block)
+        if was_cached:
+            self.num_evicted += 1
+            self.num_unpinned_pages -= 1
+        else:
+            self._num_pinned[page] = 0
+        self._pages.give_back(page, self.group)
 
     def claim(self, page: PageId, owner: Owner) -> None:
         """A page whose owner has ended gets another one; what is free on it is that one's."""

@@ -32,12 +32,14 @@ from plait.core.step import BlockGrant, Encode, StepPlan
 from plait.kv.audit import audit
 from plait.kv.blocks import BlockPool
 from plait.kv.checkpoints import CheckpointRoom
+from plait.kv.drafts import DraftTables
 from plait.kv.flights import Flights
 from plait.kv.grants import NO_GRANTS, Grants
 from plait.kv.hit import NO_BLOCK, Hit, ImageSpan, Root, Tail
 from plait.kv.images import Images
 from plait.kv.index import PrefixIndex
 from plait.kv.keeps import Keeps, KeepsRows, keeps_of, long_dead, refuse_unsupported, windows_of
+from plait.kv.leases import Leases
 from plait.kv.looking import Looking
 from plait.kv.nodes import Node, Piece
 from plait.kv.outliving import keep, outlive
@@ -49,8 +51,9 @@ from plait.kv.publishing import Publishing
 from plait.kv.report import CacheReport, HitTotals, Usage, group_report, index_report, usage_of
 from plait.kv.room import Room
 from plait.kv.rules import ALL_RULES, MemoryRules
+from plait.kv.scratch import Scratch
 from plait.kv.sights import Sights
-from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable
+from plait.kv.tables import Checkpoint, Copy, Fork, SeqTable, idle_bytes
 from plait.model.cache_layout import CacheLayout
 from plait.model.program import CacheGroup
 
@@ -64,6 +67,7 @@ class KVCache:
     """See the module. `enable_prefix=False`: nothing is looked up or published. `keeps`: rules for groups whose kind
     says too little, by group. `node_tokens`: between checkpoints at least, where no group has blocks of tokens.
     `checkpoint_fraction`: part of the memory for checkpoints of states. `rules`: habits that may be switched off.
+    `drafts`: the groups of a draft model, on the same pages.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class KVCache:
         node_tokens: int = STATE_TOKENS,
         checkpoint_fraction: float = 1.0,
         rules: MemoryRules = ALL_RULES,
+        drafts: CacheLayout | None = None,
     ) -> None:
         refuse_unsupported(layout, groups)
         self._layout, self._rules, self._enable_prefix = layout, rules, enable_prefix
@@ -90,10 +95,10 @@ class KVCache:
             for keeps, pool in zip(self._keeps, self._pools, strict=True)
         ]
         self._images = Images(self._pools, self._keeps, self.tokens_per_block)
-        self._index = PrefixIndex(
-            self._pools, self._keeps, self._images, rules, self._pages.is_shared, layout.pool_bytes
-        )
-        self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block)
+        is_shared = self._pages.is_shared
+        self._index = PrefixIndex(self._pools, self._keeps, self._images, rules, is_shared, layout.pool_bytes)
+        self.drafts = DraftTables(drafts, layout, self._pages, rules, self._index)
+        self._room = Room(self._pages, self._pools, self._keeps, self.tokens_per_block, self.drafts)
         self._of_tokens = [g for g, one in enumerate(self._keeps) if not one.is_state and g not in self._images.groups]
         self._windows = windows_of(self._keeps)
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
@@ -104,6 +109,7 @@ class KVCache:
         self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
         self._planned = PlannedBlocks()
         self._looking = Looking(self._index, self._planned, self._keeps, self.tokens_per_block, rules.tails)
+        self.leases = Leases(self._index, self._looking.pieces_of, layout.pool_bytes)
         self._tables: dict[SeqId, SeqTable] = {}
         self._flights = Flights(self._pools, self._index, self._tables, self.tokens_per_block)
         self._quarantined: dict[SeqTable, None] = {}
@@ -113,6 +119,7 @@ class KVCache:
         """Tokens of one sequence alone in empty memory."""
         self._sights = Sights(self._images, self._pools)
         self._promises = Promises(self._room, self._keeps, self._tables, self.tokens_per_block, self._index.keep_less)
+        self.scratch = Scratch(self._pools, self._states, self._tables, self._room, self._promises, self._make_room)
         self._totals = HitTotals(len(self._pools))
 
     def lookup(self, tokens: Sequence[int], root: Root, limit: int | None = None) -> Hit:
@@ -207,7 +214,7 @@ class KVCache:
             self._advance(now_s)
         table = self._table(seq)
         reach = num_tokens if up_to is None or not self._windows else min(up_to, num_tokens)
-        if num_tokens <= table.kept_slots and reach <= table.num_slots and not table.is_new:
+        if num_tokens <= table.kept_slots and reach <= table.num_slots and not (table.is_new or table.stale):
             return NO_GRANTS
         wanted = self._promises.wanted(table, num_tokens, reach)
         encodes: tuple[Encode, ...] = ()
@@ -304,6 +311,8 @@ class KVCache:
                 self._drop_copy(table, self._now_s)
             if table.keeps_states:
                 self._give_states(table, self._now_s)
+            if table.stale:
+                self.scratch.told(table)
             if table.publishes and (table.planned is not None or table.planned_end - table.node.length >= size):
                 self._plan_next(table)
 
@@ -406,7 +415,7 @@ class KVCache:
             self._drop(table, table.released_s)
             return
         self._quarantined[table] = None
-        for g, blocks in self._own_blocks(table):
+        for g, blocks in table.own_blocks(self._keeps):
             self._pools[g].quarantine_own(blocks)
 
     def num_slots(self, seq: SeqId) -> int:
@@ -445,20 +454,15 @@ class KVCache:
         return self._room.num_tokens_behind(hit)
 
     def usage(self) -> Usage:
-        return usage_of(self._pools, self._layout.pool_bytes, self._pages.num_free)
+        return usage_of(self._pools, self.drafts.pools, self._layout.pool_bytes, self._pages.num_free)
 
-    def idle_bytes(self) -> int:
-        """Bytes of granted slots that no step so far fills, those in flight included."""
-        return sum(self._idle_bytes())
-
-    def _idle_bytes(self) -> list[int]:
-        tables = list(self._tables.values())  # at once: those who look on are on another thread
-        kept = sum(table.kept_slots - table.planned_end for table in tables)
-        followed = sum(table.num_slots - table.planned_end for table in tables)
-        return [(kept if k.keeps_all else followed) * n for k, n in zip(self._keeps, self.slot_bytes, strict=True)]
+    def idle_bytes(self) -> list[int]:
+        """By group, bytes of granted slots that no step so far fills, those in flight included."""
+        return idle_bytes(self._tables.values(), [one.keeps_all for one in self._keeps], self.slot_bytes)
 
     def explain(self) -> CacheReport:
-        usage, idle = self.usage(), self._idle_bytes()
+        usage, idle, totals = self.usage(), self.idle_bytes(), self._totals
+        groups = [group_report(pool, usage.groups[g], totals, idle[g]) for g, pool in enumerate(self._pools)]
         return CacheReport(
             page_bytes=self._layout.page_bytes,
             num_pages=self._layout.num_pages,
@@ -468,26 +472,23 @@ class KVCache:
             available_tokens=self.available_tokens,
             capacity_tokens=self.capacity_tokens,
             usage=usage,
-            groups=tuple(group_report(p, usage.groups[g], self._totals, idle[g]) for g, p in enumerate(self._pools)),
+            groups=(*groups, *self.drafts.reports()),
             index=index_report(self._index, self._totals, self._publishing.num_duplicates, self._enable_prefix),
         )
 
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
-        flights = self._flights.by_step()
-        parts = (self._pages, self._pools, self._index, self._planned)
-        audit(*parts, self._images, self._tables, self._quarantined, flights, self._keeps, self.tokens_per_block)
+        parts = (self._pages, self._pools, self._index, self._planned, self._images, self._tables, self._quarantined)
+        audit(*parts, self._flights.by_step(), self._keeps, self.tokens_per_block)
+        self.leases.check()
+        self.drafts.check()
 
     def reset_prefix_index(self) -> int:
         """Evict every cached block that nobody uses; returns how many nodes, pieces and images went."""
-        before = self._num_evictions
+        before = self._index.num_evictions + self._images.num_evictions
         while self._index.evict():
             pass
-        return self._num_evictions - before
-
-    @property
-    def _num_evictions(self) -> int:
-        return self._index.num_evictions + self._images.num_evictions
+        return self._index.num_evictions + self._images.num_evictions - before
 
     def _table(self, seq: SeqId) -> SeqTable:
         table = self._tables.get(seq)
@@ -500,6 +501,7 @@ class KVCache:
         if now_s < self._now_s:
             raise InvariantError(f"time goes back from {self._now_s} s to {now_s} s")
         self._now_s = now_s
+        self.leases.expire(now_s)
 
     def _copy(self, seq: SeqId, tail: Tail, behind: Node) -> Copy | Fork:
         if tail.seq is not None:
@@ -533,17 +535,8 @@ class KVCache:
             table.planned_end = table.num_committed
         self._plan_next(table)
 
-    def _own_blocks(self, table: SeqTable) -> Iterator[tuple[int, list[BlockId]]]:
-        """By group, the blocks that are no node's as far as a table knows: private ones, and those of pieces."""
-        for g, (keeps, blocks) in enumerate(zip(self._keeps, table.blocks, strict=True)):
-            if keeps.keeps_all:
-                yield g, blocks[table.num_hit_blocks :]
-            else:
-                more = [checkpoint.blocks[g] for checkpoint in table.checkpoints] if keeps.is_state else []
-                yield g, [block for block in (*blocks, *more) if block != NO_BLOCK]
-
     def _drop(self, table: SeqTable, at_s: float) -> None:
-        for g, blocks in self._own_blocks(table):
+        for g, blocks in table.own_blocks(self._keeps):
             self._let_go(g, blocks, at_s)
             self._pools[g].disown(tail_of(table.seq))
         for g in self._states:
@@ -595,6 +588,6 @@ class KVCache:
         if not self._room.is_obtainable(demand):
             return False
         while not self._room.is_free(demand):
-            if not self._index.evict(self._room.missing(demand)):
+            if not self._index.evict(self._room.missing(demand)) and not self.drafts.give_way():
                 raise InvariantError(f"{demand} blocks seemed obtainable, but nothing helps to evict: {self.explain()}")
         return True

@@ -131,6 +131,7 @@ class Flights:
                 raise InvariantError(f"step {flight.step} has a chunk of sequence {chunk.seq}, which has no state (H6)")
         made = {(chunk.start + one.offset + 1, one.group): one.block for one in chunk.snapshots}
         wanted = {(one.length, g): block for one in table.checkpoints for g, block in one.blocks.items()}
+        wanted |= {(length, g): block for length, blocks in table.scratch.items() for g, block in blocks.items()}
         if not made.items() <= wanted.items():
             raise InvariantError(f"step {flight.step} writes snapshots {made} of sequence {chunk.seq}, not {wanted}")
         return tuple(one.length for one in table.checkpoints if all((one.length, g) in made for g in one.blocks))

@@ -10,7 +10,8 @@ descendants. A piece is referenced only by users of its node.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 from plait.core.errors import InvariantError
@@ -60,6 +61,9 @@ class PrefixIndex:
         """Trunks that keep pieces before their ends, those that began first."""
         self._kept_bytes = 0
         self._most_kept_bytes = int(rules.kept_fraction * pool_bytes)
+        self.leased_bytes = 0
+        """Of nodes and pieces that leases name, used or not."""
+        self._node_bytes = sum(pool.layout.block_bytes for _, pool in self._whole)
         self._ids = count(1)
         self._victims = Victims(pools, [g for g, _ in self._whole], self, images, shares_pages)
 
@@ -188,7 +192,7 @@ class PrefixIndex:
             return
         if not piece.keepers:
             self.take(piece)
-            self._kept_bytes += self._pools[piece.group].layout.block_bytes
+            self._kept_bytes += self._piece_bytes(piece)
         piece.keepers[trunk.id] = None
         trunk.keeps_window = True
         self._keeping[trunk.id] = trunk
@@ -217,7 +221,7 @@ class PrefixIndex:
                 if trunk.id in piece.keepers:
                     del piece.keepers[trunk.id]
                     if not piece.keepers:
-                        self._kept_bytes -= self._pools[piece.group].layout.block_bytes
+                        self._kept_bytes -= self._piece_bytes(piece)
                         self.give(piece, piece.last_access_s)
             at = at.parent
 
@@ -250,6 +254,58 @@ class PrefixIndex:
                 if piece is not None and place not in places:
                     self.stamp(piece, at_s)
             at = at.parent
+
+    def unleased_bytes(self, node: Node, pieces: Sequence[Piece]) -> int:
+        """Of a prefix and of pieces on its way, those that no lease names."""
+        found = sum(self._piece_bytes(one) for one in pieces if not one.num_leases)
+        at = node
+        while at.parent is not None and not at.num_leases:
+            found += self._node_bytes
+            at = at.parent
+        return found
+
+    def lease(self, node: Node, pieces: Sequence[Piece]) -> None:
+        """Somebody will want a prefix, and pieces on its way: they go after all that nobody is known to want."""
+        at = node
+        while at.parent is not None:
+            at.num_leases += 1
+            if at.num_leases == 1:
+                self.leased_bytes += self._node_bytes
+                self._rekeyed(at)
+            at = at.parent
+        for piece in pieces:
+            piece.num_leases += 1
+            if piece.num_leases == 1:
+                self.leased_bytes += self._piece_bytes(piece)
+                self._rekeyed(piece)
+
+    def unlease(self, node: Node, pieces: Sequence[Piece]) -> None:
+        """Take a lease back. Of what was evicted meanwhile nothing is left to take back."""
+        at = node
+        while at.parent is not None:
+            if self._nodes.get(at.id) is at:
+                at.num_leases -= 1
+                if not at.num_leases:
+                    self.leased_bytes -= self._node_bytes
+                    self._rekeyed(at)
+            at = at.parent
+        for piece in pieces:
+            if self.piece(piece.group, piece.block) is piece:
+                piece.num_leases -= 1
+                if not piece.num_leases:
+                    self.leased_bytes -= self._piece_bytes(piece)
+                    self._rekeyed(piece)
+
+    def _rekeyed(self, one: Node | Piece) -> None:
+        if one.num_refs:
+            return
+        if isinstance(one, Piece):
+            self._victims.renewed(one)
+        elif self._whole:
+            self._victims.rekeyed(one)
+
+    def _piece_bytes(self, piece: Piece) -> int:
+        return self._pools[piece.group].layout.block_bytes
 
     def insert(self, parent: Node, tokens: Tokens, blocks: tuple[BlockId, ...], at_s: float) -> Node:
         """Publish private blocks behind `parent`, whom their holder references; the new node starts with the holder's
@@ -326,6 +382,7 @@ class PrefixIndex:
             raise InvariantError(f"index: block {piece.block} of group {piece.group} is evicted while it is used")
         self.num_evictions += 1
         self.num_evictable -= 1
+        self.leased_bytes -= self._piece_bytes(piece) if piece.num_leases else 0
         self._pools[piece.group].free(piece.block)
         del self._pieces[piece.group, piece.block], piece.node.pieces[piece.group]
         if not self._whole:
@@ -362,6 +419,24 @@ class PrefixIndex:
         if num_evictable != self.num_evictable:
             raise InvariantError(f"index: {num_evictable} nodes and pieces are evictable, not {self.num_evictable}")
         self._victims.check()
+
+    def check_leases(self, leases: Iterable[tuple[Node, Sequence[Piece]]]) -> None:
+        """Raise `InvariantError` unless exactly what these name and what was not evicted counts as leased."""
+        nodes, pieces = Counter[Node](), Counter[Piece]()
+        for node, of_node in leases:
+            pieces.update(of_node)
+            at = node
+            while at.parent is not None:
+                nodes[at] += 1
+                at = at.parent
+        size = 0
+        for at in self._nodes.values():
+            size += self._node_bytes if nodes[at] else 0
+            size += sum(self._piece_bytes(piece) for piece in at.pieces.values() if pieces[piece])
+            if at.num_leases != nodes[at] or any(one.num_leases != pieces[one] for one in at.pieces.values()):
+                raise InvariantError(f"index: node {at.id} has {at.num_leases} leases; {nodes[at]} name it")
+        if size != self.leased_bytes:
+            raise InvariantError(f"index: {size} bytes are leased, not {self.leased_bytes}")
 
     def _check_owners(self) -> None:
         owners = {(g, n.blocks[g]): n for g, _ in self._whole for n in self._nodes.values()}
@@ -412,6 +487,7 @@ class PrefixIndex:
         parent = node.parent
         if parent is None or node.children:
             raise InvariantError(f"index: node {node.id} goes while it is a root or has children")
+        self.leased_bytes -= self._node_bytes if node.num_leases else 0
         del self._nodes[node.id]
         del parent.children[node.tokens]
         del parent.order[bisect_left(parent.order, node.tokens)]

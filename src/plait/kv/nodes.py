@@ -19,6 +19,9 @@ Tokens = tuple[int, ...]
 Key = tuple[float, int, int]
 """When something unused goes: the smallest first. Last access, -length of the prefix (or what its kind says), age."""
 
+LEASED_S = 4e9
+"""Younger than anything that is not leased, outlived or not (`plait.kv.index.OUTLIVED_S`)."""
+
 
 @dataclass(slots=True, eq=False)
 class Node:
@@ -49,10 +52,12 @@ class Node:
     """So many share it that it will outlive them all."""
     keeps_window: bool = False
     """Some of the pieces before its end are kept for it."""
+    num_leases: int = 0
+    """Sequences that wait and will begin with its prefix (`plait.kv.leases`)."""
 
     @property
     def key(self) -> Key:
-        return self.last_access_s, -self.length, self.id
+        return self.last_access_s + (LEASED_S if self.num_leases else 0.0), -self.length, self.id
 
     def block(self, group: int) -> BlockId:
         """`NO_BLOCK` where a piece is missing."""
@@ -77,7 +82,8 @@ class Piece:
     """Trunks that somebody uses, who himself looks at it no more: node ids. All of them together have a reference of
     their own.
     """
+    num_leases: int = 0
 
     @property
     def key(self) -> Key:
-        return self.last_access_s, -self.priority, self.id
+        return self.last_access_s + (LEASED_S if self.num_leases else 0.0), -self.priority, self.id

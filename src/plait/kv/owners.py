@@ -21,6 +21,7 @@ class Lifetime(IntEnum):
     TRUNK = 2
     EMBEDDING = 3
     EVERYBODY = 4
+    DRAFT = 5
 
 
 class Owner(NamedTuple):
@@ -52,6 +53,11 @@ def checkpoints_of(seq: SeqId) -> Owner:
 def trunk_of(number: int) -> Owner:
     """A prefix that many share: it outlives them all."""
     return Owner(Lifetime.TRUNK, number)
+
+
+def draft_of(seq: SeqId) -> Owner:
+    """What a draft model computes of a sequence: it may be dropped at any time."""
+    return Owner(Lifetime.DRAFT, seq)
 
 
 def embedding_of(picture: int) -> Owner:

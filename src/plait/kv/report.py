@@ -142,11 +142,13 @@ def counts_of(pool: BlockPool) -> BlockCounts:
     )
 
 
-def usage_of(pools: Sequence[BlockPool], total_bytes: int, free_pages: int) -> Usage:
+def usage_of(pools: Sequence[BlockPool], drafts: Sequence[BlockPool], total_bytes: int, free_pages: int) -> Usage:
+    """`drafts`: groups whose blocks can be had at any time, like cached ones."""
     counts = tuple(counts_of(pool) for pool in pools)
     sizes = [pool.layout.block_bytes for pool in pools]
     used = sum((c.used + c.quarantined) * size for c, size in zip(counts, sizes, strict=True))
     evictable = sum(c.evictable * size for c, size in zip(counts, sizes, strict=True))
+    evictable += sum(num_held(counts_of(pool)) * pool.layout.block_bytes for pool in drafts)
     return Usage(total_bytes, used, evictable, total_bytes - used - evictable, free_pages, counts)
 
 
@@ -180,9 +182,15 @@ def index_report(index: PrefixIndex, totals: HitTotals, num_duplicates: int, is_
     )
 
 
-def group_report(pool: BlockPool, blocks: BlockCounts, totals: HitTotals, idle_bytes: int) -> GroupReport:
+def num_held(blocks: BlockCounts) -> int:
+    """Those that hold something."""
+    return blocks.used + blocks.evictable + blocks.quarantined
+
+
+def group_report(pool: BlockPool, blocks: BlockCounts, totals: HitTotals | None, idle_bytes: int) -> GroupReport:
+    """`totals`: None for a group that nothing is found in again."""
     layout = pool.layout
-    held = blocks.used + blocks.evictable + blocks.free + blocks.quarantined
+    held = num_held(blocks) + blocks.free
     return GroupReport(
         group=pool.group,
         name=layout.group.name,
@@ -194,9 +202,9 @@ def group_report(pool: BlockPool, blocks: BlockCounts, totals: HitTotals, idle_b
         blocks_per_page=pool.blocks_per_page,
         num_pages=held // pool.blocks_per_page,
         blocks=blocks,
-        lost_tokens=totals.lost_tokens[pool.group],
+        lost_tokens=0 if totals is None else totals.lost_tokens[pool.group],
         idle_bytes=idle_bytes,
-        allowed_tokens=totals.allowed_tokens[pool.group],
+        allowed_tokens=0 if totals is None else totals.allowed_tokens[pool.group],
         num_evicted=pool.num_evicted,
         padding_bytes=(held - blocks.free) * layout.padding_bytes,
     )

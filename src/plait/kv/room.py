@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Protocol
 
 from plait.kv.blocks import BlockPool, BlockState
 from plait.kv.hit import NO_BLOCK, Hit
@@ -30,15 +31,34 @@ _ENDLESS = 1 << 30
 """More tokens than any sequence has."""
 
 
+class Droppable(Protocol):
+    """Holds pages that none of the groups here has, and gives them back when asked."""
+
+    def beside(self, room: Room) -> None:
+        """What the groups have room for, which counts on these pages."""
+
+    @property
+    def num_obtainable_pages(self) -> int:
+        """Of these pages, those that can be had now."""
+
+
 class Room:
     """A demand is met for all groups together or not at all, because they share pages, or because a sequence needs all
     of its groups.
     """
 
     def __init__(
-        self, pages: PagePool, pools: Sequence[BlockPool], keeps: Sequence[Keeps], tokens_per_block: int
+        self,
+        pages: PagePool,
+        pools: Sequence[BlockPool],
+        keeps: Sequence[Keeps],
+        tokens_per_block: int,
+        droppable: Droppable | None = None,
     ) -> None:
         self._pages = pages
+        self._droppable = droppable
+        if droppable is not None:
+            droppable.beside(self)
         self._pools = tuple(pools)
         self._keeps = tuple(keeps)
         self._size = tokens_per_block
@@ -82,6 +102,16 @@ class Room:
             return sum(needed) <= pages[0]
         return all(count <= most for count, most in zip(needed, pages, strict=True))
 
+    def num_spare_pages(self, num_growing: int) -> int:
+        """Pages that are free, or would be after evicting everything evictable, beyond those for a block more in every
+        group of tokens for so many sequences. Droppable ones are none.
+        """
+        loose = self._pages.num_free + sum([pool.num_unpinned_pages for pool in self._pools])
+        for pool, keeps in zip(self._pools, self._keeps, strict=True):
+            missing = 0 if keeps.is_state else num_growing - pool.num_obtainable
+            loose -= -(-max(0, missing) // pool.blocks_per_page)
+        return loose
+
     def num_tokens(self) -> int:
         """Tokens that a new sequence without a hit could have."""
         return self._most_tokens(self._loose_pages(), self._obtainable(), None)
@@ -118,7 +148,7 @@ class Room:
     def _with(self, pages: Counts, more: Counts) -> list[int]:
         """`more`: of each group."""
         if self._pages.is_shared:
-            return [pages[0] + sum(more)]
+            return [pages[0] + sum(more) + (0 if self._droppable is None else self._droppable.num_obtainable_pages)]
         return [count + of_group for count, of_group in zip(pages, more, strict=True)]
 
     def _behind(self, hit: Hit, num_tokens: int) -> list[int]:
@@ -175,6 +205,19 @@ def sequence_bytes(
     """
     if all(group.kind is GroupKind.FULL for group in groups) and not ((equal_blocks or shares) and len(groups) > 1):
         return None
+    return paged_bytes(groups, tokens_per_block, cache_type, equal_blocks=equal_blocks, padding=padding, shares=shares)
+
+
+def paged_bytes(
+    groups: Sequence[CacheGroup],
+    tokens_per_block: int,
+    cache_type: CacheType,
+    *,
+    equal_blocks: bool = False,
+    padding: Sequence[int] = (),
+    shares: Sequence[Fraction] = (),
+) -> Callable[[int], int]:
+    """As `sequence_bytes`, whatever the groups are."""
     page_bytes, sized = page_plan(groups, tokens_per_block, cache_type, equal_blocks=equal_blocks, padding=padding)
     keeps = [keeps_of(layout) for layout in sized]
     num_ahead = AHEAD_BLOCKS * tokens_per_block

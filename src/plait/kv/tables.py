@@ -12,13 +12,14 @@ entries are those of the hit's nodes, dead ones left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import Move
 from plait.kv.hit import NO_BLOCK, ImageSpan, Root
 from plait.kv.images import Picture
+from plait.kv.keeps import Keeps
 from plait.kv.nodes import Node, Piece
 from plait.kv.planned import PlannedBlock
 
@@ -129,6 +130,10 @@ class SeqTable:
     """`states` are the hit's, referenced until a step in flight copies them."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """Still to be published, ascending."""
+    scratch: dict[int, dict[int, BlockId]] = field(default_factory=dict)
+    """By length, and by group: copies of the states behind rows that may be rejected."""
+    stale: list[tuple[int, BlockId]] = field(default_factory=list)
+    """(Group, block) of running states that were replaced, which the executor still takes for them."""
     branch: int | None = None
     """Node of the prefix index behind which it says what others do not."""
     images: tuple[ImageSpan, ...] = ()
@@ -170,6 +175,20 @@ class SeqTable:
         self.dead_end[group] = max(self.dead_end[group], min(dead.stop, len(entries)))
         return blocks
 
+    def own_states(self, group: int) -> list[BlockId]:
+        """Blocks of states beside the running one."""
+        kept = [one.blocks[group] for one in self.checkpoints] + [blocks[group] for blocks in self.scratch.values()]
+        return kept + [block for g, block in self.stale if g == group]
+
+    def own_blocks(self, keeps: Sequence[Keeps]) -> Iterator[tuple[int, list[BlockId]]]:
+        """By group, the blocks that are no node's as far as a table knows: private ones, and those of pieces."""
+        for g, (of_group, blocks) in enumerate(zip(keeps, self.blocks, strict=True)):
+            if of_group.keeps_all:
+                yield g, blocks[self.num_hit_blocks :]
+            else:
+                more = self.own_states(g) if of_group.is_state else []
+                yield g, [block for block in (*blocks, *more) if block != NO_BLOCK]
+
     def num_held(self, group: int) -> int:
         return len(self.blocks[group]) - self.num_dead[group]
 
@@ -189,3 +208,11 @@ class SeqTable:
                 return None
             end = writing.end
         return None
+
+
+def idle_bytes(tables: Collection[SeqTable], keeps_all: Sequence[bool], slot_bytes: Sequence[int]) -> list[int]:
+    """Bytes of granted slots that no step so far fills, by group."""
+    tables = [*tables]  # at once: those who look on are on another thread
+    kept = sum(table.kept_slots - table.planned_end for table in tables)
+    followed = sum(table.num_slots - table.planned_end for table in tables)
+    return [(kept if whole else followed) * size for whole, size in zip(keeps_all, slot_bytes, strict=True)]

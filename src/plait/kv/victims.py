@@ -87,8 +87,16 @@ class Victims:
             heap[:] = [entry for entry in dict.fromkeys(heap) if self._is_piece(piece.group, entry)]
             heapq.heapify(heap)
 
+    def rekeyed(self, node: Node) -> None:
+        """An unused node of groups that keep all has another key than it had."""
+        if self._index.is_leaf(node):
+            self.add_node(node)
+        for g in self._of_many:
+            if g in self._whole and self._pools[g].is_loose(page := self._pools[g].page_of(node.blocks[g])):
+                self._add_page(g, page)
+
     def renewed(self, piece: Piece) -> None:
-        """An unused piece has a younger key than it had."""
+        """An unused piece has another key than it had."""
         self.add_piece(piece)
         pool = self._pools[piece.group]
         if piece.group in self._of_many and pool.is_loose(pool.page_of(piece.block)):
@@ -115,6 +123,7 @@ class Victims:
         if page is not None and (best is None or page[0] < best):
             return self._evict_page(page[1], page[2])
         if isinstance(victim, Node):
+            heapq.heappop(self._nodes)  # it stands first
             self._index.remove(victim)
         elif isinstance(victim, Picture):
             self._images.drop(victim)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from plait.build import LocalEngine, load_model, start_engine
+from plait.build import LocalEngine, check_scheduler, load_model, start_engine
 from plait.config.engine_options import EngineOptions
 from plait.core.errors import UsageError
 from plait.core.events import Event
@@ -34,6 +34,7 @@ def load_engine(model: str | Path, keywords: Mapping[str, OptionValue]) -> Local
 
 
 def _started(options: EngineOptions) -> LocalEngine:
+    check_scheduler(options)
     with closing(_Fetching(options.model)) as fetching:
         model = load_model(options, fetching.show, datetime.now)
     engine = start_engine(options, model, _nobody_reads, LOGGER.error)

@@ -70,7 +70,9 @@ _KNOWN: Mapping[str, _Known] = {
     "tokenizer_revision": _Known((None,), "the tokenizer comes with the model; leave it out"),
     "hf_overrides": _Known((None, {}), "a model is what its file says; leave it out"),
     "speculative_config": _Known(
-        (None,), "give speculative='ngram' instead; how many tokens are drafted follows from what they cost"
+        (None,),
+        "give speculative='ngram', or 'model' with draft_model, instead; how many tokens are drafted follows from what "
+        "they cost",
     ),
     "max_logprobs": _Known((20,), "at most 20 alternatives are reported; leave it out"),
     "limit_mm_per_prompt": _Known((None, {}), "this engine reads text only; leave it out"),

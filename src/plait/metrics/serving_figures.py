@@ -24,8 +24,10 @@ from plait.core.events import (
     Started,
     Submitted,
 )
-from plait.core.ids import LaneId, SeqId
+from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import FinishReason
+from plait.core.step import DRAFT_PROGRAM
+from plait.metrics.drafts import DraftFigures
 from plait.metrics.histogram import Histogram
 from plait.metrics.limit import WorkDone
 from plait.metrics.slo_figures import SloFigures
@@ -101,6 +103,9 @@ class ServingFigures:
     accepted_tokens: int = 0
     """Draft tokens that were right: each saved its sequence a step."""
     accepted_by_place: list[int] = field(default_factory=list)
+    draft_model_steps: int = 0
+    """That were collected. They are no part of `steps`, nor their time of `busy_s`."""
+    draft_model_s: float = 0.0
     lanes: dict[LaneId, LaneFigures] = field(default_factory=dict)
     """Those that had a step or units."""
     share_units: int = 0
@@ -111,10 +116,15 @@ class ServingFigures:
     _num_prompt: dict[SeqId, int] = field(default_factory=dict)
     """Of those that were not scheduled yet."""
     _last_s: dict[SeqId, float] = field(default_factory=dict)
+    _draft_steps: set[StepId] = field(default_factory=set)
+    """Of a draft model, in flight."""
     _shares: dict[LaneId, int] = field(default_factory=dict)
     """Units that lanes were given, suspended ones too."""
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, Emitted):  # most are
+            self._emitted(event)
+            return
         take = _TAKE.get(type(event))
         if take is not None:
             take(self, event)
@@ -122,8 +132,11 @@ class ServingFigures:
     def work_done(self, at_s: float) -> WorkDone:
         return WorkDone(at_s, self.steps, self.busy_s, self.steps_short_of_memory, self.steps_short_of_rows)
 
-    def _emitted(self, event: Event) -> None:
-        assert isinstance(event, Emitted)
+    @property
+    def drafts(self) -> DraftFigures:
+        return DraftFigures(self.num_drafts, self.draft_tokens, self.accepted_tokens)
+
+    def _emitted(self, event: Emitted) -> None:
         self.generation_tokens += event.num_tokens
         self.slos.emitted(event)
         before = self._last_s.get(event.seq)
@@ -157,6 +170,9 @@ class ServingFigures:
 
     def _submitted(self, event: Event) -> None:
         assert isinstance(event, Submitted)
+        if event.plan.program == DRAFT_PROGRAM:
+            self._draft_steps.add(event.plan.step)
+            return
         self.steps += 1
         self.num_running, self.num_waiting = event.num_running, event.num_waiting
         self.waiting_for = event.blocked
@@ -171,6 +187,11 @@ class ServingFigures:
     def _collected(self, event: Event) -> None:
         assert isinstance(event, Collected)
         result = event.result
+        if result.step in self._draft_steps:
+            self._draft_steps.remove(result.step)
+            self.draft_model_steps += 1
+            self.draft_model_s += result.end_s - result.start_s
+            return
         self.busy_s += result.end_s - result.start_s
         lane = self._lane(result.lane)
         lane.steps += 1
@@ -248,7 +269,6 @@ class ServingFigures:
 _TAKE: dict[type, Callable[[ServingFigures, Event], None]] = {
     Started: ServingFigures._started,
     Applied: ServingFigures._applied,
-    Emitted: ServingFigures._emitted,
     Arrived: ServingFigures._arrived,
     Scheduled: ServingFigures._scheduled,
     Submitted: ServingFigures._submitted,

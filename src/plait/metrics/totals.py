@@ -18,6 +18,8 @@ from plait.core.events import (
     Started,
     Submitted,
 )
+from plait.core.step import DRAFT_PROGRAM
+from plait.metrics.drafts import DraftFigures
 from plait.metrics.limit import WorkDone, limit_between
 
 
@@ -34,6 +36,11 @@ class Totals:
     busy_s: float = 0.0
     steps_short_of_memory: int = 0
     steps_short_of_rows: int = 0
+    num_drafts: int = 0
+    """Chunks that had draft tokens."""
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    """Draft tokens that were right: each saved its sequence a step."""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Started):
@@ -48,12 +55,17 @@ class Totals:
                 self._submitted(event)
             case Collected(result=result):
                 self.busy_s += result.end_s - result.start_s
+                self.accepted_tokens += sum([one.num_accepted for one in result.seqs])
             case Scheduled(num_cached=num_cached):
                 self.cached_tokens += num_cached
             case Preempted():
                 self.num_preemptions += 1
             case _:
                 pass
+
+    @property
+    def drafts(self) -> DraftFigures:
+        return DraftFigures(self.num_drafts, self.draft_tokens, self.accepted_tokens)
 
     @property
     def elapsed_s(self) -> float:
@@ -66,7 +78,13 @@ class Totals:
         return limit_between(begun, now)
 
     def _submitted(self, event: Submitted) -> None:
+        if event.plan.program == DRAFT_PROGRAM:
+            return  # its tokens are nobody's
         self.num_steps += 1
         self.computed_tokens += sum([chunk.num_tokens for chunk in event.plan.chunks])
+        for chunk in event.plan.chunks:
+            if chunk.drafts is not None:
+                self.num_drafts += 1
+                self.draft_tokens += len(chunk.drafts.ids)
         self.steps_short_of_rows += event.blocked is Blocked.BY_ROWS
         self.steps_short_of_memory += event.blocked is Blocked.BY_MEMORY

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from plait.cost.density import step_s
 from plait.sched.blend.feeds import Feed
-from plait.sched.blend.forecast import TILE, PrefixCache
+from plait.sched.blend.forecast import TILE
 from plait.sched.blend.job import Lives
+from plait.sched.blend.memory import MeanMemory
 from plait.sched.blend.tree import PrefixTree
 from plait.sched.colocation.demand import OnlineDemand
 from plait.sched.colocation.idle import Idle
@@ -160,7 +161,7 @@ class _Offline:
 
     def __init__(self, side: OfflineSide, device: Device) -> None:
         self._side, self._device = side, device
-        self._cache = PrefixCache(side.tree)
+        self._cache = MeanMemory(side.tree, device.lives, device.memory_bytes)
         self.clock = 0.0
         self.used = 0.0
         self.rows = 0

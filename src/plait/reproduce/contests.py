@@ -28,7 +28,7 @@ from plait.sim.cluster import ClusterSpec, simulate_cluster
 from plait.sim.curves import Latencies
 from plait.sim.form import Form as Engines
 from plait.sim.prompts import prompt_of
-from plait.sim.replica import ReplicaSpec
+from plait.sim.replica import ReplicaSpec, SimulatedDrafts
 from plait.sim.report import Outcome, Report
 from plait.sim.samples import Distribution, distribution
 from plait.sim.traces.request import TraceRequest
@@ -46,6 +46,7 @@ class Contestant:
     """Of a step of prompts and decode together."""
     engines: Engines = ONE_ENGINE
     shares_prefixes: bool = True
+    drafts: SimulatedDrafts | None = None
 
 
 @dataclass(slots=True)
@@ -102,10 +103,10 @@ def play(lab: Lab, contestant: Contestant, load: Iterable[Arrival], slo: Slo = N
     spec = ClusterSpec(
         _spec(lab, contestant, slo, observe),
         contestant.engines,
-        macro_steps=contestant.preset == CHUNKED and slo.itl_s is None,
+        macro_steps=contestant.preset == CHUNKED and slo.itl_s is None and contestant.drafts is None,
     )
     report = simulate_cluster(load, spec, gaps, hear).whole
-    if report.num_failed or report.num_refused:
+    if report.num_failed or report.num_refused > report.num_overloaded:
         raise InvariantError(
             f"{report.num_failed} requests of a contest failed and {report.num_refused} were refused; its memory or "
             "its limit of tokens is too small"
@@ -146,6 +147,8 @@ def _spec(lab: Lab, contestant: Contestant, slo: Slo, observe: Observer) -> Repl
         prices=lab.prices(contestant.preset),
         device=lab.whole_device if contestant.preset.is_fused else lab.device,
         check_plans=False,
+        seed=lab.seed,
+        drafts=contestant.drafts,
     )
 
 

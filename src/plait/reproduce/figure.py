@@ -50,6 +50,7 @@ BULLET = Paper("Bullet", "ASPLOS 2026", "10.1145/3779212.3790135")
 MUXWISE = Paper("MuxWise", "ASPLOS 2026", "10.1145/3779212.3790236")
 BLENDSERVE = Paper("BlendServe", "ASPLOS 2026", "10.1145/3779212.3790133")
 JENGA = Paper("Jenga", "SOSP 2025", "10.1145/3731569.3764823")
+PLAIT = Paper("Plait", "no paper: what we expect ourselves", "")
 
 
 @dataclass(frozen=True, slots=True)

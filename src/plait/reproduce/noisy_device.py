@@ -44,7 +44,7 @@ class NoisyDevice:
     def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
         price = self._law.price(shape, share, beside)
         seconds = price.expected_s
-        if not all(chunk.num_tokens == 1 for chunk in shape.chunks):
+        if not all(chunk.is_decode for chunk in shape.chunks):
             seconds += self._launch_s
         elif beside:
             slowdown = 1.0 + (self._cap - 1.0) * self._erratic(shape, share, beside)
@@ -60,10 +60,10 @@ class NoisyDevice:
 
     def _erratic(self, shape: StepShape, share: int, beside: Sequence[StepShape]) -> float:
         """Between 0 and 1: of the split and of sizes, each to a factor of two."""
-        rows = len(shape.chunks)
+        rows = shape.num_tokens
         other = sum(step.num_tokens for step in beside)
         behind = sum(chunk.start for step in beside for chunk in step.chunks)
-        context = sum(chunk.start for chunk in shape.chunks) // rows
+        context = sum(chunk.start for chunk in shape.chunks) // len(shape.chunks)
         lengths = [(max(_SMALL, size) - 1).bit_length() for size in (other, behind, context)]
         return _uniform(self._seed, share // 4, (rows - 1).bit_length(), *lengths)
 

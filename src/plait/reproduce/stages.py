@@ -86,7 +86,7 @@ class Lab:
     """A device of a stage, and what each estimator has learned of it; nothing is measured before it is asked for."""
 
     def __init__(self, stage: Stage, seed: int) -> None:
-        self.stage = stage
+        self.stage, self.seed = stage, seed
         law, worst = stage.law(), stage.hardware.worst_slowdown or 1.0
         self.device = NoisyDevice(law, worst, seed, stage.layered_launch_s)
         self.whole_device = NoisyDevice(law, worst, seed, stage.launch_s)

@@ -11,7 +11,7 @@ for Python (docs/adr/0007). The token that a sequence says in the step before is
 everybody who runs is in every step and batches do not come apart.
 
 Drafts: where they pay (`plait.sched.speculation`), the next step waits for the one in flight and verifies guesses
-behind the tokens that it brought.
+behind the tokens that it brought; a draft model's steps come between the two.
 
 Beside online traffic (`plait.sched.colocation`): once anybody was online, offline rows are put into a step after the
 online ones, and only as many as the policy allows; a step of theirs alone is short and has no other queued behind it.
@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 
-from plait.core.decision import Blocked, Decision, SeqUpdate
+from plait.core.decision import Blocked, Decision, SeqUpdate, Submit
 from plait.core.events import EventSink
 from plait.core.executor import Foresight
 from plait.core.ids import LaneId, SeqId
@@ -72,6 +72,8 @@ class ChunkedScheduler:
     ) -> None:
         self._config = config
         self._speculation = speculation
+        self._resting: Speculation | None = None
+        """What would speculate if it were not switched off."""
         self._lives = Lives(config.lives, kv, events)
         self._colocation: Colocation | None = None
         if config.colocation is not None:
@@ -87,9 +89,13 @@ class ChunkedScheduler:
             return decisions
         if self._speculation is not None and self._speculation.waits(self._lives.running, self._has_prompts()):
             return decisions
-        step = OpenStep(self._config.lane, self._config.max_step_tokens)
         colocation, num_rows_online = self._colocation, 0
         is_shared = colocation is not None and colocation.is_shared(now)
+        if self._speculation is not None:
+            guesses = self._guesses(self._speculation, now, is_shared=is_shared)
+            if guesses or self._speculation.is_guessing:
+                return [*decisions, *guesses]
+        step = OpenStep(self._config.lane, self._config.max_step_tokens)
         if colocation is not None and is_shared:
             num_rows_online = self._plan_classes(colocation, step, now)
         else:
@@ -107,6 +113,14 @@ class ChunkedScheduler:
                 colocation.submitted(submit.plan, has_online=num_rows_online > 0)
             decisions.append(submit)
         return decisions
+
+    def draft(self, is_on: bool) -> None:
+        """Switch drafts off, as if there never were any, or on again. For measurements: nobody runs meanwhile."""
+        if is_on and self._speculation is None:
+            self._speculation, self._resting = self._resting, None
+        elif not is_on and self._speculation is not None:
+            self._speculation.rest()
+            self._speculation, self._resting = None, self._speculation
 
     def _plan_classes(self, colocation: Colocation, step: OpenStep, now: float) -> int:
         """A step of both classes, or of offline rows alone. How many rows of it are online."""
@@ -145,6 +159,16 @@ class ChunkedScheduler:
         """
         may_join = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
         return bool(may_join) or any([seq.num_plannable > 1 for seq in self._lives.running])
+
+    def _guesses(self, speculation: Speculation, now: float, *, is_shared: bool) -> list[Decision]:
+        """The next step of a draft model, if one is to be made before the step that is planned. Where classes share the
+        device, offline rows have no drafts.
+        """
+        running = self._lives.running
+        running = running[: num_online(running)] if is_shared else running
+        most_rows = self._config.max_step_tokens - len(running)
+        plan = speculation.draft(running, self._has_prompts(), most_rows, self._lives.take_step_id, now)
+        return [] if plan is None else [Submit(plan)]
 
     def _drafts(self, step: OpenStep, running: AnySequence[Sequence]) -> Mapping[SeqId, Drafted]:
         if self._speculation is None:
@@ -208,7 +232,7 @@ class ChunkedScheduler:
 
     @property
     def num_in_flight(self) -> int:
-        return self._lives.num_in_flight
+        return self._lives.num_in_flight + (0 if self._speculation is None else self._speculation.num_in_flight)
 
     @property
     def blocked(self) -> Blocked | None:
@@ -221,6 +245,8 @@ class ChunkedScheduler:
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         if self._speculation is not None:
+            if self._speculation.guessed(result):
+                return []
             self._speculation.committed(result, now)
         if self._colocation is not None:
             self._colocation.committed(result)
@@ -252,3 +278,5 @@ class ChunkedScheduler:
     def check(self) -> None:
         """Raise `InvariantError` naming the first broken invariant. Reads everything: for tests and idle times."""
         self._lives.check()
+        if self._speculation is not None:
+            self._speculation.check()

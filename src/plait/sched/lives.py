@@ -18,7 +18,7 @@ from plait.core.events import EventSink, Preempted, Scheduled
 from plait.core.executor import Foresight
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
-from plait.core.step import Chunk, Join, SeqResult, SeqStatus, StepPlan, StepResult
+from plait.core.step import Chunk, Join, SeqResult, SeqStatus, Snapshot, StepPlan, StepResult
 from plait.kv.cache import NO_GRANTS, Grants, Hit, KVCache, Root
 from plait.kv.checkpoints import BY_USE, CheckpointPolicy
 from plait.kv.hit import ImageSpan
@@ -133,6 +133,12 @@ class Lives:
         hit = hit if leader is None else self._kv.beside(hit, leader.id, _num_shared(seq))
         return self._kv.with_images(hit, self._root(seq), _spans(seq)) if seq.request.images else hit
 
+    def lease(self, seq: Sequence, now: float, until_s: float) -> Hit:
+        """The same, and others' prefixes are evicted before it: until then, or until the sequence runs or ends."""
+        hit = self.lookup(seq)
+        self._kv.leases.take(seq.id, hit, now, until_s)
+        return hit
+
     def is_held(self, seq: Sequence, hit: Hit) -> bool:
         """Whether somebody who runs is computing what `seq` would have to compute first. Nobody who is online waits for
         offline work, which may be made to rest.
@@ -188,6 +194,7 @@ class Lives:
         """
         root, uses_prefix = self._root(seq), self._uses_prefix(seq)
         self._kv.open(seq.id, root, hit, now, uses_prefix, OFFLINE_BEHIND_S if is_offline(seq) else 0.0)
+        self._kv.leases.end(seq.id)
         num_imported = self._num_imported(seq)
         start = num_imported or hit.num_reused
         end = self._kv.extent(seq.id, len(seq.tokens), start + min(len(seq.tokens) - start, step.budget))
@@ -237,21 +244,46 @@ class Lives:
         """A running sequence of which nothing is in flight gets its last token and drafts behind it. False: there is no
         memory for them that nobody will soon need, and nothing has changed.
         """
-        end, grants = seq.num_computed + 1 + len(drafted.tokens), NO_GRANTS
-        if end > step.budget + seq.num_computed:
+        if 1 + len(drafted.tokens) > step.budget:
             return False
-        if end > seq.num_slots:
-            # What everybody needs for the next tokens must not go to guesses.
-            spare = self._kv.available_tokens - self._kv.tokens_per_block * len(self.running)
-            if end - seq.num_slots > spare or self._kv.extent(seq.id, end, end) < end:
+        snapshots: tuple[Snapshot, ...] = ()
+        if self._snapshots is not None:
+            drafted = drafted.first(self._snapshots.most_drafts(seq.id, seq.num_computed, len(drafted.tokens)))
+            kept = self._keep_states(seq, len(drafted.tokens))
+            if not kept:
                 return False
-            granted = self._kv.reserve(seq.id, end, now)
-            if granted is None:
-                return False
-            grants = granted
-            seq.num_slots = self._kv.num_slots(seq.id)
-        step.verify(seq, drafted, grants)
+            snapshots = kept
+        grants = self._room_for(seq, seq.num_computed + 1 + len(drafted.tokens), now)
+        if grants is None:
+            if snapshots:
+                self._kv.scratch.give_back(seq.id)
+            return False
+        step.verify(seq, drafted, grants, snapshots)
         return True
+
+    def _room_for(self, seq: Sequence, end: int, now: float) -> Grants | None:
+        """Slots up to `end`, if what everybody needs for the next tokens need not go to guesses."""
+        if end <= seq.num_slots:
+            return NO_GRANTS
+        spare = self._kv.available_tokens - self._kv.tokens_per_block * len(self.running)
+        if end - seq.num_slots > spare or self._kv.extent(seq.id, end, end) < end:
+            return None
+        granted = self._kv.reserve(seq.id, end, now)
+        if granted is not None:
+            seq.num_slots = self._kv.num_slots(seq.id)
+        return granted
+
+    def _keep_states(self, seq: Sequence, num_drafts: int) -> tuple[Snapshot, ...]:
+        """Copies of the states behind every row that may be the last accepted one; the last row's is the running one.
+        Nothing: there are no drafts, or there is no memory.
+        """
+        start = seq.num_computed
+        taken = self._kv.scratch.take(seq.id, start + 1, num_drafts) if num_drafts else None
+        return (
+            ()
+            if taken is None
+            else tuple([Snapshot(length - 1 - start, group, block) for length, group, block in taken])
+        )
 
     def move(self, seq: Sequence, lane: LaneId) -> None:
         """A running sequence that no step names goes on on another lane: its row and its blocks stay what they are, so
@@ -301,13 +333,18 @@ class Lives:
 
     def submit(self, step: OpenStep) -> Submit:
         """The step is closed and in flight."""
-        step_id = StepId(self._next_step)
-        self._next_step += step.num_steps
+        step_id = self.take_step_id(step.num_steps)
         self.gather_leaves(step.lane)
         plan = step.plan(step_id, self._rows.submitted(step_id, step.lane))
         self._kv.submitted(plan)
         self._in_flight[step_id] = plan
         return Submit(plan)
+
+    def take_step_id(self, num_steps: int = 1) -> StepId:
+        """Of the next step, whoever submits it; of a run, the first of its steps."""
+        step_id = StepId(self._next_step)
+        self._next_step += num_steps
+        return step_id
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         """Take a collected step: publish what it computed and say what it gave each sequence."""
@@ -419,6 +456,9 @@ class Lives:
         self._kv.commit(step, seq.id, seq.tokens[chunk.start : end], now)
         seq.num_computed = end
         seq.num_scheduled -= chunk.num_tokens
+        if self._snapshots is not None and self._kv.scratch.settle(seq.id, end):
+            # So that the next chunk asks, and hears where its states are.
+            seq.num_slots = end
         if update.finish_reason is not None:
             self._finish(seq, now)
         return update
@@ -438,6 +478,7 @@ class Lives:
         else:
             self.waiting.remove(seq)
             self._holds.forget(seq)
+            self._kv.leases.end(seq.id)
         seq.state = SeqState.FINISHED
         self._deadlines.remove(seq)
         del self._by_id[seq.id]

@@ -92,12 +92,12 @@ class OpenStep:
             self._steer(seq, chunk)
         self._put(seq, chunk, grants)
 
-    def verify(self, seq: Sequence, drafted: Drafted, grants: Grants) -> None:
+    def verify(self, seq: Sequence, drafted: Drafted, grants: Grants, snapshots: tuple[Snapshot, ...] = ()) -> None:
         """The last token of `seq`, whose text is known, and behind it drafts, which the budget allows."""
         guesses, start = drafted.tokens, seq.num_computed
         drafts = Drafts(guesses, tuple(range(-1, len(guesses) - 1)))
         outputs = (Outputs(0, len(guesses) + 1, OutputKind.SAMPLE),)
-        chunk = Chunk(seq.id, start, len(guesses) + 1, (seq.tokens[start],), drafts, outputs)
+        chunk = Chunk(seq.id, start, len(guesses) + 1, (seq.tokens[start],), drafts, outputs, snapshots)
         if drafted.masks and (first := seq.next_mask()) is not None:
             self.masks += [RowMask(seq.id, row, mask) for row, mask in enumerate((first, *drafted.masks))]
         self._put(seq, chunk, grants)

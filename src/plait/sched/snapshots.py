@@ -29,6 +29,17 @@ class Snapshots:
         ends = tuple(place + 1 for place, token in enumerate(prompt) if token in self._end_tokens)
         self._marks[seq.id] = PromptMarks(len(prompt), hit.num_matched, ends)
 
+    def most_drafts(self, seq: SeqId, start: int, num_drafts: int) -> int:
+        """How many drafts behind the token at `start` come before the next wanted copy: what is copied for others must
+        have been accepted.
+        """
+        marks = self._marks.get(seq)
+        if marks is None:
+            return num_drafts
+        end = start + 1 + num_drafts
+        wanted = self._policy.lengths(marks, start, end, self._kv.tokens_per_block)
+        return max(0, wanted[0] - start - 2) if wanted else num_drafts
+
     def left(self, seq: SeqId) -> None:
         self._marks.pop(seq, None)
 

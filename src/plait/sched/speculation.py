@@ -1,13 +1,15 @@
 """Speculation: which drafts go into a step, and whether a step waits for tokens to draft behind.
 
 Owns a drafter for every sequence that runs and what is learned of its guesses; asks a `plait.draft.depth.Depth` how
-many are worth it. Two sources: the drafter, and what a form leaves no choice about (`Constraint.likely`).
+many are worth it. Two sources: the drafter, and what a form leaves no choice about (`Constraint.likely`). A drafter
+that is a model guesses in rounds (`plait.sched.rounds`), which begin when nothing else is in flight.
 Invariant: what it hands out can be verified as it is: tokens of the vocabulary, as many as the answer still has room
 for, and under a constraint with a mask behind each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,11 +18,16 @@ from plait.core.ids import SeqId, StepId
 from plait.core.request import SeqState, Sequence, Task
 from plait.core.step import Chunk, OutputKind, SeqStatus, StepPlan, StepResult
 from plait.draft.acceptance import Acceptance, OwnAcceptance
-from plait.draft.depth import NO_LIMIT, Depth, Made
+from plait.draft.depth import NO_LIMIT, AskedRound, Depth, Made
+from plait.draft.draft_model import ModelDrafter
 from plait.draft.drafter import NO_GUESS, Drafter, DrafterSource, Guess
+from plait.sched.rounds import Asked, Rounds
 
 _LIKELY_RATE = 0.9
 """Of what forms leave no choice about, before anything was learned: a model may spell a text otherwise."""
+
+_MOST_REST = 8
+"""Steps for which nobody guesses where looks came to nothing several times."""
 
 
 class Drafted(NamedTuple):
@@ -31,6 +38,22 @@ class Drafted(NamedTuple):
     tokens: tuple[int, ...]
     masks: tuple[bytes, ...] = ()
 
+    def first(self, count: int) -> Drafted:
+        return self if count >= len(self.tokens) else Drafted(self.tokens[:count], self.masks[:count])
+
+
+class Offer(NamedTuple):
+    """Guesses behind the last token of a sequence, for whoever chooses himself how many are verified. `chances[k]`:
+    that guesses 0 to k are all right.
+    """
+
+    seq: Sequence
+    tokens: tuple[int, ...]
+    chances: AnySequence[float]
+
+    def first(self, count: int) -> Drafted:
+        return _drafted(self.seq, self.tokens[:count])
+
 
 @dataclass(slots=True, eq=False)
 class _Guessing:
@@ -39,6 +62,8 @@ class _Guessing:
     guess: Guess = NO_GUESS
     num_tokens: int = 0
     """How many tokens there were when `guess` was made: whether it was right is still to come."""
+    likely: tuple[int, ...] = ()
+    """What the form said then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +76,27 @@ class _Flight:
     """Planned as soon as a step before it was committed, with nothing else in flight."""
     waited: bool
     """It could have been planned before that."""
+    guess_s: float
+    """What steps of a draft model took before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Vain:
+    """Looks that came to nothing, one after another. `until`: the submitted step before which there is no other."""
+
+    until: int
+    rest: int
 
 
 class Speculation:
-    """Of one lane."""
+    """Of one lane. `rounds`: of the draft model, if that is the source; then its drafters are `ModelDrafter`s."""
 
-    def __init__(self, source: DrafterSource, depth: Depth, vocab_size: int) -> None:
+    def __init__(self, source: DrafterSource, depth: Depth, vocab_size: int, rounds: Rounds | None = None) -> None:
+        self._rounds = rounds
+        self._has_guessed = False
+        """A round has ended, and no step was planned since."""
+        self._round_follows = False
+        """The round began as soon as a step before it was committed."""
         self._source = source
         self._depth = depth
         self._vocab_size = vocab_size
@@ -67,6 +107,16 @@ class Speculation:
         self._ended: tuple[float, float] | None = None
         """When the last step ended, and when it was committed."""
         self._holds = False
+        self._waits_anyway = False
+        """Whether the next step could not have been planned ahead, whatever anybody guesses."""
+        self._num_submitted = 0
+        self._vain: dict[tuple[int, int], _Vain] = {}
+        """By sequences in a step, and unknown tokens in front of the drafts."""
+
+    @property
+    def follows_prices(self) -> bool:
+        """Whether a policy that has prices of steps chooses how much is verified."""
+        return self._depth.follows_prices
 
     # What a policy asks.
 
@@ -74,26 +124,86 @@ class Speculation:
         """Whether the next step is better planned when the one in flight was collected: it has drafts, so that nobody
         knows where its sequences go on, or what it samples is likely to make drafts worth verifying.
         """
-        if any(flight.num_drafts for flight in self._flights.values()):
+        if any([flight.num_drafts for flight in self._flights.values()]):
             self._holds = True
         elif self._flights and not (has_prompts and not self._depth.beside_prompts):
             self._holds = self._holds or self._is_worth_waiting(running)
         return self._holds and bool(self._flights)
+
+    def draft(
+        self,
+        running: AnySequence[Sequence],
+        has_prompts: bool,
+        most_rows: int,
+        take_id: Callable[[], StepId],
+        now: float,
+    ) -> StepPlan | None:
+        """The next step of a draft model, of a round that is under way or begins now; None: there is none now."""
+        rounds = self._rounds
+        if rounds is None:
+            return None
+        may_draft = not has_prompts or self._depth.beside_prompts
+        if not rounds.is_under_way:
+            rounds.prune(running)
+            if self._flights or self._has_guessed or not may_draft:
+                return None
+            asked = self._asked(rounds, running)
+            depth = self._round_depth(rounds, running, asked, most_rows)
+            if depth < 1:
+                return None
+            self._round_follows = self._ended is not None and self._ended[1] == now
+            rounds.begin(asked, depth, len(running))
+        elif not may_draft:
+            rounds.stop()
+        plan = rounds.step(take_id)
+        self._has_guessed = not rounds.is_under_way
+        return plan
+
+    @property
+    def is_guessing(self) -> bool:
+        """Whether the next step has to wait for a draft model."""
+        return self._rounds is not None and self._rounds.is_under_way
+
+    @property
+    def num_in_flight(self) -> int:
+        """Steps of a draft model."""
+        return 0 if self._rounds is None else self._rounds.num_in_flight
+
+    def check(self) -> None:
+        """Raise `InvariantError` naming the first broken invariant of a draft model's rounds."""
+        if self._rounds is not None:
+            self._rounds.check()
+
+    def guessed(self, result: StepResult) -> bool:
+        """Whether a step that was collected was the draft model's."""
+        if self._rounds is None or not self._rounds.commit(result):
+            return False
+        self._has_guessed = not self._rounds.is_under_way
+        return True
 
     def choose(self, running: AnySequence[Sequence], most_rows: int, has_prompts: bool) -> dict[SeqId, Drafted]:
         """What to verify behind the last tokens of those who run and of whom nothing is in flight; at most `most_rows`
         rows beside theirs.
         """
         self._prune(running)
-        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
-        if most_rows < 1 or not able or (has_prompts and not self._depth.beside_prompts):
-            return {}
+        # Under a form nobody is planned ahead, and behind a round everybody has waited already.
+        self._waits_anyway = self._has_guessed or all([seq.constraint is not None for seq in running])
         num_rows = sum([seq.num_plannable > 0 for seq in running])
-        if not self._depth.may_pay(num_rows):
+        if (
+            most_rows < 1
+            or num_rows < 1
+            or (has_prompts and not self._depth.beside_prompts)
+            or (self._rounds is None and not self._may_look(running, num_rows, 0))
+        ):
             return {}
-        guesses = [self._guess(seq, min(self._depth.most, _room(seq))) for seq in able]
+        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
+        guesses = self._guesses(num_rows, able, 0)
+        if not guesses:
+            return {}
         chances = [self._of(seq).acceptance.chances(one.levels) for seq, one in zip(able, guesses, strict=True)]
-        depths = self._depth.choose(num_rows, chances, most_rows, _tightest_s(running))
+        waits_anyway = self._waits_anyway
+        depths = self._depth.choose(num_rows, chances, most_rows, _tightest_s(running), waits_anyway=waits_anyway)
+        self._looked(num_rows, 0, in_vain=not any(depths))
         chosen = {}
         for seq, guess, depth in zip(able, guesses, depths, strict=True):
             drafted = _drafted(seq, guess.tokens[:depth])
@@ -101,41 +211,148 @@ class Speculation:
                 chosen[seq.id] = drafted
         return chosen
 
+    def offers(self, running: AnySequence[Sequence]) -> list[Offer]:
+        """For those who run and of whom nothing is in flight, as far as there are any guesses."""
+        self._prune(running)
+        able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
+        guesses = [(seq, self._guess(seq, min(self._depth.most, _room(seq)))) for seq in able]
+        return [
+            Offer(seq, guess.tokens, self._of(seq).acceptance.chances(guess.levels))
+            for seq, guess in guesses
+            if guess.tokens
+        ]
+
     def submitted(self, plan: StepPlan, now: float) -> None:
+        self._num_submitted += 1
         num_drafts = sum([chunk.num_drafts for chunk in plan.chunks])
         has_prompts = any([chunk.num_tokens - chunk.num_drafts != 1 or not _samples(chunk) for chunk in plan.chunks])
-        follows = not self._flights and self._ended is not None and self._ended[1] == now
+        is_next = self._ended is not None and (self._ended[1] == now or self._round_follows)
+        follows = not self._flights and is_next and not self._waits_anyway
+        guess_s = 0.0 if self._rounds is None else self._rounds.take_spent_s()
+        self._has_guessed = self._round_follows = False
         num_prompt_rows = sum([chunk.num_tokens for chunk in plan.chunks]) - num_drafts - len(plan.chunks)
         self._flights[plan.step] = _Flight(
-            num_drafts, len(plan.chunks), num_prompt_rows, has_prompts, follows, self._holds
+            num_drafts, len(plan.chunks), num_prompt_rows, has_prompts, follows, self._holds, guess_s
         )
         self._holds = False
 
     def committed(self, result: StepResult, now: float) -> None:
-        flight = self._flights.pop(result.step)
+        flight = self._flights.pop(result.step, None)
+        if flight is None:  # submitted while nothing was to be drafted
+            return
         before, self._ended = self._ended, (result.end_s, now)
         is_mixed = flight.has_prompts or any([one.status is not SeqStatus.OK for one in result.seqs])
-        if is_mixed and not (flight.num_drafts or flight.waited):
+        guess_s = flight.guess_s
+        if is_mixed and not (flight.num_drafts or flight.waited or guess_s):
             return
-        waited_s = max(result.start_s - before[0], 0.0) if flight.follows and before is not None else None
+        waited_s = max(result.start_s - before[0] - guess_s, 0.0) if flight.follows and before is not None else None
         num_accepted = sum([one.num_accepted for one in result.seqs])
         seconds = result.end_s - result.start_s
         beside = flight.num_prompt_rows if is_mixed else None
         self._depth.note(
-            Made(flight.num_sequences, flight.num_drafts, num_accepted, seconds, waited_s, flight.waited, beside)
+            Made(
+                flight.num_sequences, flight.num_drafts, num_accepted, seconds, waited_s, flight.waited, beside, guess_s
+            )
         )
+
+    def rest(self) -> None:
+        """Nobody will say what becomes of the steps in flight: for a while nothing is to be drafted."""
+        self._flights.clear()
+        self._ended, self._holds, self._has_guessed = None, False, False
 
     # What it does for that.
 
     def _is_worth_waiting(self, running: AnySequence[Sequence]) -> bool:
-        if not running or not self._depth.may_pay(len(running)):
+        if not running:
+            return False
+        if self._rounds is not None:
+            asked = self._asked(self._rounds, running)
+            return self._round_depth(self._rounds, running, asked, self._depth.most * len(running)) > 0
+        if not self._may_look(running, len(running), 1):
             return False
         able = [seq for seq in running if seq.num_uncomputed == 0 and seq.constraint is None and _can_verify(seq)]
-        guesses = [self._guess(seq, min(self._depth.most, _room(seq) - 1) + 1) for seq in able]
         # The first token is the one that the step in flight samples: if it is another, so are the ones behind it.
-        chances = [self._of(seq).acceptance.chances(one.levels)[1:] for seq, one in zip(able, guesses, strict=True)]
+        guesses = self._guesses(len(running), able, 1)
+        if not guesses:
+            return False
+        reached, chances = [], []
+        for seq, one in zip(able, guesses, strict=True):
+            first, *others = self._of(seq).acceptance.chances(one.levels) or (0.0,)
+            reached.append(first)
+            chances.append([chance / first for chance in others] if first else [])
         most_rows = self._depth.most * len(running)
-        return any(self._depth.choose(len(running), chances, most_rows, _tightest_s(running)))
+        is_worth = self._depth.may_wait(len(running), reached, chances, most_rows, _tightest_s(running))
+        self._looked(len(running), 1, in_vain=not is_worth)
+        return is_worth
+
+    def _may_look(self, running: AnySequence[Sequence], num_rows: int, num_unknown: int) -> bool:
+        """Whether anybody need be asked. What a form leaves no choice about is there for a few steps only, so under one
+        nobody rests.
+        """
+        vain = self._vain.get((num_rows, num_unknown))
+        if vain is not None and self._num_submitted < vain.until and all([seq.constraint is None for seq in running]):
+            return False
+        return num_rows > 0 and self._depth.may_pay(num_rows, waits_anyway=self._waits_anyway and not num_unknown)
+
+    def _guesses(self, num_rows: int, able: AnySequence[Sequence], num_unknown: int) -> list[Guess]:
+        """Whole guesses of everybody, whose first `num_unknown` tokens are in flight. None where a look at the first
+        draft of each, which takes a few microseconds, says that none is worth verifying.
+        """
+        reached = chance = 0.0
+        for seq in able:
+            levels = self._guess(seq, min(1, _room(seq) - num_unknown) + num_unknown).levels
+            if len(levels) > num_unknown:
+                chances = (1.0, *self._of(seq).acceptance.chances(levels))[-2:]
+                reached = max(reached, chances[0])
+                chance = max(chance, chances[1] / (chances[0] or 1.0))
+        waits_anyway = self._waits_anyway and not num_unknown
+        if not self._depth.may_pay(num_rows, reached, chance, waits_anyway=waits_anyway):
+            self._looked(num_rows, num_unknown, in_vain=True)
+            return []
+        most = self._depth.most
+        return [self._guess(seq, min(most, _room(seq) - num_unknown) + num_unknown) for seq in able]
+
+    def _looked(self, num_rows: int, num_unknown: int, *, in_vain: bool) -> None:
+        """What came of a look. It takes time for every sequence, and the more there are the less likely it is that
+        drafts pay: they all have to have some. So there are fewer looks then.
+        """
+        before = self._vain.pop((num_rows, num_unknown), None)
+        if in_vain and num_rows > 1:
+            rest = 1 if before is None else min(2 * before.rest, num_rows - 1, _MOST_REST)
+            self._vain[num_rows, num_unknown] = _Vain(self._num_submitted + 1 + rest, rest)
+
+    def _asked(self, rounds: Rounds, running: AnySequence[Sequence]) -> list[Asked]:
+        """For whom a draft model can guess."""
+        asked = []
+        for seq in running:
+            if seq.constraint is not None or not _can_verify(seq):
+                continue
+            drafter, most = self._of(seq).drafter, min(self._depth.most, _room(seq), rounds.room(seq))
+            if isinstance(drafter, ModelDrafter) and not drafter.is_broken and most > 0:
+                asked.append(Asked(seq, drafter, most))
+        return asked
+
+    def _round_depth(
+        self, rounds: Rounds, running: AnySequence[Sequence], asked: AnySequence[Asked], most_rows: int
+    ) -> int:
+        behind = [one.num_behind for one in asked]
+        if not asked or not self._depth.may_pay(len(running)):
+            return 0
+        # Of a sequence as many tokens are expected as it has said already.
+        expected = sum([float(one.seq.num_output) for one, count in zip(asked, behind, strict=True) if count])
+        return self._depth.choose_round(
+            AskedRound(
+                sum([seq.num_plannable > 0 for seq in running]),
+                [one.drafter.rate for one in asked],
+                [one.most for one in asked],
+                sum(behind),
+                expected,
+                rounds.times.seconds,
+                rounds.most_step_tokens,
+            ),
+            most_rows,
+            _tightest_s(running),
+        )
 
     def _of(self, seq: Sequence) -> _Guessing:
         found = self._guessing.get(seq.id)
@@ -148,16 +365,18 @@ class Speculation:
         if most < 1:
             return NO_GUESS
         guessing = self._of(seq)
-        came = seq.tokens[guessing.num_tokens : guessing.num_tokens + len(guessing.guess.tokens)]
-        for token, guessed, level in zip(came, *guessing.guess, strict=False):
-            guessing.acceptance.note(level, token == guessed)
-            if token != guessed:
-                break
-        likely = () if seq.constraint is None else seq.constraint.likely()[:most]
+        if guessing.num_tokens < len(seq.tokens):
+            came = seq.tokens[guessing.num_tokens : guessing.num_tokens + len(guessing.guess.tokens)]
+            for token, guessed, level in zip(came, *guessing.guess, strict=False):
+                guessing.acceptance.note(level, token == guessed)
+                if token != guessed:
+                    break
+            guessing.num_tokens = len(seq.tokens)
+            guessing.likely = () if seq.constraint is None else seq.constraint.likely()
+        likely = guessing.likely[:most]
         guess = Guess(likely, (self._likely_level,) * len(likely))
         # Forms are not trusted either: a tokenizer may have more ids than the model has outputs.
         guessing.guess = self._checked(guess if likely else guessing.drafter.guess(seq.tokens, most), most)
-        guessing.num_tokens = len(seq.tokens)
         return guessing.guess
 
     def _checked(self, guess: Guess, most: int) -> Guess:

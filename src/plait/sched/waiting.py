@@ -61,6 +61,10 @@ class WaitingLine:
         """The `count` sequences to be taken first, or all if there are fewer."""
         return self._seqs[:count]
 
+    def place(self, seq: Sequence) -> int:
+        """How many are to be taken before it."""
+        return bisect.bisect_left(self._keys, order_key(seq))
+
     @property
     def num_online(self) -> int:
         return bisect.bisect_left(self._keys, (URGENT,))

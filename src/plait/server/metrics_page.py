@@ -214,6 +214,8 @@ class Figures(Collector):
         for place, count in enumerate(list(figures.accepted_by_place)):
             by_place.add_metric([*self._labels, str(place)], count)
         yield by_place
+        yield self._counter("plait:draft_model_steps", "Steps of a draft model.", figures.draft_model_steps)
+        yield self._counter("plait:draft_model_step_seconds", "Time in them.", figures.draft_model_s)
 
     def _slo_figures(self) -> Iterator[Metric]:
         labels = [*_LABELS, "class", "kind"]

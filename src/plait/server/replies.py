@@ -18,6 +18,8 @@ from plait.api.errors import error_body
 from plait.core.errors import EngineStopped, RequestError
 
 RETRY_AFTER_S = {429: 1, 503: 5}
+MOST_RETRY_AFTER_S = 120.0
+"""The OpenAI SDKs do not believe a longer wait and come back at once."""
 
 _KINDS = {401: "authentication_error", 404: "not_found_error", 405: "invalid_request_error"}
 
@@ -33,8 +35,9 @@ def error_reply(error: RequestError) -> Response:
     headers = {}
     if error.retry_after_s is not None:
         # In whole seconds as HTTP has it, and as the OpenAI SDKs read it.
-        headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
-        headers["retry-after-ms"] = str(max(1, math.ceil(error.retry_after_s * 1000)))
+        after_s = min(error.retry_after_s, MOST_RETRY_AFTER_S)
+        headers["retry-after"] = str(max(1, math.ceil(after_s)))
+        headers["retry-after-ms"] = str(max(1, math.ceil(after_s * 1000)))
     elif error.status in RETRY_AFTER_S:
         headers["retry-after"] = str(RETRY_AFTER_S[error.status])
     elif error.status >= 500:

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from plait.api.model_text import ModelText
 from plait.core.client import EngineClient
 from plait.core.errors import RequestError
+from plait.server.turnover import Turnover
 from plait.server.watching import Watching
 
 T = TypeVar("T")
@@ -48,6 +49,7 @@ class Serving:
     limits: Limits
     unix_now: Callable[[], int]
     new_id: Callable[[], str]
+    turnover: Turnover
     created: int = 0
     num_open: int = 0
     num_preparing: int = 0
@@ -70,11 +72,13 @@ class Serving:
         it waits for nobody but itself.
         """
         self.check_open()
-        if self.num_open and self.num_open + num_choices > self.limits.max_open:
-            raise self._full(self.num_open, num_choices)
+        lacking = self.num_open + num_choices - self.limits.max_open
+        if self.num_open and lacking > 0:
+            raise self._full(self.num_open, num_choices, lacking)
         self.num_open += num_choices
         try:
-            yield
+            with self.turnover.answer():
+                yield
         finally:
             self.num_open -= num_choices
 
@@ -83,21 +87,23 @@ class Serving:
         """One more request to be checked and encoded, or `RequestError`: these are bounded like what is under way."""
         under_way = self.num_open + self.num_preparing
         if under_way >= max(1, self.limits.max_open):
-            raise self._full(under_way, 1)
+            raise self._full(under_way, 1, under_way + 1 - max(1, self.limits.max_open))
         self.num_preparing += 1
         try:
             yield
         finally:
             self.num_preparing -= 1
 
-    def _full(self, under_way: int, num_choices: int) -> RequestError:
+    def _full(self, under_way: int, num_choices: int, num_lacking: int) -> RequestError:
         self.watching.refused["queue_full"] += 1
+        after_s = self.turnover.wait_s(num_lacking, under_way)
         return RequestError(
             f"{under_way} answers are under way or waiting and {num_choices} more were asked for, but at most "
-            f"{self.limits.max_open} are taken on; try again later",
+            f"{self.limits.max_open} are taken on; room is to be expected in {after_s:.2g} s: try again then",
             status=429,
             kind="rate_limit_error",
             code="queue_full",
+            retry_after_s=after_s,
         )
 
     def check_open(self) -> None:

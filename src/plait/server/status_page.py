@@ -80,6 +80,7 @@ class StatusFigures:
                     "generated": figures.generation_tokens,
                 },
                 "steps": {"count": figures.steps, "busy_s": round(figures.busy_s, 3)},
+                "drafts": {**figures.drafts.json_object()},
                 "latency_s": {
                     "first_token": _spread(figures.first_token),
                     "between_tokens": _spread(figures.between_tokens),

@@ -163,7 +163,7 @@ class EngineFigures:
 
     def _sample_memory(self, result: StepResult, run: StepPlan | None) -> None:
         memory = self._memory()
-        usage, idle = memory.usage(), memory.idle_bytes()
+        usage, idle = memory.usage(), sum(memory.idle_bytes())
         weight_s, self._last_level_s = self._busy_s - self._last_level_s, self._busy_s
         later, fewer = (0.0, 0.0) if run is None else _not_yet(run, result, memory)
         self._sampled_s += weight_s

@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from plait.assembly import EngineParts, Policy, assemble
+from plait.assembly import Drafting, EngineParts, Policy, assemble
 from plait.core.clock import Clock
 from plait.core.errors import UsageError
 from plait.core.executor import ExecutorInfo, StepForm
 from plait.core.ids import GroupId, LaneId, SeqId
 from plait.core.request import NO_SLO, ServiceClass, Slo
 from plait.cost.calibrated import CalibratedModel, cost_model
+from plait.cost.calibration import margin_of
 from plait.cost.hardware import HardwareSpec
 from plait.cost.interleaved import InterleavedModel
 from plait.cost.model import CostModel
 from plait.cost.roofline import RooflineModel
 from plait.cost.scatter import Replay
+from plait.draft.depth import Depth, PricedDepth
 from plait.engine.engine import Engine, EngineConfig, Ports
 from plait.exec.roster import slots_of
 from plait.exec.simulated import QUANTA, SimulatedExecutor
@@ -36,6 +38,7 @@ from plait.model.shard import shard
 from plait.sched.colocation.policy import COLOCATED, ColocationConfig
 from plait.sched.multiplex.presets import CHUNKED, Preset
 from plait.sched.multiplex.scheduler import Observer, unobserved
+from plait.sim.drafts import Record, RecordedDrafts
 
 STEP_LIMIT_S = 1e9
 """A simulated step may be long, as of a million tokens of a large model on a small processor; but a lane that never
@@ -51,6 +54,16 @@ class SimulatedMemory:
     rules: MemoryRules = ALL_RULES
     keeps: Mapping[GroupId, Keeps] = field(default_factory=dict)
     """Of groups whose kind says too little."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedDrafts:
+    """Guesses like those that were recorded. `acceptance`: the part of the right ones that is still right."""
+
+    records: tuple[Record, ...]
+    acceptance: float = 1.0
+    depth: Callable[[], Depth] = PricedDepth
+    """What decides how many are verified, unless a policy has prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +108,9 @@ class ReplicaSpec:
     end_tokens: tuple[int, ...] = ()
     """Tokens of prompts that end a message."""
     seed: int = 0
-    """Of how steps depart from their prices, where the hardware's calibration has that."""
+    """Of how steps depart from their prices, where the hardware's calibration has that, and of drafts."""
+    drafts: SimulatedDrafts | None = None
+    """Guesses that decode steps may verify; None: there are none."""
 
     @property
     def runs_aside(self) -> bool:
@@ -138,11 +153,12 @@ def replica_parts(
         )
     )
     cost = spec.prices or _cost(spec)
-    info = _info(spec, runs=horizon is not None and spec.preset == CHUNKED)
+    info = _info(spec, runs=horizon is not None and spec.preset == CHUNKED and spec.drafts is None)
     tokens = AnyTokens(spec.program.vocab_size)
     num_spans = len(spec.program.spans)
     # Steps that run side by side change their shares between layers, as they do on a GPU.
     quanta = num_spans if spec.runs_aside else QUANTA
+    replay = _replay(spec)
     executor = SimulatedExecutor(
         info,
         slots_of(memory.layout),
@@ -152,7 +168,7 @@ def replica_parts(
         quanta,
         horizon=horizon,
         check_plans=spec.check_plans,
-        replay=_replay(spec),
+        replay=replay,
     )
     slos = {} if spec.slo == NO_SLO else dict.fromkeys(ServiceClass, spec.slo)
     limits = EngineConfig(spec.program.vocab_size, spec.max_model_tokens, step_limit_s=STEP_LIMIT_S, slos=slos)
@@ -163,6 +179,7 @@ def replica_parts(
         num_spans,
         max_step_tokens=spec.max_step_tokens,
         observe=spec.observe,
+        margin_s=None if replay is None else margin_of(spec.hardware.calibration),
         colocation=spec.colocation,
     )
     return assemble(
@@ -173,12 +190,21 @@ def replica_parts(
         ports,
         eos_token_ids=spec.end_tokens,
         enable_prefix=spec.enable_prefix,
-        foresight=executor,
+        foresight=executor if spec.drafts is None else None,
         rules=memory.rules,
         policy=policy,
         checkpoints=spec.checkpoints,
         keeps=memory.keeps,
+        drafting=_drafting(spec, tokens),
     )
+
+
+def _drafting(spec: ReplicaSpec, tokens: AnyTokens) -> Drafting | None:
+    if spec.drafts is None:
+        return None
+    drafts, vocab_size = spec.drafts, spec.program.vocab_size
+    source = RecordedDrafts(drafts.records, tokens.behind, vocab_size, spec.seed, drafts.acceptance)
+    return Drafting(source, drafts.depth())
 
 
 def _replay(spec: ReplicaSpec) -> Replay | None:
@@ -202,6 +228,10 @@ class AnyTokens:
     def run(self, seq: SeqId, first: int, count: int) -> tuple[int, ...]:
         begin, size = int(seq) * 2654435761 + first * 40503 + 1, self._vocab_size
         return tuple([number % size for number in range(begin, begin + count * 40503, 40503)])
+
+    def behind(self, token: int, count: int) -> tuple[int, ...]:
+        """What comes behind one that was sampled."""
+        return tuple([(token + place * 40503) % self._vocab_size for place in range(1, count + 1)])
 
 
 def _cost(spec: ReplicaSpec) -> RooflineModel | CalibratedModel | InterleavedModel:
@@ -232,4 +262,5 @@ def _info(spec: ReplicaSpec, *, runs: bool) -> ExecutorInfo:
         bit_exact=False,
         imports=True,
         runs=runs,
+        drafts=True,
     )

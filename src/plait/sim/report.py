@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from plait.core.errors import OVERLOADED
 from plait.core.events import (
     Arrived,
     Collected,
@@ -98,6 +99,8 @@ class Report:
     itl_s: Distribution | None
     tpot_s: Distribution | None
     e2e_s: Distribution | None
+    num_overloaded: int = 0
+    """Of those refused, who would have had their first token too late."""
 
     def lines(self) -> list[str]:
         """A table for people."""
@@ -166,9 +169,10 @@ class ReportBuilder:
                 self._collected(engine, result)
             case Preempted():
                 self._num["preemptions"] += 1
-            case Refused(request=request):
+            case Refused(request=request, code=code):
                 self._between.pop(request, None)
                 self._num["refused"] += 1
+                self._num["overloaded"] += code == OVERLOADED
             case _:
                 pass
 
@@ -205,6 +209,7 @@ class ReportBuilder:
             itl_s=self.itl_s.distribution(),
             tpot_s=self.tpot_s.distribution(),
             e2e_s=self.e2e_s.distribution(),
+            num_overloaded=num["overloaded"],
         )
 
     def _arrived(self, engine: int, event: Arrived) -> None:

@@ -36,6 +36,7 @@ def result_object(
             "finished": report.num_finished,
             "failed": report.num_failed,
             "refused": report.num_refused,
+            "overloaded": report.num_overloaded,
             "preemptions": report.num_preemptions,
         },
         "tokens": {

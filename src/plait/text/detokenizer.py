@@ -43,13 +43,18 @@ class Detokenizer:
 
         U+FFFD appears only once its bytes can no longer become valid.
         """
+        if self._begun and len(ids) == 1:  # as nearly always
+            text = self._decoder.decode(self._pieces[ids[0]])
+        else:
+            text = self._decoder.decode(self._bytes(ids))
+        self._num_chars += len(text)
+        return text
+
+    def _bytes(self, ids: Sequence[int]) -> bytes:
         head = b""
         if not self._begun:
             head, ids, self._begun = self._tokenizer.begin(ids, self._skip_special)
-        pieces = self._pieces
-        text = self._decoder.decode(head + b"".join([pieces[token] for token in ids]))
-        self._num_chars += len(text)
-        return text
+        return head + b"".join([self._pieces[token] for token in ids])
 
     def finish(self) -> str:
         """The sequence has ended: the bytes of an unfinished character become U+FFFD."""

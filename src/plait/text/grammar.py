@@ -62,11 +62,16 @@ class Grammar:
 class CompiledGrammar:
     """A `ConstraintSource`."""
 
-    __slots__ = ("_end", "_matcher")
+    __slots__ = ("_end", "_matcher", "_says")
 
-    def __init__(self, matcher: LLMatcher, end: bytes) -> None:
+    def __init__(self, matcher: LLMatcher, end: bytes, says: str) -> None:
         self._matcher = matcher
         self._end = end
+        self._says = says
+
+    @property
+    def says(self) -> str:
+        return self._says
 
     def begin(self) -> Constraint:
         return _Following(self._matcher.deep_copy(), self._end)
@@ -159,7 +164,7 @@ class GrammarCompiler:
         matcher.compute_bitmask()
         if matcher.is_error():
             raise _refused(grammar, matcher.get_error())
-        made = CompiledGrammar(matcher, self._end)
+        made = CompiledGrammar(matcher, self._end, f"{grammar.kind}:{grammar.text}")
         with self._lock:
             self._cache[key] = made
             while len(self._cache) > MAX_CACHED:

@@ -27,24 +27,30 @@ class TextDelta(NamedTuple):
     num_tokens: int
     """How many of the pushed tokens count: all of them, or up to the one that completed the stop string."""
 
+    @classmethod
+    def of_text(cls, text: str, num_tokens: int) -> TextDelta:
+        """Where no stop string was found; made as `plait.core.step.Chunk.of_unknown` is."""
+        return tuple.__new__(cls, (text, None, num_tokens))
+
 
 class TextStream:
     """The text of one sequence, which continues its prompt."""
 
-    __slots__ = ("_detokenizer", "_stops")
+    __slots__ = ("_detokenizer", "_has_stops", "_stops")
 
     def __init__(
         self, tokenizer: Tokenizer, stops: Sequence[str] = (), include_stop: bool = False, skip_special: bool = True
     ) -> None:
         self._detokenizer = Detokenizer(tokenizer, skip_special, continues=True)
         self._stops = StopMatcher(stops, include_stop)
+        self._has_stops = self._stops.has_any
 
     def push(self, ids: Sequence[int]) -> TextDelta:
         """Tokens one by one, because a stop string may be completed by any of them and the rest then never happened;
         where there is none, all at once.
         """
-        if not self._stops.has_any:
-            return TextDelta(self._detokenizer.push(ids), None, len(ids))
+        if not self._has_stops:
+            return TextDelta.of_text(self._detokenizer.push(ids), len(ids))
         texts: list[str] = []
         matched = self._stops.matched
         num_tokens = 0

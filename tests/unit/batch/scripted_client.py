@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tests.unit.api.byte_text import END, MODEL
 
 from plait.core.client import Delta, EngineClient, Health, ModelInfo
-from plait.core.errors import EngineStopped, RequestError
+from plait.core.errors import OVERLOADED, EngineStopped, RequestError
 from plait.core.ids import RequestId
 from plait.core.request import FinishReason, Request
 from plait.core.step import TokenLogprob
@@ -73,6 +73,9 @@ class ScriptedClient:
             )
         if "busy" in words:
             raise RequestError("the queue is full", code="queue_full", status=429)
+        if "overloaded" in words:
+            message = "too much is under way: the first token would come in 8.5 s and is wanted within 0.5 s"
+            raise RequestError(message, status=429, kind="rate_limit_error", code=OVERLOADED, retry_after_s=8.0)
         if "stopped" in words:
             raise EngineStopped("the engine stopped on a fault of its own")
 

@@ -218,7 +218,7 @@ def test_a_ledger_of_a_later_version_is_refused(path: Path) -> None:
     Ledger.open(path).close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(PlaitError, match="format 99; this version writes format 3"):
+    with pytest.raises(PlaitError, match="format 99; this version writes format 4"):
         Ledger.open(path)
 
 

@@ -103,7 +103,7 @@ def test_a_choice_is_made_for_the_lines_that_are_left(tmp_path: Path, monkeypatc
     summary = run_batch(config, replace(ports, client=ScriptedClient()))
     left = 100 - summary.lines_resumed
     assert 0 < left < FEWEST
-    assert (choices[0].num_requests, choices[0].given_s is None) == (100, False)
+    assert (choices[0].num_requests, JobOrder.BLEND in choices[0].seconds) == (100, True)
     assert choices[1] == Choice(JobOrder.INPUT, left)
     # Encoded when they are served, and not before.
     assert len(prepared) == left

@@ -114,6 +114,7 @@ def test_a_batch_closes_with_a_report_in_the_log(tmp_path: Path, caplog: pytest.
     assert told == {
         "batch": "batch_1",
         "total": 4,
+        "folded": 0,
         "completed": 3,
         "failed": 1,
         "prompt_tokens": sum(len(request.prompt) for request in world.client.submitted[:3]),
@@ -157,7 +158,29 @@ def test_a_cancel_does_not_wait_for_an_order_that_nobody_wants(
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
-def test_a_batch_is_blended_where_that_is_shorter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("ordering", [None, CHOOSING])
+def test_what_a_batch_asks_twice_is_computed_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ordering: AnyOrdering | None
+) -> None:
+    caplog.set_level(logging.INFO, "plait.batch")
+    world = World(tmp_path, ordering=ordering)
+    lines = [chat_line(f"q{place}", f"say {place % 30} of 30") for place in range(90)]
+
+    async def work() -> None:
+        await world.batch(world.file(lines))
+        record = await world.ended()
+        assert record.num_completed == 90
+        assert record.output_tokens == 90 * 5
+        answers = world.lines(record.output_file_id)
+        assert len({line["response"]["body"]["id"] for line in answers}) == 90  # type: ignore[index, call-overload]
+
+    live(world, work)
+    assert len(world.client.submitted) == 30
+    (told,) = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "batch served"]
+    assert (told["completed"], told["folded"], told["output_tokens"]) == (90, 60, 30 * 5)
+
+
+def test_a_batch_runs_in_the_shortest_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "plait.batch")
     stems = [letter * 40 for letter in "abcdefghij"]
     lines = [chat_line(f"q{place}", f"{stems[place % 10]} {place}", max_tokens=1) for place in range(80)]
@@ -175,12 +198,12 @@ def test_a_batch_is_blended_where_that_is_shorter(tmp_path: Path, caplog: pytest
         asked.append([next(stem for stem in stems if stem in words_of(one)) for one in world.client.submitted])
     assert answers[0] == answers[1]
     changes = [sum(one != other for one, other in pairwise(stems)) for stems in asked]
-    # Questions that begin alike follow each other, on each of two sides.
+    # Questions that begin alike follow each other.
     assert changes[0] == 79
-    assert changes[1] < 40
+    assert changes[1] == 9
     (told,) = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "batch order"]
-    assert (told["batch"], told["order"], told["lines"]) == ("batch_1", "blend", 80)
-    assert 0 < told["blended_s"] < told["given_s"]
+    assert (told["batch"], told["order"], told["lines"]) == ("batch_1", "dfs", 80)
+    assert 0 < told["seconds"]["dfs"] < told["seconds"]["input"]
 
 
 def test_a_full_disk_is_waited_out_and_nothing_runs_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from plait.api.answers import Usage
 from plait.api.bodies import write_line
 from plait.batch.summary import Summary
+from plait.metrics.drafts import DraftFigures
 
 DONE = Summary(
     output="out.jsonl",
@@ -88,7 +89,7 @@ def test_durations_are_readable() -> None:
 
 def test_the_json_holds_every_number() -> None:
     summary = json.loads(write_line(DONE.json_object()))
-    assert summary["lines"] == {"total": 1200, "completed": 1190, "failed": 10, "resumed": 200}
+    assert summary["lines"] == {"total": 1200, "completed": 1190, "failed": 10, "resumed": 200, "folded": 0}
     assert summary["run"] == {
         "prompt_tokens": 50_000,
         "cached_prompt_tokens": 40_000,
@@ -97,9 +98,17 @@ def test_the_json_holds_every_number() -> None:
         "duration_s": 400.0,
         "output_tokens_per_s": 50.0,
         "limited_by": "compute",
+        "drafts": None,
     }
     assert summary["job"]["output_tokens"] == 24_000
     assert summary["interrupted_by"] is None
+
+
+def test_where_somebody_guessed_it_says_what_came_of_it() -> None:
+    drafted = replace(DONE, drafts=DraftFigures(200, 700, 350))
+    assert "drafts     700 tokens in 200 drafts, 350 right (50%)" in drafted.text().splitlines()
+    told = json.loads(write_line(drafted.json_object()))["run"]["drafts"]
+    assert told == {"drafts": 200, "proposed": 700, "accepted": 350, "depth": 3.5, "saved_steps": 350}
 
 
 def test_a_run_without_time_or_tokens_divides_by_nothing() -> None:

@@ -10,14 +10,16 @@ import pytest
 from tests.e2e.tiny_model import write_tiny_model
 from tests.unit.cost.invented import ABOUT
 
-from plait.build import LoadedModel, load_model, policy_of
+from plait.build import LoadedModel, check_scheduler, fused_only, load_model, policy_of
 from plait.config.engine_options import EngineOptions
+from plait.config.machine import num_cores
 from plait.config.schedulers import parse_scheduler
 from plait.core.errors import UsageError
 from plait.cost.calibration import CountedAs
 from plait.cost.hardware import find_hardware, write_hardware
 from plait.exec.native import presence
 from plait.model.cost import Formats
+from plait.sched.multiplex.presets import CHUNKED, MUXWISE, PLAIT
 
 needs_native = pytest.mark.skipif(presence.missing() is not None, reason="the native runtime is not built")
 
@@ -33,7 +35,8 @@ def loaded(options: EngineOptions) -> LoadedModel:
 
 def options_of(path: Path, cache: Path, executor: str = "auto") -> EngineOptions:
     scheduler = parse_scheduler("muxwise")
-    return EngineOptions(model=str(path), cache_dir=cache, executor=executor, scheduler=scheduler)
+    threads = None if executor == "reference" or presence.missing() is not None else min(2, num_cores())
+    return EngineOptions(model=str(path), cache_dir=cache, executor=executor, scheduler=scheduler, threads=threads)
 
 
 def said(options: EngineOptions, model: LoadedModel, counted: CountedAs | None) -> list[str]:
@@ -85,3 +88,45 @@ def test_prices_of_another_model_or_format_are_a_warning(
     assert "weights in 5.76 bits, and here they have 32" in coarser
     (narrower,) = said(options, model, replace(same, cache_bytes=1.0))
     assert f"keys and values in 8 bits, and here they have {8 * cache_bytes:.0f}" in narrower
+
+
+def refusal(options: EngineOptions) -> str:
+    """Of a model that is not there: nobody has looked for it."""
+    with pytest.raises(UsageError) as caught:
+        check_scheduler(replace(options, model="no-such-model"))
+    return str(caught.value)
+
+
+def test_what_cannot_be_had_is_refused_before_the_model_is_looked_for(path: Path, tmp_path: Path) -> None:
+    options = options_of(path, tmp_path)
+    assert "run plait calibrate" in refusal(options)
+    said(options, loaded(options), None)
+    assert "static:1 to static:1 do" in refusal(replace(options, scheduler=parse_scheduler("static:2")))
+    assert "has no mechanism 'admission'" in refusal(replace(options, ablate="admission"))
+    assert "interleaved is there in plait sim alone" in refusal(
+        replace(options, scheduler=parse_scheduler("interleaved"))
+    )
+    assert "--speculative ngram is not there for" in refusal(replace(options, speculative="ngram"))
+    preset, hardware = check_scheduler(replace(options, scheduler=parse_scheduler("plait"), ablate="admission"))
+    assert hardware is not None
+    assert not preset.admits_by_time
+
+
+@needs_native
+def test_more_workers_than_were_measured_are_refused_before_the_model_is_looked_for(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = options_of(path, tmp_path)
+    said(options, loaded(options), None)
+    monkeypatch.setattr("plait.build.usable_processors", lambda: [0, 1, 2, 3])
+    assert "steps were measured on 2 cores, but 3 compute here" in refusal(replace(options, threads=3))
+
+
+def test_a_policy_that_is_restricted_to_fused_steps_says_so_at_the_start() -> None:
+    (line,) = fused_only(PLAIT, 1, is_native=True)
+    assert line == (
+        "scheduler plait: every step is fused, because one worker computes; steps side by side take two workers"
+    )
+    (line,) = fused_only(MUXWISE, 2, is_native=False)
+    assert "because the reference executor computes with one" in line
+    assert fused_only(PLAIT, 2, is_native=True) == fused_only(CHUNKED, 1, is_native=True) == ()

@@ -59,7 +59,13 @@ def test_every_form_of_trace_can_be_simulated(name: str, capsys: pytest.CaptureF
     found = report(
         capsys, "--trace", str(DATA / name), "--requests", str(wanted), *shorter, *(["--rate", "5"] * needs_rate)
     )
-    assert found["requests"] == {"finished": wanted, "failed": 0, "refused": 0, "preemptions": 0}
+    assert found["requests"] == {
+        "finished": wanted,
+        "failed": 0,
+        "refused": 0,
+        "overloaded": 0,
+        "preemptions": 0,
+    }
     inputs = found["inputs"]
     assert isinstance(inputs, dict)
     assert (inputs["trace"], inputs["trace_form"]) == (name, str(form))

@@ -222,10 +222,11 @@ def test_the_guard_rises_with_what_is_seen_beside_a_prefill() -> None:
     guard = guard_from([(pair_of(shape, 1, neighbour), 1.1)], (1,), new_tokens=(512,), reused_tokens=(0,))
     model = LearningModel(ROOFLINE, replace(ABOUT, guard=guard))
     alone_s = model.price(shape, 1).expected_s
-    model.observe(Observation(shape, 1, 1.6 * alone_s, (neighbour,)))
+    for _ in range(3):
+        model.observe(Observation(shape, 1, 1.6 * alone_s, (neighbour,)))
     found = model.calibration.guard
     assert found is not None
-    assert found.slowdown(pair_of(shape, 1, neighbour)) == pytest.approx(1.6, rel=1e-6)
+    assert found.slowdown(pair_of(shape, 1, neighbour)) == pytest.approx(1.1 * (1 + 0.05 * 0.99) ** 3, rel=1e-6)
 
 
 def whole() -> Calibration:

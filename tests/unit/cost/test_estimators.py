@@ -194,6 +194,10 @@ def test_a_linear_regression_is_what_its_name_says() -> None:
     assert [found.seconds(one) for one in exact] == pytest.approx([one.seconds for one in exact], rel=1e-5, abs=1e-7)
 
 
+def alone_of(model: CalibratedModel, sample: Sample) -> float:
+    return model.price(sample.shape, sample.share).expected_s - model.overhead_s(sample.shape)
+
+
 def test_cells_keep_the_largest_and_what_lies_beyond_falls_into_the_last() -> None:
     shape, share = decode_shape(20, 3000), 44
     pairs = [(pair_of(shape, share, prefill_shape(tokens)), seen) for tokens, seen in ((900, 1.05), (700, 1.11))]
@@ -202,6 +206,47 @@ def test_cells_keep_the_largest_and_what_lies_beyond_falls_into_the_last() -> No
     assert guard.slowdown(pair_of(shape, share, prefill_shape(5))) == 1.11
     assert guard.slowdown(pair_of(shape, share, prefill_shape(9000))) == 1.0
     assert guard.slowdown(pair_of(decode_shape(999, 999_999), 92, prefill_shape(50))) == guard.largest == 1.11
-    raised = guard.observed(pair_of(shape, share, prefill_shape(800)), 1.3)
-    assert raised.slowdown(pair_of(shape, share, prefill_shape(5))) == 1.3
-    assert raised.observed(pair_of(shape, share, prefill_shape(800)), 1.2) is raised
+
+
+def test_one_disturbed_step_moves_a_bound_by_a_twentieth_and_is_forgotten() -> None:
+    pair = pair_of(decode_shape(20, 3000), 44, prefill_shape(800))
+    guard = guard_from([(pair, 1.2)], SHARES)
+    raised = guard.observed(pair, 9.0)
+    assert raised.slowdown(pair) == pytest.approx(1.2 * (1 + 0.05 * 0.99))
+    for _ in range(100):
+        raised = raised.observed(pair, 1.1)
+    assert raised.slowdown(pair) < 1.2 * 1.001
+    # Of a cell that nothing was seen at, it is all that there is.
+    assert guard.observed(pair_of(decode_shape(1, 0), 12, prefill_shape(800)), 1.4).largest == 1.4
+
+
+@pytest.mark.parametrize("spread", [None, 1.1])
+def test_in_the_long_run_one_in_a_hundred_steps_is_longer_than_observed_bounds(spread: float | None) -> None:
+    pair, rng = pair_of(decode_shape(20, 3000), 44, prefill_shape(800)), random.Random(3)
+    guard = replace(guard_from([(pair, 1.1)], SHARES), spread=spread)
+    num_over = 0
+    for place in range(12_000):
+        seen = 1.05 * rng.lognormvariate(0.0, 0.05)
+        num_over += place >= 2000 and seen > guard.slowdown(pair)
+        guard = guard.observed(pair, seen)
+    assert 0.005 <= num_over / 10_000 <= 0.02
+
+
+def test_a_guard_of_many_samples_is_what_is_usual_and_how_far_nearly_all_stay_from_it() -> None:
+    """One sample in fifty took twice as long: maxima would be that in most cells."""
+    model = CalibratedModel(RooflineModel(LLAMA_8B, BF16, A100), ABOUT)
+    edges = GuardTable((44,), (1024, 4096), (0,), (8, 32), (512,), {})
+    rng, samples = random.Random(4), []
+    for rows, tokens in ((8, 1024), (8, 4096), (32, 1024), (32, 4096)):
+        shape = decode_shape(rows, 512)
+        for _ in range(200):
+            seen = 1.1 * rng.gauss(1.0, 0.02) * (2.0 if rng.random() < 0.01 else 1.0)
+            samples.append(Sample(shape, 44, seen * alone_of(model, Sample(shape, 44, 0.0)), (prefill_shape(tokens),)))
+    guard = fit_guard(samples, model, edges)
+    assert guard.spread is not None
+    assert guard.spread < 1.1
+    assert [guard.slowdown(pair_of(decode_shape(20, 512), 44, prefill_shape(2048)))] == [pytest.approx(1.16, abs=0.05)]
+    # Too few to know what is usual: the maximum.
+    few = fit_guard(samples[:5], model, edges)
+    assert few.spread is None
+    assert few.largest == pytest.approx(max(s.seconds for s in samples[:5]) / alone_of(model, samples[0]))

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
+from operator import mul
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plait.draft.depth import LOSS_SHARE, MOST_DRAFTS, FixedDepth, Made, PricedDepth
 
@@ -61,7 +65,8 @@ def test_nobody_pays_for_the_drafts_of_others() -> None:
         return STEP_S * (1.0 + 0.05 * max(rows - 8, 0))
 
     depth = seen(price, 1, 2, 4, 6, 8, 12, 16, 32)
-    depth.note(Made(6, 0, 0, price(6), 0.0002))
+    for _ in range(20):
+        depth.note(Made(6, 0, 0, price(6), 0.0002))
     lucky = [0.95, 0.9]
     assert sum(depth.choose(6, [lucky] * 6, 64)) >= 6
     assert sum(depth.choose(6, [lucky] * 5, 64)) == 2
@@ -133,3 +138,70 @@ def test_drafts_that_are_never_right_stop_although_every_step_of_theirs_has_prom
             num_drafted += 1
             depth.note(Made(1, drafts, 0, 1.0, num_rows_beside=100))
     assert 0 < num_drafted < 40
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "times"),
+    [(Made(1, 3, 3, 1.0, 0.001), 2), (Made(1, 0, 0, STEP_S, 1.0, waited_for_drafts=True), 12)],
+)
+def test_a_disturbance_does_not_end_drafting_for_ever(disturbed: Made, times: int) -> None:
+    """Neither steps with drafts that took a hundred times as long, nor waits that did."""
+    depth = seen(memory_bound, 1)
+    for _ in range(times):
+        depth.note(disturbed)
+    assert depth.choose(1, SURE, 64) == [0]
+    for _ in range(4000):
+        depth.note(Made(1, 0, 0, STEP_S))
+    assert depth.choose(1, SURE, 64)[0] > 2
+
+
+def test_who_waits_for_a_token_pays_for_rows_only_if_it_is_the_right_one() -> None:
+    """Rows that cost something, and a wait that costs nothing: however seldom the token is right, waiting for it pays
+    where verifying behind it does.
+    """
+
+    def price(rows: int) -> float:
+        return STEP_S * (1.0 + 0.2 * (rows - 1))
+
+    depth = seen(price, 1, 2, 3, 4)
+    for _ in range(40):
+        depth.note(Made(1, 1, 1, price(2), 0.0))
+    guess = [[0.8, 0.64]]
+    assert depth.choose(1, guess, 64)[0] > 0
+    assert depth.may_wait(1, [0.9], guess, 64)
+    assert depth.may_wait(1, [0.5], guess, 64)
+    assert not depth.may_wait(1, [0.02], guess, 64)
+    for _ in range(40):
+        depth.note(Made(1, 1, 1, price(2), 0.6 * STEP_S))
+    assert not depth.may_wait(1, [0.5], guess, 64)
+
+
+def test_where_nothing_can_be_planned_ahead_drafts_are_not_charged_for_waiting() -> None:
+    depth = seen(memory_bound, 1, 2, 4)
+    for _ in range(40):
+        depth.note(Made(1, 1, 1, memory_bound(2), STEP_S))
+    guess = [[0.6, 0.3]]
+    assert depth.choose(1, guess, 64) == [0]
+    assert not depth.may_pay(1, 1.0, 0.1)
+    assert depth.choose(1, guess, 64, waits_anyway=True)[0] > 0
+    assert depth.may_pay(1, 1.0, 0.1, waits_anyway=True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 24), st.floats(0.001, 0.1)), min_size=1, max_size=12),
+    st.floats(0.0, 0.02),
+    st.lists(st.lists(st.floats(0.05, 1.0), max_size=8), min_size=1, max_size=6),
+    st.floats(0.1, 1.0),
+)
+def test_a_look_rejects_nothing_that_would_have_been_taken(
+    steps: list[tuple[int, float]], wait_s: float, rates: list[list[float]], reached: float
+) -> None:
+    depth = PricedDepth()
+    for rows, seconds in sorted(steps):
+        depth.note(Made(rows, 0, 0, seconds, wait_s))
+    chances = [list(accumulate(of_guess, mul)) for of_guess in rates]
+    best = max((one[0] for one in chances if one), default=0.0)
+    taken = any(depth.choose(len(rates), chances, 64))
+    waited = depth.may_wait(len(rates), [reached] * len(rates), chances, 64)
+    assert depth.may_pay(len(rates), 1.0, best) or not taken
+    assert depth.may_pay(len(rates), reached, best) or not waited

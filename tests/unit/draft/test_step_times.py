@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.draft.step_times import StepTimes
+from plait.draft.step_times import FORGOTTEN_AFTER, StepTimes
 
 
 def test_between_two_numbers_of_rows_the_time_lies_between_theirs() -> None:
@@ -42,6 +42,29 @@ def test_a_machine_that_became_slower_is_believed_soon() -> None:
     for _ in range(40):
         times.note(1, 0.020)
     assert times.seconds(1) > 0.019
+
+
+def test_the_first_step_of_its_rows_counts_as_at_most_twice_what_is_said_of_them() -> None:
+    times = StepTimes()
+    times.note(1, 0.010)
+    times.note(3, 2.0)
+    assert times.seconds(3) == pytest.approx(2 * 0.014)
+
+
+def test_a_time_that_was_seen_once_is_soon_forgotten_and_one_that_was_seen_often_later() -> None:
+    times = StepTimes()
+    times.note(1, 0.010)
+    for _ in range(20):
+        times.note(2, 0.019)
+    times.note(3, 0.035)
+    told = []
+    for _ in range(10 * FORGOTTEN_AFTER):
+        times.note(1, 0.010)
+        told.append((times.seconds(2), times.seconds(3)))
+    assert told[0] == (pytest.approx(0.019), pytest.approx(0.035))
+    # Of three rows soon no more is known than what two say of them, and of those in the end no more than one says.
+    assert told[3 * FORGOTTEN_AFTER] == (pytest.approx(0.019), pytest.approx(0.028))
+    assert told[-1] == (pytest.approx(0.012), pytest.approx(0.014))
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.floats(1e-4, 1.0)), min_size=1, max_size=40))

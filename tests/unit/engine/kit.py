@@ -13,12 +13,12 @@ from typing import TypeVar
 from tests.unit.api.byte_text import END, VOCAB_SIZE, byte_text
 from tests.unit.kv.kit import full_groups, make_layout
 
-from plait.assembly import CHUNKS, Drafting, Policy, assemble
+from plait.assembly import CHUNKS, Drafting, DraftModel, Policy, assemble
 from plait.core.client import Delta
 from plait.core.clock import SimClock, WaitSource
 from plait.core.errors import RequestError
 from plait.core.events import Event, EventSink
-from plait.core.executor import ExecutorInfo, StepForm
+from plait.core.executor import Executor, ExecutorInfo, StepForm
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.profiling import PhaseSink, unheard
 from plait.core.request import Request, ServiceClass, Slo
@@ -28,6 +28,7 @@ from plait.cost.model import Bound, CostModel, StepPrice
 from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Abort, Arrive, Inbox, Message
 from plait.exec.foretold import TokenSource
+from plait.exec.paired import PairedExecutor
 from plait.exec.roster import GroupSlots
 from plait.exec.simulated import SimulatedExecutor
 from plait.text.stream import text_stream_factory
@@ -219,6 +220,17 @@ def in_bursts(count: int, token_at: TokenSource = letter_at) -> Edit:
     return edit
 
 
+@dataclass(frozen=True, slots=True)
+class DraftPlay:
+    """A draft model on stage: what it says, and what its steps take."""
+
+    token_at: TokenSource
+    cost: CostModel
+    edit: Edit = unchanged
+    weight_share: float = 0.1
+    max_positions: int = 100
+
+
 class Script:
     """Messages that come at their times. A `WaitSource` that is ready when the next one is due."""
 
@@ -270,6 +282,7 @@ class Stage:
         share_units: int = 1,
         cost: CostModel | None = None,
         drafting: Drafting | None = None,
+        draft: DraftPlay | None = None,
         checks: bool = True,
     ) -> None:
         self._checks = checks
@@ -285,11 +298,17 @@ class Stage:
             lanes = tuple(map(LaneId, range(3)))
             info = replace(info, share_units=share_units, lanes=lanes, forms=(StepForm.FUSED, StepForm.LANES))
         self.device = SimulatedExecutor(info, groups, self.sim_clock, cost or OneSecondPerToken(), token_at)
+        executor: Executor = EditedExecutor(self.device, edit)
+        layout = make_layout(num_blocks, full_groups(1), 1, BLOCK_TOKENS)
+        if draft is not None and drafting is not None:
+            beside = SimulatedExecutor(info, groups, self.sim_clock, draft.cost, draft.token_at)
+            executor = PairedExecutor(executor, EditedExecutor(beside, draft.edit))  # type: ignore[arg-type]
+            drafting = replace(drafting, model=DraftModel(layout, draft.weight_share, draft.max_positions))
         streams = text_stream_factory(byte_text().tokenizer) if has_text else None
         parts = assemble(
             EngineConfig(VOCAB, max_model_tokens, seed, step_limit_s, step_limit_s_per_token=0.0, slos=slos or {}),
-            make_layout(num_blocks, full_groups(1), 1, BLOCK_TOKENS),
-            EditedExecutor(self.device, edit),
+            layout,
+            executor,
             self,
             Ports(self.inbox, self.answers, self._tell, streams, phases),
             eos_token_ids=(EOS,),

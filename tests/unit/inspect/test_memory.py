@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.unit.inspect.asking import ask, layout
+from tests.unit.inspect.asking import JAMBA, ask, layout, write_config
 
+from plait.cli.main import main
 from plait.kv.layouts.cuts import Cause
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "inspect.md"
@@ -66,3 +67,44 @@ def test_what_has_no_end_is_null(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert layout(answer, "jenga")["largest_context_tokens"] is None
     assert answer["compare"]["layouts"][0]["largest_context_ratio"] is None
     assert layout(answer, "plait")["largest_context_tokens"] is None
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "words"),
+    [
+        ("Qwen/Qwen3-8B", (), ()),
+        ("google/gemma-3-27b-it", ("--kv-layout", "vllm,static,jenga", "--kv-cache-dtype", "int8"), ()),
+        ("Qwen/Qwen3-8B", ("--kv-cache-dtype", "int8", "--block-size", "8"), ("blocks of 8 tokens: keys",)),
+        ("google/gemma-3-27b-it", ("--kv-cache-dtype", "fp8"), ("keys and values in fp8",)),
+        ("Qwen/Qwen3-8B", ("--block-size", "528"), ("blocks of 528 tokens: --block-size is 528; give a divisor",)),
+        (
+            "Qwen/Qwen3-8B",
+            ("--draft-model", "Qwen/Qwen3-0.6B", "--tensor-parallel-size", "4"),
+            ("a model for drafts", "4 ranks"),
+        ),
+        # States as large as 1,568 tokens of a layer: more than a block of this engine can hold.
+        ("Qwen/Qwen3.5-27B", (), ("this model: model_type is 'qwen3_5_text'", "--kv-layout vllm: a state is as large")),
+        ("Qwen/Qwen3.5-27B", ("--kv-layout", "plait"), ("this model: ",)),
+    ],
+)
+def test_what_serving_would_refuse_is_said_with_its_reason(
+    capsys: pytest.CaptureFixture[str], model: str, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    refused = ask(capsys, model, "--lengths", "500", *arguments)["serving_refuses"]
+    assert len(refused) == len(words)
+    assert all(word in line for word, line in zip(words, refused, strict=True))
+
+
+def test_a_refusal_stands_below_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", "memory", "ai21labs/AI21-Jamba-1.5-Mini", "--memory", "8GiB", "--lengths", "300"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "  plait serve refuses this model: model_type is 'jamba': this mixture of experts is not supported"
+
+
+def test_a_file_that_is_served_has_no_refusal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = write_config(tmp_path, JAMBA)
+    assert ask(capsys, path)["serving_refuses"] != []
+    described = write_config(
+        tmp_path, {"groups": [{"name": "a", "kind": "full", "layers": 2, "kv_heads": 1, "head_dim": 8}]}, "b.json"
+    )
+    assert ask(capsys, described)["serving_refuses"] == []

@@ -354,7 +354,7 @@ def test_people_see_the_choice_and_what_else_there_was(capsys: Capture) -> None:
     assert max(map(len, lines)) <= 100
     (head,) = [place for place, line in enumerate(lines) if line.startswith("  chosen among ")]
     assert lines[head].endswith("predicted waste of 32 x 500 and of 8 x 16,384:")
-    chosen, *_, raw = lines[head + 1 :]
+    chosen, *_, raw = lines[head + 1 : lines.index("", head)]
     assert chosen.split()[:4] == ["chosen", "pages", "of", "16.5"]
     assert raw.split()[0] == "raw"
     assert float(chosen.split()[-4]) < 2 < 7 < float(raw.split()[-4])

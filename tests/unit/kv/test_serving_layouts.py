@@ -8,9 +8,9 @@ import pytest
 from tests.unit.model.programs import tiny_program
 
 from plait.core.errors import UsageError
-from plait.core.ids import GroupId
-from plait.kv.cache import KVCache
-from plait.kv.layouts.serving import cut, groups_of
+from plait.core.ids import GroupId, SeqId
+from plait.kv.cache import KVCache, Root
+from plait.kv.layouts.serving import cut, cut_pair, groups_of
 from plait.kv.layouts.vllm import vllm
 from plait.kv.rules import MemoryRules
 from plait.model.builder import ProgramBuilder
@@ -141,3 +141,37 @@ def test_whoever_starts_a_baseline_is_told_what_it_is() -> None:
     assert words.startswith("cache layout static, to compare: pages of ")
     assert "full: 5 x 2 layers, 28.6% of the memory for good" in words
     assert cut(tiny_program(CAUSAL), "paged", 16, F16).described() is None
+
+
+@pytest.mark.parametrize("draft", [[CAUSAL], [CAUSAL] * 5, LIKE_GEMMA[:6]], ids=["one layer", "five layers", "windows"])
+@pytest.mark.parametrize("target", [[CAUSAL] * 5, [CAUSAL] * 7, LIKE_GEMMA], ids=["five layers", "seven", "windows"])
+def test_a_draft_model_lies_on_the_pages_of_the_target(target: list[Visibility], draft: list[Visibility]) -> None:
+    cutting = cut_pair(like_gemma(target), like_gemma(draft), "paged", 16, F16)
+    assert cutting.draft is not None
+    ours, its = cutting.plan_pair(8 * MIB)
+    assert cutting.plan(8 * MIB) == ours
+    assert (ours.page_bytes, ours.num_pages) == (its.page_bytes, its.num_pages)
+    assert tuple(one.group for one in ours.groups) == cutting.program.cache_groups
+    assert tuple(one.group for one in its.groups) == cutting.draft.cache_groups
+    assert sum(one.group.num_layers for one in its.groups) == len(draft)
+    kv = KVCache(ours, cutting.program.cache_groups, drafts=its)
+    assert kv.drafts.reserve(SeqId(1), 100, 0) is not None
+    kv.check()
+    # A sequence of the length that both were planned for has room for both.
+    sequence_bytes = cutting.sequence_bytes()
+    assert sequence_bytes is not None
+    tight, beside = cutting.plan_pair(sequence_bytes(100))
+    alone = KVCache(tight, cutting.program.cache_groups, drafts=beside)
+    assert alone.drafts.reserve(SeqId(1), 100, 0) is not None
+    alone.open(SeqId(0), Root("fingerprint"), alone.no_hit(), 0.0)
+    assert alone.reserve(SeqId(0), 100, 0.0, alone.extent(SeqId(0), 100, 16)) is not None
+    assert SeqId(1) in alone.drafts
+
+
+def test_too_little_memory_for_a_pair_is_refused_with_what_it_takes() -> None:
+    cutting = cut_pair(like_gemma([CAUSAL]), like_gemma([CAUSAL]), "paged", 16, F16)
+    page = cutting.plan_pair(MIB)[0].page_bytes
+    with pytest.raises(UsageError, match=f"give at least {2 * page} bytes, or no draft model"):
+        cutting.plan_pair(2 * page - 1)
+    with pytest.raises(UsageError, match="--kv-layout static has no place for a draft model; take --kv-layout paged"):
+        cut_pair(like_gemma([CAUSAL]), like_gemma([CAUSAL]), "static", 16, F16)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from tests.unit.engine.kit import INFO, Stage, ask, failing
+from tests.conformance.drafting import Guesser
+from tests.unit.engine.kit import INFO, Stage, ask, failing, letter_at
 
+from plait.assembly import Drafting
 from plait.core.decision import Blocked
 from plait.core.events import (
     Arrived,
@@ -23,6 +25,7 @@ from plait.core.events import (
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, ServiceClass
 from plait.core.step import Chunk, StepPlan, StepResult, StepStatus
+from plait.draft.depth import FixedDepth
 from plait.metrics.totals import Totals
 
 
@@ -155,3 +158,19 @@ def test_requests_far_apart_leave_the_engine_waiting() -> None:
     for number in range(4):
         stage.arrive(ask(f"r{number}"), at_s=100.0 * number)
     assert replayed(stage).limit().startswith("input")
+
+
+def test_drafts_and_the_steps_that_they_saved_are_counted() -> None:
+    guesses = Guesser(lambda tokens, most: [letter_at(SeqId(0), len(tokens)), ord("!")])
+    stage = Stage(drafting=Drafting(guesses, FixedDepth()))
+    stage.arrive(ask("a", "abc", max_tokens=8))
+    stage.run()
+    plain = Stage()
+    plain.arrive(ask("a", "abc", max_tokens=8))
+    plain.run()
+    totals = replayed(stage)
+    told = {"drafts": 3, "proposed": 5, "accepted": 3, "depth": 1.667, "saved_steps": 3}
+    assert totals.drafts.json_object() == told
+    assert totals.num_steps == replayed(plain).num_steps - 3
+    assert totals.drafts.text() == "5 tokens in 3 drafts, 3 right (60%)"
+    assert replayed(plain).drafts.json_object() == dict.fromkeys(told, 0)

@@ -29,6 +29,7 @@ SLOW = (
     "muxwise-shares",
     "muxwise-pool",
     "bullet-muxwise-controls",
+    "depth-and-share",
     "estimator",
     "blendserve-orders",
     "blendserve-grid",

@@ -29,7 +29,7 @@ from plait.sched.multiplex.presets import (
     timed_chunks,
 )
 from plait.sched.multiplex.pricing import Prices, shape_of
-from plait.sched.multiplex.situation import NEVER, Choice, Decoding, Form, Prefill, Prompt, Reason, Situation
+from plait.sched.multiplex.situation import NEVER, Choice, Decoding, Form, Pace, Prefill, Prompt, Reason, Situation
 
 UNITS, SPANS = 10, 20
 
@@ -107,7 +107,7 @@ def test_bullet_holds_the_mean_of_nine_in_ten() -> None:
     slow = about(tpot_s=2.0, rows=10, num_said=5)
     # (10 + T) / 6 <= 2: T = 11 s / c <= 2 s.
     assert chosen(BULLET, slow).units == 6
-    hopeless = replace(slow.decoding[0], num_said=0)
+    hopeless = slow.decoding[0]._replace(num_said=0)
     assert chosen(BULLET, replace(slow, decoding=(hopeless, *slow.decoding[1:]))).units == 6
 
 
@@ -122,7 +122,7 @@ def test_bullet_puts_decode_off_when_prompts_are_late_and_means_allow_it() -> No
 
 def test_a_sequence_with_a_bound_on_gaps_is_never_put_off() -> None:
     late = about(tpot_s=2.0, num_said=9, due_s=9.0)
-    bounded = replace(late.decoding[0], itl_s=100.0)
+    bounded = late.decoding[0]._replace(itl_s=100.0)
     assert chosen(BULLET, replace(late, decoding=(bounded, *late.decoding[1:]))).form is Form.LANES
 
 
@@ -199,13 +199,21 @@ def test_chunks_by_time_hold_as_many_tokens_as_fit_into_it() -> None:
     # 3 rows and n tokens in 4 s on ten units: 37, in sixteens 32; the whole prompt of 35 fits too.
     assert chosen(timed_chunks(4.0), about()).chunk_tokens == 32
     assert chosen(timed_chunks(4.0), about(tokens=35)).chunk_tokens == 35
-    assert chosen(timed_chunks(0.1), about()).chunk_tokens == 16
+    # Nine tokens beside three rows: below sixteen in twos.
+    assert chosen(timed_chunks(1.2), about()).chunk_tokens == 8
+
+
+def test_where_nothing_fits_a_chunk_makes_a_step_hardly_longer() -> None:
+    # Sixteen tokens are a tenth of 160 rows and more; of 80 rows eight are, of three none, and two go all the same.
+    for rows, chunk in ((160, 16), (80, 8), (3, 2)):
+        choice = decide(about(rows=rows), setting(timed_chunks(0.1), 512))
+        assert (choice.chunk_tokens, choice.reason) == (chunk, Reason.MOST_DECODE)
 
 
 def test_plait_takes_what_brings_prompts_on_fastest_and_holds_decode() -> None:
     # Fused: 16 tokens in 1.9 s, 8.4/s. Side by side: 2 units for decode (3 x 1.2 / 2 = 1.8 s), 8 / 1.1 = 7.3/s.
-    # In turns: 0.3 of 1.9 s for decode, the rest at 10/s: 8.42/s, a little more.
-    now = about(itl_s=1.9)
+    # In turns: 0.3 of 2 s for decode, the rest at 10/s: 8.5/s, a little more.
+    now = about(itl_s=2.0)
     assert chosen(PLAIT, now).form is Form.PREFILL
     assert chosen(PLAIT.without([Mechanism.SLICES]), now).form is Form.FUSED
     lanes = chosen(PLAIT.without([Mechanism.SLICES, Mechanism.FUSED]), now)
@@ -213,9 +221,44 @@ def test_plait_takes_what_brings_prompts_on_fastest_and_holds_decode() -> None:
 
 
 def test_plait_keeps_what_it_does_while_nothing_is_better_by_more_than_the_dead_band() -> None:
-    now = replace(about(itl_s=1.9), form=Form.FUSED, units=UNITS)
+    now = replace(about(itl_s=2.0), form=Form.FUSED, units=UNITS)
     assert (chosen(PLAIT, now).form, chosen(PLAIT, now).reason) == (Form.FUSED, Reason.KEPT)
     assert chosen(PLAIT.without([Mechanism.DEAD_BAND]), now).form is Form.PREFILL
+
+
+def begun(now: Situation, form: Form) -> Situation:
+    """A prompt is half done, and its turn has just ended, or decode's has."""
+    assert now.prefill is not None
+    return replace(now, prefill=replace(now.prefill, left=0.5), is_prefilling=True, form=form)
+
+
+def test_a_turn_of_prompts_ends_in_decode_however_late_it_is() -> None:
+    """A timer is never early. To find that nothing holds the target any more, and share the device, is worst."""
+    for late_s in (0.0, 1e-9, 0.5, 5.0):
+        now = replace(begun(about(itl_s=2.0), Form.PREFILL), now_s=11.7 + late_s)
+        assert (chosen(PLAIT, now).form, chosen(PLAIT, now).units) == (Form.DECODE, UNITS)
+
+
+def test_where_nothing_holds_decode_hardly_waits_unless_prompts_are_late_too() -> None:
+    hopeless = begun(about(itl_s=0.2), Form.DECODE)
+    choice = chosen(PLAIT, hopeless)
+    assert (choice.form, choice.reason) == (Form.PREFILL, Reason.STARVED)
+    # A layer of the prompt takes 0.2 s, a tenth of the step 0.03 s.
+    assert choice.until_s == pytest.approx(10.2)
+    assert chosen(PLAIT, replace(hopeless, form=Form.PREFILL)).form is Form.DECODE
+    late = begun(about(itl_s=0.2, due_s=11.0), Form.DECODE)
+    assert chosen(PLAIT, late).reason is Reason.BALANCED
+
+
+def test_the_guard_of_plait_goes_by_how_steps_go_now() -> None:
+    """A step of three rows takes 0.3 s by its price; now half as long again, and it is seen up to 0.1 s later."""
+    paces = {form: Pace(1.5, 0.1) for form in (Form.FUSED, Form.LANES, Form.DECODE)}
+    now = replace(begun(about(itl_s=2.0), Form.DECODE), paces=paces)
+    assert chosen(PLAIT, now).until_s == pytest.approx(12.0 - 0.55)
+    assert chosen(PLAIT.without([Mechanism.GUARD]), now).until_s == pytest.approx(12.0 - 0.3)
+    # Fused: 1.5 (3 + n) / 10 + 0.1 s within 2 s.
+    fused = replace(about(itl_s=2.0), paces=paces)
+    assert chosen(PLAIT.without([Mechanism.SLICES, Mechanism.LANES]), fused).chunk_tokens == 8
 
 
 def test_plait_fuses_whole_steps_when_decode_has_no_targets() -> None:
@@ -224,11 +267,9 @@ def test_plait_fuses_whole_steps_when_decode_has_no_targets() -> None:
 
 
 def test_plait_does_not_fuse_a_prompt_that_is_in_flight_by_itself() -> None:
-    now = about(itl_s=1.9)
-    assert now.prefill is not None
-    begun = replace(now, prefill=replace(now.prefill, left=0.5), is_prefilling=True)
-    assert chosen(PLAIT, begun).form is Form.PREFILL
-    assert chosen(PLAIT.without([Mechanism.SLICES]), begun).form is Form.LANES
+    now = replace(begun(about(itl_s=1.9), Form.DECODE), form=None)
+    assert chosen(PLAIT, now).form is Form.PREFILL
+    assert chosen(PLAIT.without([Mechanism.SLICES]), now).form is Form.LANES
 
 
 def test_chunks_of_a_fused_step_are_the_first_tokens_of_prompts_in_order() -> None:

@@ -250,3 +250,29 @@ def test_an_offline_row_goes_to_who_is_online(preset: Preset) -> None:
     assert ends["person"] < 30.0 < ends["job"]
     assert [event.num_preemptions for event in played.of(Finished)] == [0, 1]
     played.assert_memory_is_empty()
+
+
+@pytest.mark.parametrize("preset", [BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE], ids=lambda one: one.name)
+def test_decode_is_planned_ahead_while_nobody_has_a_prompt_and_no_further(preset: Preset) -> None:
+    """The second step is there when the first ends. A prompt that comes meanwhile waits for both at most."""
+    policy = Policy(preset, OneSecondPerToken(), num_spans=4, runs_ahead=True)
+    on = Stage(max_step_tokens=40, max_rows=4, queue_depth=2, policy=policy, share_units=4)
+    on.arrive(ask("stream", "abc", max_tokens=12))
+    on.arrive(ask("prompt", "defg", max_tokens=1), at_s=6.5)
+    on.run()
+    steps = submitted(on.events)
+    ends = {e.result.step: e.result.end_s for e in on.of(Collected)}
+    begun = [(at_s, seqs, e.plan.step) for (at_s, _, seqs), e in zip(steps, on.of(Submitted), strict=True)]
+    # Those of decode that are in flight when one more is planned.
+    decode = [(at_s, step) for at_s, seqs, step in begun if seqs == [0]]
+    before = [sum(other < step and ends[other] > at_s for _, other in decode) for at_s, step in decode]
+    assert max(before) == 1
+    assert sum(before) >= 6
+    first = next(at_s for at_s, seqs, _ in begun if 1 in seqs)
+    assert first <= 6.5 + 2.0
+    alone = Stage(
+        max_step_tokens=40, max_rows=4, queue_depth=1, policy=replace(policy, runs_ahead=False), share_units=4
+    )
+    alone.arrive(ask("stream", "abc", max_tokens=12))
+    alone.run()
+    assert on.answers.tokens("stream") == alone.answers.tokens("stream")

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.conformance.drafting import Guesser, GuessOf, spoiled
 from tests.unit.engine.kit import EOS, OneSecondPerToken, Stage, ask, failing, says
 
-from plait.assembly import Drafting, Policy
-from plait.core.errors import UsageError
+from plait.assembly import CHUNKS, Drafting, Policy
 from plait.core.events import Collected, Finished, Submitted
 from plait.core.ids import SeqId
 from plait.core.request import FinishReason, SeqState, Slo
@@ -22,7 +21,9 @@ from plait.core.sampling import SamplingParams
 from plait.core.step import StepPlan, StepShape
 from plait.cost.model import Bound, StepPrice
 from plait.draft.depth import FixedDepth, Made, PricedDepth
-from plait.sched.multiplex.presets import preset_of
+from plait.draft.ngram import NgramDrafts
+from plait.sched.chunked import ChunkedScheduler
+from plait.sched.multiplex.presets import CHUNKED, Preset, preset_of
 from plait.sched.speculation import Speculation
 
 SONG = "abc, and so it goes on and on until it ends."
@@ -41,8 +42,8 @@ def verified(guess_of: GuessOf, most: int = 4) -> Drafting:
     return Drafting(Guesser(guess_of), FixedDepth(most))
 
 
-def stage(drafting: Drafting | None, **how: int) -> Stage:
-    return Stage(token_at=says(SONG), drafting=drafting, max_model_tokens=100, **how)
+def stage(drafting: Drafting | None, *, policy: Policy = CHUNKS, **how: int) -> Stage:
+    return Stage(token_at=says(SONG), drafting=drafting, max_model_tokens=100, policy=policy, **how)
 
 
 def plans(played: Stage) -> list[StepPlan]:
@@ -148,7 +149,7 @@ class MemoryBound(OneSecondPerToken):
         return StepPrice(seconds, seconds, Bound.MEMORY)
 
 
-def seconds(guess_of: GuessOf | None, cost: OneSecondPerToken) -> float:
+def seconds(guess_of: GuessOf | None, cost: OneSecondPerToken, preset: Preset = CHUNKED) -> float:
     """Until three long answers have been given, one after another."""
     drafting = None if guess_of is None else Drafting(Guesser(guess_of), PricedDepth())
     text = "abc" + "0123456789" * 60
@@ -156,6 +157,7 @@ def seconds(guess_of: GuessOf | None, cost: OneSecondPerToken) -> float:
         token_at=says(text),
         drafting=drafting,
         cost=cost,
+        policy=Policy(preset, cost),
         num_blocks=150,
         max_model_tokens=600,
         max_step_tokens=64,
@@ -185,26 +187,110 @@ def test_where_every_row_costs_as_much_right_drafts_are_left_alone() -> None:
     assert seconds(counts_on, OneSecondPerToken()) == seconds(None, OneSecondPerToken())
 
 
-def test_nobody_waits_longer_for_a_token_than_he_was_promised() -> None:
-    """A step of eleven rows takes eleven eighths of a second, one of twelve more."""
-    promised = Slo(itl_s=1.4)
+def half_copied(num_chars: int, dice: Random) -> str:
+    """New words, and now and then a part of what was said before."""
+    text = "abc"
+    while len(text) < num_chars:
+        if dice.random() < 0.3 and len(text) > 40:
+            start = dice.randrange(len(text) - 30)
+            text += text[start : start + dice.randint(3, 30)]
+        else:
+            text += "".join(dice.choices("abcdefghijklmnopqrstuvwxyz     ", k=dice.randint(3, 30)))
+    return text[:num_chars]
+
+
+@dataclass
+class Shaken:
+    """A `CostModel` whose prices are those of another but for spells, jitter and steps that are held up."""
+
+    inner: OneSecondPerToken
+    dice: Random
+    spell: float = 1.0
+
+    def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
+        clean_s = self.inner.price(shape, share, beside).expected_s
+        self.spell = 1.0 + 0.98 * (self.spell - 1.0) + self.dice.gauss(0.0, 0.015)
+        held_up = self.dice.uniform(1.5, 4.0) if self.dice.random() < 0.01 else 1.0
+        seconds = clean_s * self.spell * max(self.dice.gauss(1.0, 0.06), 0.5) * held_up
+        return StepPrice(seconds, seconds, Bound.MEMORY)
+
+
+@pytest.mark.parametrize("streams", [1, 8])
+@pytest.mark.parametrize("rows", ["free", "cheap", "dear"])
+def test_in_whatever_noise_drafts_never_lose_more_than_two_hundredths(rows: str, streams: int) -> None:
+    """Counted in prices without the noise, so that only what was chosen in it counts."""
+    inner = {"free": MemoryBound(), "cheap": CheapRows(), "dear": OneSecondPerToken()}[rows]
+    text, size = half_copied(1100, Random(11)), 500 if streams == 1 else 200
+    spent = []
+    for drafting in (None, Drafting(NgramDrafts(), PricedDepth())):
+        played = Stage(
+            token_at=says(text),
+            drafting=drafting,
+            cost=Shaken(inner, Random(12)),
+            num_blocks=4000,
+            max_model_tokens=1200,
+            enable_prefix=False,
+            checks=False,
+        )
+        # Each answers another part of the text.
+        asked = [ask(str(number), text[: 3 + 60 * number], max_tokens=size) for number in range(streams)]
+        played.arrive(*asked)
+        played.run()
+        assert [played.answers.text(one.id) for one in asked] == [
+            text[len(one.prompt) : len(one.prompt) + size] for one in asked
+        ]
+        spent.append(sum(inner.price(plan.shape(), 1).expected_s for plan in plans(played)))
+    assert spent[1] <= spent[0] / 0.98
+    if rows == "free" and streams == 1:
+        assert spent[1] < 0.8 * spent[0]
+
+
+class CheapRows(OneSecondPerToken):
+    """Eight rows for the price of one, and a sixteenth of it for each further one."""
+
+    def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
+        seconds = 1.0 + max(shape.num_tokens - 8, 0) / 16
+        return StepPrice(seconds, seconds, Bound.MEMORY)
+
+
+@pytest.mark.parametrize(("itl_s", "rows"), [(1.4, {14}), (None, {15, 16, 17})])
+def test_nobody_waits_longer_for_a_token_than_he_was_promised(itl_s: float | None, rows: set[int]) -> None:
+    """A step of fourteen rows takes 1.375 seconds, one of fifteen more."""
+    promised = Slo(itl_s=itl_s)
     drafting = Drafting(Guesser(counts_on), PricedDepth())
     played = Stage(
         token_at=says("abc" + "0123456789" * 60),
         drafting=drafting,
-        cost=MemoryBound(),
+        cost=CheapRows(),
         num_blocks=150,
         max_model_tokens=600,
         checks=False,
     )
     played.arrive(replace(ask("a", max_tokens=400), slo=promised))
     played.run()
-    assert max(sum(chunk.num_tokens for chunk in plan.chunks) for plan in plans(played)) == 11
+    assert max(sum(chunk.num_tokens for chunk in plan.chunks) for plan in plans(played)) in rows
 
 
-def test_policies_that_price_steps_do_not_take_drafts_yet() -> None:
-    with pytest.raises(UsageError, match="chunked alone"):
-        Stage(drafting=verified(right), policy=Policy(preset_of("plait", ()), OneSecondPerToken()))
+@pytest.mark.parametrize("name", ["bullet", "muxwise", "plait", "temporal", "xyserve"])
+@pytest.mark.parametrize("guess_of", [right, wrong])
+def test_policies_that_price_steps_verify_drafts_too_and_change_no_answer(name: str, guess_of: GuessOf) -> None:
+    for drafting in (None, verified(guess_of)):
+        played = stage(drafting, policy=Policy(preset_of(name, ()), OneSecondPerToken()), share_units=4)
+        for number, size in enumerate((3, 7, 3, 12)):
+            played.arrive(ask(str(number), SONG[:size], max_tokens=14), at_s=9.0 * number)
+        played.run()
+        played.assert_memory_is_empty()
+        assert [played.answers.text(str(number)) for number in range(4)] == [SONG[n : n + 14] for n in (3, 7, 3, 12)]
+        num_drafts = sum(chunk.num_drafts for plan in plans(played) for chunk in plan.chunks)
+        assert (num_drafts > 20) is (drafting is not None)
+
+
+def test_such_a_policy_gains_where_rows_are_free_and_loses_little_where_guesses_are_wrong() -> None:
+    plait = preset_of("plait", ())
+    plain_s = seconds(None, MemoryBound(), plait)
+    assert seconds(counts_on, MemoryBound(), plait) < plain_s / 3
+    assert plain_s <= seconds(wrong, MemoryBound(), plait) < 1.01 * plain_s
+    assert seconds(counts_on, OneSecondPerToken(), plait) == seconds(None, OneSecondPerToken(), plait)
 
 
 def has_prompt(plan: StepPlan) -> bool:
@@ -252,11 +338,33 @@ class Booked:
     def beside_prompts(self) -> bool:
         return self.inner.beside_prompts
 
-    def may_pay(self, num_sequences: int) -> bool:
+    @property
+    def follows_prices(self) -> bool:
+        return self.inner.follows_prices
+
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
         return True
 
+    def may_wait(
+        self,
+        num_sequences: int,
+        reached: Sequence[float],
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = 0.0,
+    ) -> bool:
+        return self.inner.may_wait(num_sequences, reached, chances, most_rows)
+
     def choose(
-        self, num_sequences: int, chances: Sequence[Sequence[float]], most_rows: int, within_s: float = 0.0
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = 0.0,
+        *,
+        waits_anyway: bool = False,
     ) -> list[int]:
         return self.inner.choose(num_sequences, chances, most_rows)
 
@@ -276,6 +384,98 @@ def test_every_drafted_step_is_booked_whatever_else_is_in_it_and_whoever_fails()
     assert [made.num_rows_beside or 0 for made in booked] == rows
     assert {0, 4} & set(rows)
     assert 4 in rows
+
+
+@dataclass
+class Hopeless:
+    """A `Depth` that knows that nothing pays, or finds it out each time that it looks."""
+
+    knows: bool
+    num_looks: int = 0
+    most: int = 4
+    beside_prompts: bool = False
+    follows_prices: bool = False
+
+    def may_pay(
+        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
+    ) -> bool:
+        return not self.knows
+
+    def may_wait(
+        self,
+        num_sequences: int,
+        reached: Sequence[float],
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = 0.0,
+    ) -> bool:
+        self.num_looks += 1
+        return False
+
+    def choose(
+        self,
+        num_sequences: int,
+        chances: Sequence[Sequence[float]],
+        most_rows: int,
+        within_s: float = 0.0,
+        *,
+        waits_anyway: bool = False,
+    ) -> list[int]:
+        self.num_looks += 1
+        return [0] * len(chances)
+
+    def note(self, made: Made) -> None:
+        """It knows enough."""
+
+
+def in_turn(played: Stage) -> list[tuple[str, StepPlan | int]]:
+    """Every step as it was submitted, and when each was collected."""
+    return [
+        ("submitted", event.plan) if isinstance(event, Submitted) else ("collected", event.result.step)
+        for event in played.events
+        if isinstance(event, Submitted | Collected)
+    ]
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("streams", [1, 8])
+def test_where_no_draft_pays_every_step_is_planned_when_and_as_it_is_without(streams: int, knows: bool) -> None:
+    depth = Hopeless(knows)
+    guesser = Guesser(right)
+    played = []
+    for drafting in (None, Drafting(guesser, depth)):
+        one = Stage(
+            token_at=says(SONG * 4), drafting=drafting, max_model_tokens=200, num_blocks=500, enable_prefix=False
+        )
+        one.arrive(*[ask(str(number), SONG[: 3 + number], max_tokens=120) for number in range(streams)])
+        one.run()
+        played.append(one)
+    plain, drafted = played
+    assert in_turn(drafted) == in_turn(plain)
+    in_flight, ahead = 0, 0
+    for kind, _ in in_turn(drafted):
+        ahead += kind == "submitted" and in_flight == 1
+        in_flight += 1 if kind == "submitted" else -1
+    assert ahead >= len(plans(drafted)) - 1 - streams
+    if knows:
+        assert guesser.num_guessed == depth.num_looks == 0
+    elif streams > 1:
+        # While eight run, there is a look in eight steps, once a few have found nothing; when fewer do, more.
+        assert depth.num_looks < len(plans(drafted)) / 3
+
+
+def test_drafts_that_are_switched_off_are_as_if_there_were_none() -> None:
+    plain, switched = stage(None), stage(verified(right))
+    scheduler = switched.scheduler
+    assert isinstance(scheduler, ChunkedScheduler)
+    for name, is_on in (("a", False), ("b", True), ("c", False)):
+        scheduler.draft(is_on)
+        for one in (plain, switched):
+            one.arrive(ask(name, max_tokens=30), at_s=one.now())
+            one.run()
+    assert [switched.answers.tokens(name) for name in "abc"] == [plain.answers.tokens(name) for name in "abc"]
+    by_seq = {event.seq: event.request for event in switched.of(Finished)}
+    assert {by_seq[chunk.seq] for plan in plans(switched) for chunk in plan.chunks if chunk.num_drafts} == {"b"}
 
 
 class Foreign:

@@ -17,6 +17,7 @@ from plait.core.errors import RequestError
 from plait.server.generating import generate
 from plait.server.quotas import Account, Quota, Quotas
 from plait.server.serving import Limits, Serving
+from plait.server.turnover import Turnover
 from plait.server.watching import Watching
 
 
@@ -25,7 +26,9 @@ def test_who_finds_no_room_in_the_server_has_used_nothing_of_the_keys_minute() -
     account = Account(Quota(tokens_per_minute=30), SimClock().now, lambda reason: watching.refused.update([reason]))
     watching.quotas = Quotas({"": account})
     names, limits = (MODEL.name,), Limits(8, 1 << 20)
-    serving = Serving(ScriptedClient(), byte_text(), names, limits, lambda: 0, lambda: "x", watching=watching)
+    serving = Serving(
+        ScriptedClient(), byte_text(), names, limits, lambda: 0, lambda: "x", Turnover(lambda: 0.0), watching=watching
+    )
     body = json.dumps({"prompt": "a" * 20, "n": 4, "max_tokens": 1}).encode()
 
     async def receive() -> Message:

@@ -25,6 +25,7 @@ from plait.core.errors import PlaitError, RequestError
 from plait.metrics.limit import WorkDone
 from plait.server.app import batch_routes
 from plait.server.serving import Limits, Serving, Work
+from plait.server.turnover import Turnover
 
 NOW = 1_700_000_000
 FORM = (
@@ -45,7 +46,9 @@ class Full:
         self.before = self._files()
         names, client = ("byte-model",), ScriptedClient()
         ids = count()
-        self.serving = Serving(client, byte_text(), names, Limits(8, 1 << 20), lambda: NOW, lambda: f"id{next(ids)}")
+        self.serving = Serving(
+            client, byte_text(), names, Limits(8, 1 << 20), lambda: NOW, lambda: f"id{next(ids)}", Turnover(lambda: 0.0)
+        )
         service = BatchService(
             ServiceConfig(names), self.store, client, byte_text(), lambda: NOW, lambda: 0.0, WorkDone
         )

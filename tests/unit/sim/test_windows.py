@@ -8,16 +8,23 @@ import pytest
 from tests.unit.sim.kit import SPEC, VOCAB, plans
 from tests.unit.sim.test_driver import run
 
+from plait.core.events import Event, Submitted
+from plait.kv.cache import KVCache
+from plait.kv.keeps import KeepsTokens
 from plait.model.cache_layout import token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.config import ModelConfig
 from plait.model.families import build_program
 from plait.model.keeping import keep_all_tokens
 from plait.model.ops import Activation
+from plait.model.parts import GroupKind
 from plait.model.program import Program
 from plait.model.rope import RopeSpec
 from plait.model.visibility import CAUSAL, window
-from plait.sim.arrivals import TraceRow
+from plait.sched.multiplex.presets import CHUNKED, Preset, timed_chunks
+from plait.sim.arrivals import TraceRow, arrivals_of
+from plait.sim.driver import simulate
+from plait.sim.replica import watched_replica
 
 WINDOW, LENGTH, OUTPUT = 512, 6000, 240
 LIKE_GEMMA3_270M = build_program(
@@ -59,3 +66,39 @@ def test_memory_for_two_sequences_of_every_token_holds_what_the_closed_form_says
     assert most_at_once(keep_all_tokens(LIKE_GEMMA3_270M), memory_bytes, budget) == 2
     assert most_at_once(LIKE_GEMMA3_270M, memory_bytes, budget) >= 0.95 * closed_form
     assert closed_form == pytest.approx(8.41, abs=0.01)
+
+
+PROMPT = 32_768
+
+
+@pytest.mark.parametrize(
+    ("preset", "budget", "num_ahead"), [(CHUNKED, 256, 512), (CHUNKED, 512, 1024), (timed_chunks(1.0), 512, 512)]
+)
+def test_a_long_prompt_holds_of_its_windows_what_its_chunks_are_about_to_write(
+    preset: Preset, budget: int, num_ahead: int
+) -> None:
+    """`num_ahead`: tokens in steps in flight. What is behind the window is given back with every commit, so the length
+    of the prompt is no matter; all that it holds counts as used.
+    """
+    memory = {"cache_bytes": 10**9, "enable_prefix": False}
+    spec = replace(
+        SPEC, program=LIKE_GEMMA3_270M, preset=preset, max_step_tokens=budget, max_model_tokens=40_960, **memory
+    )
+    (full,) = (one.id for one in LIKE_GEMMA3_270M.cache_groups if one.kind is GroupKind.FULL)
+    (windowed,) = (one.id for one in LIKE_GEMMA3_270M.cache_groups if one.kind is GroupKind.WINDOW)
+    seen: list[KVCache] = []
+    whole: list[int] = []
+    windows: list[int] = []
+
+    def look(event: Event) -> None:
+        if isinstance(event, Submitted):
+            groups = seen[0].explain().groups
+            whole.append(groups[full].blocks.used)
+            windows.append(groups[windowed].blocks.used)
+
+    row = TraceRow(0.0, PROMPT, 4)
+    simulate(arrivals_of([row], VOCAB), watched_replica(spec, seen.append), look)
+    size = spec.tokens_per_block
+    assert max(windows) == -(-(WINDOW - 1) // size) + num_ahead // size
+    assert max(windows) <= KeepsTokens(size, window(WINDOW)).most_blocks(PROMPT, num_ahead)
+    assert max(whole) >= PROMPT // size

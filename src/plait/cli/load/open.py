@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from plait.build import load_model, start_engine
+from plait.build import check_scheduler, load_model, start_engine
 from plait.cli.load.asks import Target
 from plait.cli.load.local import Local
 from plait.cli.load.server import PATIENCE_S, Server, parse_url
@@ -67,6 +67,7 @@ async def open_server(url: str, reach: Reach) -> Opened:
 @contextmanager
 def opened_engine(options: EngineOptions, *, quiet: bool) -> Iterator[Opened]:
     """Enter and leave it outside of an event loop: loading takes seconds."""
+    check_scheduler(options)
     with download_progress(options.model, quiet=quiet) as progress:
         model = load_model(options, progress, datetime.now)
     engine = start_engine(options, model, Totals(), say)

@@ -111,8 +111,12 @@ class _Loaded:
 class NativeExecutor:
     """Implements `plait.exec.loading.LoadableExecutor`. Its times are those of `time.monotonic`."""
 
-    def __init__(self, config: NativeConfig) -> None:
+    def __init__(self, config: NativeConfig, pool_of: NativeExecutor | None = None) -> None:
+        """`pool_of`: an executor that is loaded, whose cache memory this one has, too. Blocks of both are granted from
+        one list.
+        """
         self._config = config
+        self._pool_of = pool_of
         self._lanes = tuple(map(LaneId, range(config.num_lanes)))
         self._fingerprint = ""
         self._pools = False
@@ -334,6 +338,7 @@ class NativeExecutor:
             config.poison,
             config.observe_logits is not None,
             RECORD_EVENTS if config.records_work else 0,
+            None if self._pool_of is None else self._pool_of._loaded().runtime,
         )
 
 

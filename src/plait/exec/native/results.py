@@ -15,7 +15,8 @@ OK, CANCELLED, NOT_A_NUMBER, POOL_NOT_A_NUMBER = 0, 1, 2, 4
 def step_result(plan: StepPlan, report: _native.StepReport) -> StepResult:
     _, _, start_s, end_s, workers, chunks = report
     seqs = tuple([_seq_result(chunk, one) for chunk, one in zip(plan.chunks, chunks, strict=True)])
-    dead = bool(seqs) and all([one.status is SeqStatus.CANCELLED for one in seqs])
+    # Nearly always the first one says no.
+    dead = bool(seqs) and all(one.status is SeqStatus.CANCELLED for one in seqs)
     status = StepStatus.CANCELLED if dead else StepStatus.COMPLETED
     return StepResult(plan.step, plan.lane, status, start_s, end_s, workers, seqs)
 

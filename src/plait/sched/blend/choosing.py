@@ -1,12 +1,12 @@
-"""Choosing: whether a job is blended or runs as it was given, by how long either is said to take.
+"""Choosing: in which order a job runs, by how long each is said to take.
 
 Owns the comparison and its margin. Invariant: without a clear gain a job stays in the order in which it was given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from plait.core.errors import PlaitError
@@ -15,8 +15,11 @@ from plait.sched.blend.forecast import Machine, forecast
 from plait.sched.blend.job import OfflineJob
 from plait.sched.blend.tree import build_tree
 
-CLEAR = 0.97
-"""Of the time as given: what blending must stay below, for a forecast knows neither blocks nor real lengths."""
+CLEAR = 0.99
+"""Of the time as given: what another order must stay below."""
+
+CHOICES = (JobOrder.INPUT, JobOrder.BLEND, JobOrder.DFS, JobOrder.DENSITY)
+"""Of equal ones the first is taken."""
 
 FEWEST, MOST = 64, 100_000
 """Requests of a job that is worth a look: fewer are soon done, and more would take memory that others need."""
@@ -28,7 +31,7 @@ class GivenUp(PlaitError):
 
 @dataclass(frozen=True, slots=True)
 class Choosing:
-    """How a job is blended, if it is, and the machine that says whether."""
+    """How a job is ordered, whatever the order, and the machine that says which."""
 
     ordering: Ordering
     machine: Machine
@@ -39,19 +42,19 @@ AnyOrdering: TypeAlias = Ordering | Choosing
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which order a job of `num_requests` was given. Seconds are predictions, None where nothing was predicted."""
+    """Which order a job of `num_requests` was given, and the seconds that were predicted for each, if any were."""
 
     order: JobOrder
     num_requests: int
-    given_s: float | None = None
-    blended_s: float | None = None
+    seconds: Mapping[JobOrder, float] = field(default_factory=dict)
 
     @property
     def why(self) -> str:
-        if self.given_s is None or self.blended_s is None:
+        if not self.seconds:
             return f"{self.num_requests:,} lines are to run, and a forecast is made for {FEWEST:,} to {MOST:,}"
-        times = f"blended {self.blended_s:,.3g} s, as given {self.given_s:,.3g} s"
-        margin = "" if self.order is JobOrder.BLEND else f", and blending must stay below {CLEAR:.0%} of that"
+        times = ", ".join(f"{order} {seconds:,.3g} s" for order, seconds in self.seconds.items())
+        is_given = self.order is JobOrder.INPUT
+        margin = f", and another order must stay below {CLEAR:.0%} of the input's" if is_given else ""
         return f"the forecast says {times}{margin}"
 
 
@@ -80,9 +83,10 @@ def feed_for(job: OfflineJob, how: AnyOrdering, go_on: Callable[[], None] = lamb
             feed, tree, job.prompt_tokens, outputs, base.lives, how.machine, lambda compute, memory, count: go_on()
         ).seconds
 
-    given_s, blended_s = seconds(JobOrder.INPUT), seconds(JobOrder.BLEND)
+    told = {order: seconds(order) for order in CHOICES}
     go_on()
     job.prompts.clear()
-    chosen = JobOrder.BLEND if blended_s < CLEAR * given_s else JobOrder.INPUT
+    best = min(CHOICES, key=told.__getitem__)
+    chosen = best if told[best] < CLEAR * told[JobOrder.INPUT] else JobOrder.INPUT
     feed = feed_over(tree, job, replace(base, order=chosen))
-    return feed, Choice(chosen, num_requests, given_s, blended_s)
+    return feed, Choice(chosen, num_requests, told)

@@ -8,6 +8,8 @@ Invariant: every place comes out once, whatever ends when.
 from __future__ import annotations
 
 import math
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -64,7 +66,9 @@ class Feed(Protocol):
 class Ordering:
     """How a job is ordered, and what that is judged by: the device, and bytes of its KV memory.
 
-    `sampled`: the share that runs first to tell lengths. `lost_share`, `merges`: of the cut into units.
+    `sampled`: the share that runs first to tell lengths. `lost_share`, `merges`: of the cut into units. `ahead`: so
+    many that came out last wait at the engine's door and hold nothing yet, so that it never waits for the next one.
+    `holds_once`: what several begin with counts once among them, as the engine has it, and not once for each.
     """
 
     order: JobOrder
@@ -74,6 +78,8 @@ class Ordering:
     sampled: float = SAMPLED
     lost_share: float = LOST_SHARE
     merges: bool = True
+    ahead: int = 0
+    holds_once: bool = False
 
 
 def feed_of(job: OfflineJob, ordering: Ordering, go_on: Callable[[], None] = lambda: None) -> Feed:
@@ -101,6 +107,8 @@ class Outlook:
     squares: Sequence[float]
     lives: Lives
     prompts: Sequence[int]
+    spared: Sequence[float] | None = None
+    """Bytes of each that are held for others too, but for its part of them."""
 
     def held(self, place: int) -> Held:
         """Of what decodes at some moment: long answers are there more often than short ones."""
@@ -108,17 +116,38 @@ class Outlook:
         longest, part = two_lengths(output, self.squares[place])
         held = self.lives.mean_held_bytes
         if part == 1.0:
-            return Held(held(prompt, round(output)), prompt, output)
-        mean_bytes = (part * longest * held(prompt, round(longest)) + (1 - part) * held(prompt, 1)) / output
-        return Held(mean_bytes, prompt, output)
+            mean_bytes = held(prompt, round(output))
+        else:
+            mean_bytes = (part * longest * held(prompt, round(longest)) + (1 - part) * held(prompt, 1)) / output
+        return Held(mean_bytes - (self.spared[place] if self.spared else 0.0), prompt, output)
 
 
-def outlook(job: OfflineJob, tree: PrefixTree, lives: Lives, known: Mapping[int, int]) -> Outlook:
-    """`known`: output tokens of requests that said so, or that have run."""
+def outlook(
+    job: OfflineJob, tree: PrefixTree, lives: Lives, known: Mapping[int, int], *, holds_once: bool = False
+) -> Outlook:
+    """`known`: output tokens of requests that said so, or that have run. `holds_once`: as in `Ordering`."""
     outputs, squares = guessed(tree, known, job.most), guessed_squares(tree, known, job.most)
     memory_s = [_memory_s(lives, *one) for one in zip(job.prompt_tokens, outputs, squares, strict=True)]
     dense = DensityTree(tree, Loads(lives.prompt_token_s, lives.output_token_s, outputs, memory_s))
-    return Outlook(dense, squares, lives, job.prompt_tokens)
+    return Outlook(dense, squares, lives, job.prompt_tokens, _spared(tree, lives) if holds_once else None)
+
+
+def _spared(tree: PrefixTree, lives: Lives) -> list[float]:
+    """Of each request, the bytes of its shared beginning without its part of them: a node of k requests holds a k-th
+    for each.
+    """
+    found = [0.0] * tree.num_requests
+    saved = array("d", bytes(8 * len(tree.ends)))
+    for node in range(tree.root, -1, -1):
+        # Parents come first; what they spare is there for their children.
+        begin, end, count = tree.begins[node], tree.ends[node], tree.num_below(node)
+        size = lives.mean_held_bytes(end, 0) - (lives.mean_held_bytes(begin, 0) if begin else 0.0) if end else 0.0
+        saved[node] += size * (1 - 1 / count)
+        for child in tree.children[node]:
+            saved[child] = saved[node]
+        for request in tree.own(node):
+            found[request] = saved[node]
+    return found
 
 
 def _memory_s(lives: Lives, prompt: int, output: float, square: float) -> float:
@@ -173,6 +202,8 @@ class BlendFeed:
         self._num_left = len(job)
         self._running: dict[int, tuple[End, float]] = {}
         self._used = [0.0, 0.0]
+        self._at_the_door: deque[int] = deque()
+        """Places that came out last, the oldest first; they are not in `used`."""
         self._spent: tuple[float, float] | None = None
         self._mix = 1.0
         """Of the job's density: how many times as dense what is idle now wants it."""
@@ -192,7 +223,8 @@ class BlendFeed:
         return iter([place for place in self._tree.order if place in chosen])
 
     def _planned(self) -> DualScanner:
-        found = outlook(self._job, self._tree, self._lives, self._lengths)
+        holds_once = self._ordering.holds_once
+        found = outlook(self._job, self._tree, self._lives, self._lengths, holds_once=holds_once)
         self._held = found.held
         units = cut(found.dense, lost_share=self._ordering.lost_share, merges=self._ordering.merges)
         scanner = DualScanner(found.dense, units, found.held)
@@ -280,12 +312,18 @@ class BlendFeed:
         self._taken[place] = 1
         self._num_left -= 1
         self._running[place] = (end, mean_bytes)
-        self._used[end] += mean_bytes
+        self._at_the_door.append(place)
+        if len(self._at_the_door) > self._ordering.ahead:
+            entered, held = self._running[self._at_the_door.popleft()]
+            self._used[entered] += held
         return place
 
     def ended(self, place: int, output_tokens: int) -> None:
         end, mean_bytes = self._running.pop(place)
-        self._used[end] -= mean_bytes
+        if place in self._at_the_door:
+            self._at_the_door.remove(place)
+        else:
+            self._used[end] -= mean_bytes
         if place in self._unknown:
             self._unknown.remove(place)
             self._lengths[place] = output_tokens

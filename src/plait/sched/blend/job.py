@@ -47,3 +47,10 @@ class OfflineJob:
         self.prompt_tokens.append(prompt_tokens)
         self.most.append(most)
         return len(self.prompt_tokens) - 1
+
+    def take_over(self, other: OfflineJob, place: int) -> int:
+        """A request of another job, whose prompts are still there. Its place here."""
+        own = self.add(other.prompts[place], other.prompt_tokens[place], other.most[place])
+        if place in other.known:
+            self.known[own] = other.known[place]
+        return own

@@ -24,8 +24,10 @@ TTFT_PART = 0.9
 """Bullet looks at the P90 of waiting requests."""
 TILE_ROWS = 128
 """Rows of a product that a block takes (Bullet, section 2.1)."""
-LEAST_CHUNK = 16
-"""Prompt tokens of a fused step that has any; chunks are multiples of it, but for the last one."""
+CHUNK, FINE_CHUNK = 16, 2
+"""Prompt tokens of a fused step are multiples of the first, or below it of the second, but for the last ones."""
+LEAST_PART = 0.1
+"""Of a decode step, that prompts take beside it where nothing holds its targets: they never stand still."""
 _EXACT = 1e-9
 
 
@@ -60,7 +62,7 @@ def _least_decode(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
     preset, prices = setting.preset, setting.prices
     if not preset.is_partitioned:
         setting = replace(setting, shares=(_units_by_blocks(now, prefill, prices.units),))
-    units = _fewest_units(now, prefill, setting)
+    units = _fewest_units(now, prefill, _dues(now, setting), setting)
     chosen = setting.shares[-1] if units is None else units
     decode_s = prices.decode(now.decode, chosen, prefill.shape).expected_s
     prefill_s = prices.prefill_s(prefill.shape, prices.units - chosen, now.decode)
@@ -84,11 +86,10 @@ def _units_by_blocks(now: Situation, prefill: Prefill, units: int) -> int:
     return min(units - 1, max(1, round(units * decode / (decode + prompts))))
 
 
-def _fewest_units(now: Situation, prefill: Prefill, setting: Setting) -> int | None:
+def _fewest_units(now: Situation, prefill: Prefill, dues: _Dues, setting: Setting) -> int | None:
     """The smallest share of decode that keeps its targets; None: none does. More units never make a step longer, so
     halving finds it.
     """
-    dues = _dues(now, setting)
     place = bisect_left(setting.shares, True, key=lambda units: _keeps(now, prefill, units, dues, setting))
     return setting.shares[place] if place < len(setting.shares) else None
 
@@ -124,18 +125,26 @@ def _keeps(now: Situation, prefill: Prefill, units: int, dues: _Dues, setting: S
     """Whether the decode step on so many units ends in time, and the one after it for those who join."""
     if dues.step_s == NEVER and dues.next_s == NEVER:
         return True
-    end_s = now.now_s + now.decode_left * _bound_s(now.decode, units, prefill, setting)
+    end_s = now.now_s + now.decode_left * _bound_s(now, now.decode, units, prefill, setting)
     if end_s > dues.step_s:
         return False
-    return dues.next_s == NEVER or end_s + _bound_s(now.merged, units, prefill, setting) <= dues.next_s
+    return dues.next_s == NEVER or end_s + _bound_s(now, now.merged, units, prefill, setting) <= dues.next_s
 
 
-def _bound_s(shape: StepShape, units: int, prefill: Prefill, setting: Setting) -> float:
-    return _counted(setting.prices.decode(shape, units, prefill.shape), setting)
+def _bound_s(now: Situation, shape: StepShape, units: int, prefill: Prefill, setting: Setting) -> float:
+    price = setting.prices.decode(shape, units, prefill.shape)
+    # How steps go now says nothing about a neighbour that is still to come.
+    return max(_counted(price, Form.LANES, now, setting), price.worst_s if setting.preset.is_guarded else 0.0)
 
 
-def _counted(price: StepPrice, setting: Setting) -> float:
-    return price.worst_s if setting.preset.is_guarded else price.expected_s
+def _counted(price: StepPrice, form: Form, now: Situation, setting: Setting) -> float:
+    """How long a step of decode counts until its end is seen."""
+    if not setting.preset.is_guarded:
+        return price.expected_s
+    if now.paces is None:
+        return price.worst_s
+    pace = now.paces[form]
+    return pace.factor * price.expected_s + pace.margin_s
 
 
 def _can_wait(now: Situation, decode_s: float, setting: Setting) -> bool:
@@ -145,7 +154,7 @@ def _can_wait(now: Situation, decode_s: float, setting: Setting) -> bool:
     return now.now_s + 2 * decode_s <= due_s(now.decoding, setting.preset.credit)
 
 
-def _ends_s(
+def ends_s(
     now: Situation, prefill: Prefill, prefill_s: float, units: int, setting: Setting
 ) -> Iterator[tuple[Prompt, float]]:
     """When each prompt would have its token: those of the prefill together, and those that wait one after another. What
@@ -164,7 +173,7 @@ def _ends_s(
 
 def _are_late(now: Situation, prefill: Prefill, prefill_s: float, units: int, setting: Setting) -> bool:
     """Bullet's okT: of a prefill in flight everybody must be in time, of what waits P90."""
-    ends = [end_s > prompt.due_s for prompt, end_s in _ends_s(now, prefill, prefill_s, units, setting)]
+    ends = [end_s > prompt.due_s for prompt, end_s in ends_s(now, prefill, prefill_s, units, setting)]
     if now.is_prefilling:
         return any(ends)
     return sum(ends) > len(ends) - ceil(TTFT_PART * len(ends) - _EXACT)
@@ -186,7 +195,7 @@ def _worse_lateness(now: Situation, prefill: Prefill, units: int, setting: Setti
     prefill_s = prices.prefill_s(prefill.shape, prices.units - units, now.decode)
     of_prompts = sorted(
         (end_s - prompt.arrival_s) / (prompt.due_s - prompt.arrival_s) if prompt.due_s < NEVER else 0.0
-        for prompt, end_s in _ends_s(now, prefill, prefill_s, units, setting)
+        for prompt, end_s in ends_s(now, prefill, prefill_s, units, setting)
     )
     place = len(of_prompts) if now.is_prefilling else ceil(TTFT_PART * len(of_prompts) - _EXACT)
     return max(of_decode, of_prompts[place - 1])
@@ -198,7 +207,7 @@ def _slice(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
     if now.is_stepping:
         return Choice(Form.DECODE, units, Reason.SLICE)
     slack_s = due_s(now.decoding, setting.preset.credit) - now.now_s
-    slack_s -= _counted(prices.decode(now.decode, units), setting)
+    slack_s -= _counted(prices.decode(now.decode, units), Form.DECODE, now, setting)
     stop_s = prices.stop_s(prices.prefill_s(prefill.shape, units))
     if now.form is Form.PREFILL and slack_s < stop_s:
         return Choice(Form.DECODE, units, Reason.SLICE)
@@ -208,19 +217,17 @@ def _slice(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
 def _fused(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
     """One step, with as many prompt tokens as its bound allows: of tokens, or of time."""
     preset, units = setting.preset, setting.prices.units
-    most = setting.max_step_tokens - len(now.decoding)
+    most = setting.max_step_tokens - now.decode.num_tokens
     if not preset.is_timed or (preset.chunk_s is None and not now.decoding):
         return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=max(0, most))
     budget_s = due_s(now.decoding, preset.credit) - now.now_s if preset.chunk_s is None else preset.chunk_s
     if budget_s == NEVER:
         return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=max(0, most))
     chunk = _longest_chunk(now, prefill, budget_s, most, setting)
-    return Choice(
-        Form.FUSED,
-        units,
-        Reason.FEASIBLE if chunk else Reason.MOST_DECODE,
-        chunk_tokens=max(0, min(most, max(chunk, LEAST_CHUNK))),
-    )
+    if chunk:
+        return Choice(Form.FUSED, units, Reason.FEASIBLE, chunk_tokens=chunk)
+    least = min(most, _least_chunk(now, prefill, setting))
+    return Choice(Form.FUSED, units, Reason.MOST_DECODE, chunk_tokens=max(0, least))
 
 
 def _longest_chunk(now: Situation, prefill: Prefill, budget_s: float, most: int, setting: Setting) -> int:
@@ -232,24 +239,43 @@ def _longest_chunk(now: Situation, prefill: Prefill, budget_s: float, most: int,
 
     def seconds(num_tokens: int) -> float:
         price = setting.prices.fused(now.decode, cut(prompts, num_tokens))
-        return price.expected_s if setting.preset.chunk_s is not None else _counted(price, setting)
+        return price.expected_s if setting.preset.chunk_s is not None else _counted(price, Form.FUSED, now, setting)
 
-    longest_s = seconds(total)
-    if longest_s <= budget_s:
-        return total
     none_s = seconds(0)
     if none_s > budget_s:
         return 0
-    high = -(-total // LEAST_CHUNK)
-    return _last_within(budget_s, none_s, high, longest_s, lambda count: seconds(count * LEAST_CHUNK)) * LEAST_CHUNK
+    few = min(total, CHUNK)
+    few_s = seconds(few)
+    if few_s > budget_s:
+        return FINE_CHUNK * _last_within(
+            budget_s, (0, none_s), (-(-few // FINE_CHUNK), few_s), lambda count: seconds(count * FINE_CHUNK)
+        )
+    longest_s = few_s if total == few else seconds(total)
+    if longest_s <= budget_s:
+        return total
+    return CHUNK * _last_within(
+        budget_s, (1, few_s), (-(-total // CHUNK), longest_s), lambda count: seconds(count * CHUNK)
+    )
 
 
-def _last_within(budget_s: float, none_s: float, high: int, high_s: float, seconds: Callable[[int], float]) -> int:
-    """The last count below `high` that takes no longer than the budget, 0 if none does; a count of none takes `none_s`.
-    More never takes less, and mostly in proportion: where the line through both ends meets the budget is a better guess
-    than the middle, but two times out of three only, because the line may be far from the curve.
+def _least_chunk(now: Situation, prefill: Prefill, setting: Setting) -> int:
+    """Prompt tokens where no number holds the targets of decode: those of a few that make a step hardly longer."""
+    prompts, chunk = (*prefill.prompts, *now.waiting), CHUNK
+    most_s = (1.0 + LEAST_PART) * setting.prices.fused(now.decode, StepShape(())).expected_s
+    while chunk > FINE_CHUNK and setting.prices.fused(now.decode, cut(prompts, chunk)).expected_s > most_s:
+        chunk //= 2
+    return chunk
+
+
+def _last_within(
+    budget_s: float, within: tuple[int, float], beyond: tuple[int, float], seconds: Callable[[int], float]
+) -> int:
+    """The last count that takes no longer than the budget, between one that does not and one that does, which are given
+    with their seconds. More never takes less, and mostly in proportion: where the line through both ends meets the
+    budget is a better guess than the middle, but two times out of three only, because the line may be far from the
+    curve.
     """
-    low, low_s, turn = 0, none_s, 0
+    (low, low_s), (high, high_s), turn = within, beyond, 0
     while high - low > 1:
         turn += 1
         part = 0.5 if turn % 3 == 0 else (budget_s - low_s) / (high_s - low_s)
@@ -260,6 +286,12 @@ def _last_within(budget_s: float, none_s: float, high: int, high_s: float, secon
         else:
             high, high_s = middle, middle_s
     return low
+
+
+def _holds_alone(now: Situation, dues: _Dues, setting: Setting) -> bool:
+    """Whether decode holds its targets if prompts rest."""
+    step_s = _counted(setting.prices.decode(now.decode, setting.prices.units), Form.DECODE, now, setting)
+    return now.now_s + now.decode_left * step_s <= dues.step_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,18 +311,40 @@ def _most_progress(now: Situation, prefill: Prefill, setting: Setting) -> Choice
     can_fuse = Form.FUSED in setting.preset.forms and not (now.is_stepping or now.is_prefilling or prefill.is_begun)
     dues = _dues(now, setting)
     if dues.step_s == NEVER and can_fuse:
-        most = max(0, setting.max_step_tokens - len(now.decoding))
+        most = max(0, setting.max_step_tokens - now.decode.num_tokens)
         return Choice(Form.FUSED, units, Reason.UNBOUND, chunk_tokens=most)
     options = list(_options(now, prefill, dues, setting, can_fuse=can_fuse))
     if not options:
-        if Form.LANES in setting.preset.forms and setting.preset.balances:
-            return _balanced(now, prefill, setting)
-        return _fused(now, prefill, setting) if can_fuse else Choice(Form.DECODE, units, Reason.MOST_DECODE)
+        return _without_options(now, prefill, dues, setting, can_fuse=can_fuse)
     best = max(options, key=lambda one: one.rate)
     kept = [one for one in options if _is_present(one.choice, now)]
     if kept and kept[0].rate >= (1.0 - setting.preset.dead_band) * best.rate and kept[0] is not best:
         return replace(kept[0].choice, reason=Reason.KEPT)
     return best.choice
+
+
+def _without_options(now: Situation, prefill: Prefill, dues: _Dues, setting: Setting, *, can_fuse: bool) -> Choice:
+    """Nothing holds the targets of decode beside prompts. Where they are late, too, the least of the worst; where they
+    have targets that are not at risk, they rest as long as decode alone is in time; else decode waits for them as
+    little as keeps them going.
+    """
+    preset, prices = setting.preset, setting.prices
+    if Form.LANES in preset.forms and preset.balances:
+        middle = setting.shares[len(setting.shares) // 2]
+        prefill_s = prices.prefill_s(prefill.shape, prices.units - middle, now.decode)
+        if Form.PREFILL not in preset.forms or _are_late(now, prefill, prefill_s, middle, setting):
+            return _balanced(now, prefill, setting)
+        asked = prefill.prompts if now.is_prefilling else (*prefill.prompts, *now.waiting)
+        have_targets = all([prompt.due_s < NEVER for prompt in asked])
+        if preset.admits_by_time and have_targets and _holds_alone(now, dues, setting):
+            return Choice(Form.DECODE, prices.units, Reason.DECODE_FIRST)
+    if now.is_stepping:
+        return Choice(Form.DECODE, prices.units, Reason.MOST_DECODE)
+    if Form.PREFILL not in preset.forms:
+        return _fused(now, prefill, setting) if can_fuse else Choice(Form.DECODE, prices.units, Reason.MOST_DECODE)
+    stop_s = prices.stop_s(prices.prefill_s(prefill.shape, prices.units))
+    least_s = max(stop_s, LEAST_PART * prices.decode(now.decode, prices.units).expected_s)
+    return Choice(Form.PREFILL, 0, Reason.STARVED, until_s=now.now_s + least_s)
 
 
 def _is_present(choice: Choice, now: Situation) -> bool:
@@ -307,16 +361,15 @@ def _options(now: Situation, prefill: Prefill, dues: _Dues, setting: Setting, *,
         yield from _fused_option(now, prefill, dues.step_s, setting)
     if Form.LANES in forms:
         middle = setting.shares[len(setting.shares) // 2]
-        for units in _shares_tried(now, prefill, setting) if is_bound else (middle,):
-            if _keeps(now, prefill, units, dues, setting):
-                yield _lanes_option(now, prefill, units, setting)
+        for units in _shares_tried(now, prefill, dues, setting) if is_bound else (middle,):
+            yield _lanes_option(now, prefill, units, setting)
     if Form.PREFILL in forms and is_bound and not now.is_stepping:
         yield from _turn_option(now, prefill, dues.step_s, setting)
 
 
 def _fused_option(now: Situation, prefill: Prefill, due: float, setting: Setting) -> Iterator[_Option]:
     prices = setting.prices
-    chunk = _longest_chunk(now, prefill, due - now.now_s, setting.max_step_tokens - len(now.decoding), setting)
+    chunk = _longest_chunk(now, prefill, due - now.now_s, setting.max_step_tokens - now.decode.num_tokens, setting)
     if chunk:
         seconds = prices.fused(now.decode, cut((*prefill.prompts, *now.waiting), chunk)).expected_s
         yield _Option(Choice(Form.FUSED, prices.units, Reason.FEASIBLE, chunk_tokens=chunk), chunk / seconds)
@@ -335,22 +388,27 @@ def _turn_option(now: Situation, prefill: Prefill, due: float, setting: Setting)
     the last token, so that its end looks as good as its beginning.
     """
     prices = setting.prices
-    decode_s = _counted(prices.decode(now.decode, prices.units), setting)
+    price = prices.decode(now.decode, prices.units)
+    counted_s = _counted(price, Form.DECODE, now, setting)
     seconds = prices.prefill_s(prefill.shape, prices.units)
-    slack_s, stop_s = due - now.now_s - decode_s, prices.stop_s(seconds)
-    turn_s = due - max(one.last_s for one in now.decoding)
-    part = max(0.0, 1.0 - decode_s / turn_s) if turn_s > 0 else 0.0
-    rate = part * prefill.shape.num_tokens / seconds
-    if now.form is Form.PREFILL and 0 <= slack_s < stop_s:
-        yield _Option(Choice(Form.DECODE, prices.units, Reason.SLICE), rate)
-    elif slack_s >= stop_s:
+    slack_s, stop_s = due - now.now_s - counted_s, prices.stop_s(seconds)
+    # Of the whole turn, from the last token on: what is left for prompts, and what decode will take of it.
+    prompts_s = max(0.0, due - max(one.last_s for one in now.decoding) - counted_s)
+    rate = prompts_s / (prompts_s + price.expected_s) * prefill.shape.num_tokens / seconds
+    if slack_s >= stop_s:
         yield _Option(Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + slack_s), rate)
+    elif now.form is Form.PREFILL:
+        # However late it is: the turn is over.
+        yield _Option(Choice(Form.DECODE, prices.units, Reason.SLICE), rate)
 
 
-def _shares_tried(now: Situation, prefill: Prefill, setting: Setting) -> Sequence[int]:
+def _shares_tried(now: Situation, prefill: Prefill, dues: _Dues, setting: Setting) -> Sequence[int]:
     """Fewer units of decode make prompts faster, so those above the first that hold need not be priced, but for the
     present one, which the dead band may keep.
     """
-    kept = [units for units in setting.shares if units == now.units]
-    fewest = _fewest_units(now, prefill, setting)
-    return () if fewest is None else sorted({fewest, *kept})
+    fewest = _fewest_units(now, prefill, dues, setting)
+    if fewest is None:
+        return ()
+    # More units never make a step longer.
+    kept = [units for units in setting.shares if units == now.units > fewest]
+    return (fewest, *kept)

@@ -27,6 +27,11 @@ class Mechanism(StrEnum):
     LANES = "lanes"
     SLICES = "slices"
     DEAD_BAND = "dead-band"
+    ADMISSION = "admission"
+    REFUSAL = "refusal"
+    LEASES = "leases"
+    JOINT_DEPTH = "joint-depth"
+    PACE = "pace"
 
 
 WITHOUT: Mapping[Mechanism, str] = {
@@ -45,6 +50,11 @@ WITHOUT: Mapping[Mechanism, str] = {
     Mechanism.FUSED: "no step holds prompts and decode",
     Mechanism.LANES: "no two steps run side by side",
     Mechanism.SLICES: "prompts and decode do not take turns on all units",
+    Mechanism.JOINT_DEPTH: "form and share are chosen without drafts, and then how many there are",
     Mechanism.DEAD_BAND: "the better form or share is taken, be it by nothing",
+    Mechanism.ADMISSION: "who fits into memory begins, though decode steps of one more are longer than was promised",
+    Mechanism.REFUSAL: "who cannot have his first token in time waits all the same",
+    Mechanism.LEASES: "prefixes that somebody who waits will want are evicted like any others",
+    Mechanism.PACE: "steps count as long as they did at worst when they were calibrated, whatever they take now",
 }
 """What happens when it is left out."""

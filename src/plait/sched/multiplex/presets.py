@@ -75,6 +75,14 @@ class Preset:
     polls: bool = True
     overlaps: bool = True
     dead_band: float = 0.0
+    admits_by_time: bool = False
+    """Whether a prompt is begun only if decode steps with its sequence hold what everybody was promised."""
+    refuses: bool = False
+    """Whether who would have his first token too late is sent away."""
+    leases: bool = False
+    """Whether prefixes that those who wait will want are evicted last."""
+    is_paced: bool = False
+    """Whether the guard goes by how steps go now, where they are watched; else by how they were measured."""
     chunk_tokens: int | None = None
     """Prompt tokens of a fused step; None: as many as time allows, or the step holds."""
     chunk_s: float | None = None
@@ -83,6 +91,8 @@ class Preset:
     """Whether fused steps are bounded by time at all."""
     reserve: float | None = None
     """Part of a step's slots kept for decode (XY-Serve); None: decode goes first."""
+    joins_depth: bool = True
+    """Whether the share is chosen together with the number of drafts; else as if there were none."""
 
     def without(self, mechanisms: Sequence[Mechanism]) -> Preset:
         """`UsageError` for a mechanism that this preset does not have."""
@@ -138,6 +148,10 @@ PLAIT = Preset(
     balances=True,
     overtakes=True,
     dead_band=PLAIT_DEAD_BAND,
+    admits_by_time=True,
+    refuses=True,
+    leases=True,
+    is_paced=True,
 )
 PRESETS: Mapping[str, Preset] = {one.name: one for one in (CHUNKED, BULLET, MUXWISE, XYSERVE, TEMPORAL, PLAIT)}
 
@@ -194,9 +208,14 @@ _LEAVING_OUT: Mapping[str, Mapping[Mechanism, Change]] = {
         Mechanism.LANES: _forms_without(Form.LANES),
         Mechanism.SLICES: _forms_without(Form.PREFILL),
         Mechanism.DEAD_BAND: _with(dead_band=0.0),
+        Mechanism.JOINT_DEPTH: _with(joins_depth=False),
+        Mechanism.PACE: _with(is_paced=False),
         Mechanism.QUEUE_ORDER: _with(queue=Queue.ARRIVAL),
         Mechanism.BALANCE: _with(balances=False),
         Mechanism.PREEMPTION: _with(overtakes=False),
+        Mechanism.ADMISSION: _with(admits_by_time=False),
+        Mechanism.REFUSAL: _with(refuses=False),
+        Mechanism.LEASES: _with(leases=False),
     },
 }
 

@@ -2,11 +2,14 @@
 
 Owns when a decision is made, and what it takes to carry it out: shares, suspends, which step goes to which lane, and
 the hand-over of a sequence from prompts to decode. The decision itself is `plait.sched.multiplex.decide`'s.
-Invariant: at most one step in flight on a lane; a prefill that was overtaken goes on before another is begun; a
-sequence changes its lane only while no step names it.
+Invariant: at most one step in flight on a lane, and while nobody has a prompt one more of decode behind it; a prefill
+that was overtaken goes on before another is begun; a sequence changes its lane only while no step names it.
 
 Lanes: decode runs on the first and prompts on the second; a prompt that overtakes one runs on the third while the
 second is suspended, one level, and the other way round. A step of both (fused) runs on the first, with every unit.
+
+Ahead: while nobody has a prompt there is nothing to decide, so decode steps are planned one behind the other, as
+`chunked` does it (docs/adr/0007). Where there is, each is planned when the one before has ended.
 
 Decisions are made when a decode step or a prefill has ended, when something arrives that could change what prompts do,
 and when the last decision said that it should be looked at again.
@@ -21,19 +24,23 @@ from plait.core.decision import Assign, Blocked, Decision, Resume, SeqUpdate, Su
 from plait.core.events import EventSink
 from plait.core.ids import LaneId, SeqId
 from plait.core.request import SeqState, Sequence
-from plait.core.step import StepPlan, StepResult, StepShape
+from plait.core.step import StepPlan, StepResult, StepShape, StepStatus
 from plait.cost.model import CostModel
-from plait.kv.cache import Hit, KVCache
-from plait.sched.filling import give_way, go_on_beside, start
+from plait.kv.cache import KVCache
+from plait.sched.filling import go_on_beside, make_way, start
 from plait.sched.lives import Lives, LivesConfig
-from plait.sched.multiplex.decide import Setting, decide
+from plait.sched.multiplex.decide import Setting
+from plait.sched.multiplex.outlook import Limits, Outlook
+from plait.sched.multiplex.pacing import Pacing, Promise
 from plait.sched.multiplex.presets import Prefers, Preset, shares_of
 from plait.sched.multiplex.pricing import Prices, cut, shape_of
 from plait.sched.multiplex.situation import NEVER, Choice, Form, Prefill, Prompt, Reason, Situation
+from plait.sched.multiplex.time_room import TimeRoom
 from plait.sched.multiplex.tracking import Speech, Tracker
+from plait.sched.multiplex.verifying import Verifying
 from plait.sched.multiplex.viewing import View, decode_shape
 from plait.sched.open_step import OpenStep
-from plait.sched.waiting import is_offline
+from plait.sched.speculation import Speculation
 
 Shares = Mapping[LaneId, tuple[int, ...]]
 
@@ -65,6 +72,10 @@ class MultiplexConfig:
     max_prefill_tokens: int = 512
     """Of a step of prompts on a lane of their own; what the executor takes."""
     observe: Observer = unobserved
+    runs_ahead: bool = False
+    """Whether a lane takes a step behind the one in flight, and that is worth it."""
+    margin_s: float | None = None
+    """With which presets that go by how steps go now begin; None: steps keep to their prices."""
 
 
 @dataclass(slots=True)
@@ -73,12 +84,20 @@ class _Flight:
     shape: StepShape
     prompts: tuple[Prompt, ...] = ()
     """Whose prompts it computes, on a lane of prompts."""
+    promise: Promise | None = None
 
 
 class MultiplexScheduler:
     """See the module. Implements `plait.sched.scheduler.Scheduler`."""
 
-    def __init__(self, config: MultiplexConfig, kv: KVCache, events: EventSink, cost: CostModel) -> None:
+    def __init__(
+        self,
+        config: MultiplexConfig,
+        kv: KVCache,
+        events: EventSink,
+        cost: CostModel,
+        speculation: Speculation | None = None,
+    ) -> None:
         self._config = config
         self._preset = config.preset
         self._lives = Lives(config.lives, kv, events)
@@ -87,6 +106,11 @@ class MultiplexScheduler:
         self._view = View(self._lives, self._speech, self._prices, self._preset)
         shares = () if self._preset.is_fused else shares_of(self._preset, config.share_units, config.granule)
         self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens)
+        guarded = self._preset.is_guarded
+        self._room = TimeRoom(self._prices, is_guarded=guarded) if self._preset.admits_by_time else None
+        limits = Limits(config.lives.max_rows, config.max_prefill_tokens)
+        self._outlook = Outlook(self._lives, self._view, self._setting, self._room, limits)
+        self._verifying = Verifying(speculation, self._setting)
         self._decode_lane = config.lanes[0]
         self._front = config.lanes[1] if len(config.lanes) > 1 else config.lanes[0]
         """The lane on which prompts run now."""
@@ -95,6 +119,8 @@ class MultiplexScheduler:
         self._units = self._split(config.share_units)
         self._tracker = Tracker(cost, {lane: len(units) for lane, units in self._units.items()})
         self._flights: dict[LaneId, _Flight] = {}
+        self._behind: _Flight | None = None
+        """Behind the decode step in flight."""
         self._by_id: dict[SeqId, Sequence] = {}
         self._choice = Choice(Form.DECODE, config.share_units, Reason.ALONE)
         self._batch: tuple[Prompt, ...] = ()
@@ -106,6 +132,10 @@ class MultiplexScheduler:
         """Shares that lanes will have once those who lose some have stopped, and when that is."""
         self._has_news = self._has_arrived = False
         self._blocked: Blocked | None = None
+        is_paced = config.margin_s is not None and self._preset.is_paced
+        self._pacing = Pacing(config.margin_s) if is_paced and config.margin_s is not None else None
+        self._turn_end_s = NEVER
+        """When the last turn of prompts was to end."""
 
     def plan(self, now: float) -> list[Decision]:
         decisions: list[Decision] = [*self._lives.take_cancels()]
@@ -149,8 +179,10 @@ class MultiplexScheduler:
         self._has_news = self._has_arrived = False
         situation = self._situation(now)
         previous = self._choice
-        choice = decide(situation, self._setting)
+        choice = self._verifying.decide(situation, self._lives.running)
         self._config.observe(situation, choice)
+        if choice.form is Form.PREFILL:
+            self._turn_end_s = choice.until_s
         if not self._preset.is_layered and situation.is_prefilling and previous.form is Form.LANES:
             # What was launched whole keeps its units to its end.
             choice = replace(previous, until_s=NEVER)
@@ -180,6 +212,7 @@ class MultiplexScheduler:
             waiting=waiting,
             form=self._choice.form,
             units=self._choice.units,
+            paces=None if self._pacing is None else self._pacing.paces(),
         )
 
     def _ready(self) -> list[Sequence]:
@@ -226,15 +259,11 @@ class MultiplexScheduler:
             if self._lives.is_held(seq, hit):
                 self._blocked = Blocked.BY_PREFIX
                 continue
-            short = self._short_of(seq, hit, lane)
-            while short is not None and not is_offline(seq) and give_way(self._lives, now):
-                self._lives.gather_leaves(lane)
-                hit = self._lives.lookup(seq)
-                short = self._short_of(seq, hit, lane)
-            if short is None:
+            hit, short = make_way(self._lives, lane, seq, hit, now)
+            if short is None and self._has_time(seq):
                 ordered = (self._view.prompt(seq, hit.num_reused), *waiting[place + 1 :])
                 return (*self._begun(), *ordered)
-            self._blocked = short
+            self._blocked = short or Blocked.BY_TIME
             break
         return self._begun()
 
@@ -242,11 +271,9 @@ class MultiplexScheduler:
         running = self._lives.running
         return tuple([self._view.prompt(seq) for seq in running if not seq.num_scheduled and seq.num_plannable > 1])
 
-    def _short_of(self, seq: Sequence, hit: Hit, lane: LaneId) -> Blocked | None:
-        """What keeps somebody who waits from being begun."""
-        if not self._lives.num_free_rows(lane):
-            return Blocked.BY_ROWS
-        return Blocked.BY_MEMORY if self._lives.fitting(seq, hit) is None else None
+    def _has_time(self, seq: Sequence) -> bool:
+        """Whether decode steps with a waiting sequence would hold what it and those who run were promised."""
+        return self._room is None or self._room.has_room(self._lives.running, seq)
 
     def _prompt_units(self) -> int:
         """What prompts have, or would have as far as is known."""
@@ -357,17 +384,45 @@ class MultiplexScheduler:
         return None
 
     def _submit_decode(self, now: float) -> Submit | None:
+        if self._decode_lane in self._flights:
+            return self._submit_behind(now) if self._config.runs_ahead and self._behind is None else None
         ready = self._ready()
-        if self._decode_lane in self._flights or not ready or not self._units[self._decode_lane]:
+        if not ready or not self._units[self._decode_lane]:
             return None
         if not self._preset.polls and self._waits_for_prefill(decode_shape(ready), now):
             return None
         self._lives.gather_leaves(self._decode_lane)
         ready = self._in_turn(ready, self._config.max_step_tokens)
-        step = OpenStep(self._decode_lane, len(ready))
+        step = OpenStep(self._decode_lane, self._verifying.num_rows(ready))
+        lives, lane = self._lives, self._decode_lane
         for seq in ready:
-            self._take(step, seq, 1, now)
+            # Nearly always neither; somebody before it may have taken its memory.
+            is_moved = seq.lane != lane or seq.state is not SeqState.RUNNING
+            if is_moved or self._verifying.of(seq) is not None or not lives.go_on(step, seq, 1, now):
+                self._take(step, seq, 1, now)
         return self._sent(step, (), now)
+
+    def _submit_behind(self, now: float) -> Submit | None:
+        """The decode step behind the one in flight, if everybody can be in it and nobody could begin a prompt."""
+        running, lane = self._lives.running, self._decode_lane
+        may_begin = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
+        if self._choice.reason is not Reason.ALONE or self._choice.form is not Form.DECODE or may_begin:
+            return None
+        if self._verifying.drafts or self._lives.is_memory_coming:
+            return None
+        if not running or len(running) > self._config.max_step_tokens:
+            return None
+        if not all([seq.num_plannable == 1 and seq.lane == lane for seq in running]):
+            return None
+        step = OpenStep(lane, len(running))
+        for seq in running.copy():
+            # Who finds no memory is left out, and gets a step when this one has ended.
+            self._lives.go_on(step, seq, 1, now)
+        if not step.chunks:
+            return None
+        submit = self._lives.submit(step)
+        self._behind = _Flight(submit.plan, submit.plan.shape())
+        return submit
 
     def _waits_for_prefill(self, shape: StepShape, now: float) -> bool:
         """Without polling: a decode step that would outlast the prefill in flight is not begun before its end."""
@@ -396,10 +451,10 @@ class MultiplexScheduler:
         reserve = self._preset.reserve
         first = self._in_turn(ready, size if reserve is None else int(size * reserve))
         rest = [seq for seq in ready if seq not in first] if reserve is not None else []
-        step.budget = len(first)
+        step.budget = self._verifying.num_rows(first)
+        room = size - step.budget
         for seq in first:
             self._take(step, seq, 1, now)
-        room = size - len(first)
         step.budget = min(room, self._choice.chunk_tokens) if reserve is None else room
         self._take_prompts(step, self._batch, now)
         if rest:
@@ -430,7 +485,7 @@ class MultiplexScheduler:
             if seq.state is SeqState.RUNNING:
                 self._take(step, seq, seq.num_plannable, now)
             else:
-                blocked = start(self._lives, step, seq, now).blocked
+                blocked = start(self._lives, step, seq, now).blocked if self._has_time(seq) else Blocked.BY_TIME
                 if blocked is Blocked.BY_PREFIX:
                     continue
                 if blocked is not None:
@@ -441,12 +496,14 @@ class MultiplexScheduler:
         return tuple(one for one in taken if one.seq in step.chunks)
 
     def _take(self, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> None:
-        if seq.state is not SeqState.RUNNING or seq.num_scheduled:
+        if seq.state is not SeqState.RUNNING or seq.num_scheduled or step.budget <= 0:
             return
         if seq.lane != step.lane:
             self._lives.move(seq, step.lane)
         num_running = len(self._lives.running)
-        go_on_beside(self._lives, step, seq, num_tokens, now)
+        drafted = self._verifying.of(seq) if num_tokens == 1 else None
+        if drafted is None or not self._lives.verify(step, seq, drafted, now):
+            go_on_beside(self._lives, step, seq, num_tokens, now)
         self._has_news = self._has_news or len(self._lives.running) < num_running
 
     def _sent(self, step: OpenStep, prompts: tuple[Prompt, ...], now: float) -> Submit | None:
@@ -454,9 +511,21 @@ class MultiplexScheduler:
             return None
         submit = self._lives.submit(step)
         shape = submit.plan.shape()
-        self._flights[step.lane] = _Flight(submit.plan, shape, prompts)
+        if step.lane == self._decode_lane:
+            self._verifying.sent(submit.plan.step)
         self._tracker.begin(step.lane, shape, now)
+        self._flights[step.lane] = _Flight(submit.plan, shape, prompts, self._promise(step.lane, now))
         return submit
+
+    def _promise(self, lane: LaneId, now: float) -> Promise | None:
+        """Of a step of decode that begins now, or begins late because prompts were to stop earlier."""
+        form, expected_s = self._choice.form, self._tracker.whole_s(lane)
+        is_of_both = form is not Form.LANES or self._front in self._flights
+        if self._pacing is None or lane != self._decode_lane or not is_of_both or expected_s <= 0:
+            return None
+        begin_s, self._turn_end_s = min(now, self._turn_end_s), NEVER
+        is_bounded = form is not Form.DECODE or self._choice.reason is not Reason.ALONE
+        return self._pacing.promise(form, begin_s if is_bounded else None, expected_s)
 
     # `plait.sched.scheduler.Scheduler`.
 
@@ -480,35 +549,53 @@ class MultiplexScheduler:
 
     def admit(self, seq: Sequence, now: float) -> None:
         self._lives.admit(seq)
+        if self._preset.leases:
+            self._view.arrived(seq, now)
+        if self._preset.refuses:
+            prompts = ((lane, one) for lane, one in self._flights.items() if one.prompts)
+            prefills = [Prefill(one.prompts, one.shape, self._tracker.left(lane, now)) for lane, one in prompts]
+            if (refusal := self._outlook.refusal(seq, prefills, now)) is not None:
+                self._lives.abort(seq.id, now)
+                self._view.forget(seq.id)
+                raise refusal
         self._by_id[seq.id] = seq
         self._has_arrived = True
 
     def commit(self, result: StepResult, now: float) -> list[SeqUpdate]:
         updates = self._lives.commit(result, now)
-        del self._flights[result.lane]
+        if result.lane == self._decode_lane:
+            self._verifying.ended(result)
+        flight = self._flights.pop(result.lane)
         self._tracker.end(result.lane, now)
+        if self._pacing is not None and flight.promise is not None and result.status is StepStatus.COMPLETED:
+            self._pacing.ended(flight.promise, result.end_s - result.start_s, now)
+        if result.lane == self._decode_lane and self._behind is not None:
+            self._flights[result.lane], self._behind = self._behind, None
+            self._tracker.begin(result.lane, self._flights[result.lane].shape, now)
+            self._flights[result.lane].promise = self._promise(result.lane, now)
         self._has_news = True
         for update in updates:
             if update.tokens:
                 self._speech.tokens(update.seq, len(update.tokens), now)
             if update.finish_reason is not None:
-                self._forget(update.seq)
+                self._forget(update.seq, now)
         return updates
 
     def expire(self, now: float) -> list[SeqUpdate]:
         updates = self._lives.expire(now)
         for update in updates:
-            self._forget(update.seq)
+            self._forget(update.seq, now)
         self._has_news = self._has_news or bool(updates)
         return updates
 
     def abort(self, seq: SeqId, now: float) -> None:
         self._lives.abort(seq, now)
-        self._forget(seq)
+        self._forget(seq, now)
         self._has_news = True
 
-    def _forget(self, seq: SeqId) -> None:
-        self._by_id.pop(seq, None)
+    def _forget(self, seq: SeqId, now: float) -> None:
+        if (ended := self._by_id.pop(seq, None)) is not None:
+            self._outlook.ended(ended, now)
         self._speech.forget(seq)
         self._view.forget(seq)
 

@@ -8,8 +8,10 @@ Invariant: equal situations give equal decisions.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from plait.core.ids import SeqId
 from plait.core.step import StepShape
@@ -18,8 +20,7 @@ NEVER = math.inf
 NOTHING = StepShape(())
 
 
-@dataclass(frozen=True, slots=True)
-class Decoding:
+class Decoding(NamedTuple):
     """A sequence that has said its first token. Seconds; a target of None is none."""
 
     seq: SeqId
@@ -68,6 +69,15 @@ class Prefill:
         return [replace(one, start=end, num_tokens=count) for one, end, count in behind if count > 0]
 
 
+class Pace(NamedTuple):
+    """How decode has gone lately under a form: a step takes `factor` of its price, and the engine sees its end within
+    `margin_s` behind that, but for one time in a hundred.
+    """
+
+    factor: float = 1.0
+    margin_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
     """`decode` is the shape of the next decode step, or of the one in flight, of which `decode_left` is not done."""
@@ -92,6 +102,8 @@ class Situation:
     form: Form | None = None
     units: int = 0
     """What the last decision chose, and the units of decode in it."""
+    paces: Mapping[Form, Pace] | None = None
+    """Of the forms of steps with decode in them, DECODE being behind a turn of prompts; None: they keep to prices."""
 
 
 class Form(StrEnum):
@@ -116,6 +128,8 @@ class Reason(StrEnum):
     HAND_OVER = "the last layers of the last prompt"
     MOST_DECODE = "decode cannot hold its targets: as much as there is"
     BALANCED = "nothing holds its targets: the least of the worst"
+    STARVED = "nothing holds the targets of decode: as little of prompts as goes on"
+    DECODE_FIRST = "beside prompts decode would miss its targets, alone it holds them"
     UNBOUND = "decode has no targets"
     SLICE = "until decode has to go on"
     KEPT = "nothing better by more than the dead band"

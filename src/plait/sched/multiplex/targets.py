@@ -33,12 +33,12 @@ class Credit:
 
 def hard_due_s(decoding: Iterable[Decoding]) -> float:
     """The earliest end of a step that some bound on a gap allows."""
-    return min((one.last_s + one.itl_s for one in decoding if one.itl_s is not None), default=NEVER)
+    return min([one.last_s + one.itl_s for one in decoding if one.itl_s is not None], default=NEVER)
 
 
 def soft_due_s(decoding: Sequence[Decoding], credit: Credit) -> float:
     """The end of a step with which so large a part of the sequences hold their mean."""
-    dues = sorted(_mean_due_s(one, one.tpot_s, credit) for one in decoding if one.tpot_s is not None)
+    dues = sorted([_mean_due_s(one, one.tpot_s, credit) for one in decoding if one.tpot_s is not None])
     if not dues:
         return NEVER
     return dues[len(dues) - ceil(credit.part * len(dues) - _EXACT)]

@@ -24,6 +24,8 @@ from plait.sched.waiting import order_key
 
 LOOKED_AT = 64
 """Waiting sequences that a decision knows of: the more, the longer it takes."""
+LEASE_S = 10.0
+"""The longest that a prefix is kept for somebody who waits."""
 
 
 class View:
@@ -38,8 +40,13 @@ class View:
     def forget(self, seq: SeqId) -> None:
         self._reused.pop(seq, None)
 
+    def arrived(self, seq: Sequence, now: float) -> None:
+        """It begins to wait, and what it finds in the prefix index is to stay there until its first token is due."""
+        hit = self._lives.lease(seq, now, min(self._due_s(seq), now + LEASE_S))
+        self._reused[seq.id] = hit.num_reused
+
     def decoding(self, seqs: Iterable[Sequence]) -> tuple[Decoding, ...]:
-        return tuple(self._decoding(seq) for seq in seqs)
+        return tuple([self._decoding(seq) for seq in seqs])
 
     def prompt(self, seq: Sequence, num_reused: int | None = None) -> Prompt:
         """Of a running or waiting sequence that has tokens to compute. `num_reused`: of a waiting one."""
@@ -50,10 +57,10 @@ class View:
         """Who waits, in the order in which they are to be begun, if prompts had so many units from `start_s` on."""
         seqs = self._lives.waiting.first(LOOKED_AT)
         if self._preset.queue is Queue.ARRIVAL:
-            return tuple(self._waiting(seq) for seq in seqs)
+            return tuple(self.waiting_prompt(seq) for seq in seqs)
         found: list[Prompt] = []
         for _, equals in groupby(seqs, key=lambda seq: order_key(seq)[:2]):
-            prompts = [self._waiting(seq) for seq in equals]
+            prompts = [self.waiting_prompt(seq) for seq in equals]
             seconds = [self._prices.prompt_s(one, units) for one in prompts]
             found += shortest_first(prompts, seconds, start_s)
             start_s += sum(seconds)
@@ -73,7 +80,8 @@ class View:
             count += 1
         return count
 
-    def _waiting(self, seq: Sequence) -> Prompt:
+    def waiting_prompt(self, seq: Sequence) -> Prompt:
+        """Of somebody who waits, behind what the prefix index had of it when it was first looked at."""
         reused = self._reused.get(seq.id)
         if reused is None:
             reused = self._reused[seq.id] = self._lives.lookup(seq).num_reused
@@ -99,4 +107,4 @@ class View:
 
 def decode_shape(seqs: Iterable[Sequence]) -> StepShape:
     """Of a step that brings each of them a token."""
-    return StepShape(tuple(ChunkShape(len(seq.tokens) - 1, 1, 1) for seq in seqs))
+    return StepShape(tuple([ChunkShape.of_one(len(seq.tokens) - 1) for seq in seqs]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tests.unit.sched.blend.test_feeds import EvenLives
@@ -14,7 +15,10 @@ from plait.sched.blend.job import OfflineJob
 from plait.sched.blend.tree import packed
 
 MEMORY = 5e4
-CHOOSING = Choosing(Ordering(JobOrder.BLEND, EvenLives(), MEMORY), Machine(MEMORY, 512, tells=False))
+CHOOSING = Choosing(
+    Ordering(JobOrder.BLEND, EvenLives(), MEMORY, ahead=4, holds_once=True),
+    Machine(MEMORY, 512, tells=False, weights_s=2e-3, block_tokens=10, in_flight=128),
+)
 
 
 def job(num_subjects: int) -> OfflineJob:
@@ -25,16 +29,36 @@ def job(num_subjects: int) -> OfflineJob:
     return found
 
 
-@pytest.mark.parametrize(("num_subjects", "kind"), [(1, FixedFeed), (20, BlendFeed), (200, FixedFeed)])
-def test_a_job_is_blended_where_that_is_shorter(num_subjects: int, kind: type[object]) -> None:
-    feed, choice = feed_for(job(num_subjects), CHOOSING)
-    assert type(feed) is kind
-    assert feed.num_left == 200
+def with_long_answers() -> OfflineJob:
+    """At the end of the input, where nothing else is left to compute beside them."""
+    found = job(20)
+    for place in range(12):
+        found.known[found.add(packed((300 + place, 1)), 2, 60)] = 60
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "memory_bytes", "order"),
+    [
+        (job(1), MEMORY, JobOrder.INPUT),
+        (job(20), MEMORY, JobOrder.DFS),
+        (with_long_answers(), 20 * MEMORY, JobOrder.BLEND),
+        (job(200), MEMORY, JobOrder.INPUT),
+    ],
+)
+def test_a_job_runs_in_the_shortest_order(given: OfflineJob, memory_bytes: float, order: JobOrder) -> None:
+    num_requests = len(given)
+    base, machine = CHOOSING.ordering, CHOOSING.machine
+    choosing = Choosing(replace(base, memory_bytes=memory_bytes), replace(machine, memory_bytes=memory_bytes))
+    feed, choice = feed_for(given, choosing)
+    assert type(feed) is (BlendFeed if order is JobOrder.BLEND else FixedFeed)
+    assert feed.num_left == num_requests
     assert choice is not None
-    assert choice.given_s is not None
-    assert choice.blended_s is not None
-    assert (choice.order is JobOrder.BLEND) == (kind is BlendFeed) == (choice.blended_s < CLEAR * choice.given_s)
-    assert f"{choice.blended_s:,.3g} s, as given {choice.given_s:,.3g} s" in choice.why
+    told = choice.seconds
+    assert choice.order is order
+    assert (choice.order is not JobOrder.INPUT) == (min(told.values()) < CLEAR * told[JobOrder.INPUT])
+    assert told[choice.order] == min(told.values()) or choice.order is JobOrder.INPUT
+    assert f"input {told[JobOrder.INPUT]:,.3g} s, blend {told[JobOrder.BLEND]:,.3g} s" in choice.why
 
 
 def test_whoever_waits_for_a_choice_may_give_it_up_at_any_moment() -> None:

@@ -10,8 +10,9 @@ from tests.unit.sched.blend.jobs import mixed_job
 from tests.unit.sched.blend.test_feeds import EvenLives
 
 from plait.sched.blend.feeds import JobOrder, Ordering, feed_over
-from plait.sched.blend.forecast import Forecast, Machine, PrefixCache, forecast
+from plait.sched.blend.forecast import Forecast, Machine, forecast
 from plait.sched.blend.job import OfflineJob
+from plait.sched.blend.memory import MeanMemory
 from plait.sched.blend.tree import build_tree, packed
 
 LIVES = EvenLives()
@@ -69,7 +70,7 @@ def test_guessed_lengths_are_nearly_as_good_as_known_ones() -> None:
 
 def test_a_beginning_is_found_again_while_it_fits_beside_what_came_since() -> None:
     tree = build_tree([packed(prompt) for prompt in ((1, 2, 3), (1, 2, 4), (5,), (1, 2, 3, 9))])
-    cache = PrefixCache(tree)
+    cache = MeanMemory(tree, LIVES, 100.0)
     assert cache.found(0, 3, 100.0) == 0
     cache.leave(0, 10.0)
     assert cache.found(1, 3, 100.0) == 2

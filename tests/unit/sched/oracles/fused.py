@@ -24,12 +24,21 @@ def xyserve(decode_last_s: dict[int, float], prompt_tokens: list[int], size: int
 
 
 def timed_chunk(s: Situation, cost: CostModel, units: int, seconds: float, size: int) -> int:
-    """Most prompt tokens, in steps of 16 or all of them, with which the step takes no longer than so many seconds."""
+    """Most prompt tokens, in steps of 16, below that of 2, or all of them, with which the step takes no longer than so
+    many seconds; if none, 16 or a half, quarter or eighth of that, whichever first makes it a tenth longer at most.
+    """
     assert s.prefill is not None
     prompts = [(one.start, one.num_tokens) for one in (*s.prefill.prompts, *s.waiting)]
     most = min(size - len(s.decoding), sum(count for _, count in prompts))
-    fitting = [n for n in [*range(16, most, 16), most] if takes(s, prompts, n, cost, units) <= seconds]
-    return min(size - len(s.decoding), max(fitting, default=16))
+    fitting = [n for n in fine(most) if takes(s, prompts, n, cost, units) <= seconds]
+    if fitting:
+        return max(fitting)
+    most_s = 1.1 * takes(s, prompts, 0, cost, units)
+    return min(size - len(s.decoding), next((n for n in (16, 8, 4) if takes(s, prompts, n, cost, units) <= most_s), 2))
+
+
+def fine(most: int) -> list[int]:
+    return [n for n in [*range(2, 16, 2), *range(16, most, 16)] if n < most] + [most]
 
 
 def takes(s: Situation, prompts: list[tuple[int, int]], num_tokens: int, cost: CostModel, units: int) -> float:

@@ -2,8 +2,8 @@
 out because another must be better.
 
 Of all forms and shares that end before the earliest next-token deadline at worst: most prompt tokens a second; what
-there is stays unless something is better by more than a twentieth; if there is none, the split whose worse side is
-least late.
+there is stays unless something is better by more than a twentieth; if there is none, decode alone if that is in time,
+else the split whose worse side is least late.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 
 from tests.unit.sched.oracles.bullet import Bullet
+from tests.unit.sched.oracles.fused import fine
 
 from plait.core.step import ChunkShape, StepShape
 from plait.cost.model import CostModel
@@ -37,7 +38,7 @@ class Plait:
             return "decode", self.N, 0
         found = list(self.candidates(s))
         if not found:
-            return "lanes", self.balanced(s), 0
+            return self.least_harm(s)
         best = max(found, key=lambda one: one[0])
         for rate, form, units, chunk in found:
             turns = form in ("prefill", "decode") and s.form in ("prefill", "decode")
@@ -66,20 +67,19 @@ class Plait:
                 continue
             yield tokens / self.cost.price(s.prefill.shape, self.N - c, (s.decode,)).expected_s, "lanes", c, 0
         if not s.is_stepping:
-            step, whole = self.cost.price(s.decode, self.N).worst_s, self.cost.price(s.prefill.shape, self.N).expected_s
-            turn = due - max(one.last_s for one in s.decoding)
-            rate = max(0.0, 1 - step / turn) * tokens / whole if turn > 0 else 0.0
-            slack = due - s.now_s - step
-            if slack >= whole / self.spans:
+            step, whole = self.cost.price(s.decode, self.N), self.cost.price(s.prefill.shape, self.N).expected_s
+            prompts = max(0.0, due - max(one.last_s for one in s.decoding) - step.worst_s)
+            rate = prompts / (prompts + step.expected_s) * tokens / whole
+            if due - s.now_s - step.worst_s >= whole / self.spans:
                 yield rate, "prefill", 0, 0
-            elif slack >= 0 and s.form == "prefill":
+            elif s.form == "prefill":
                 yield rate, "decode", self.N, 0
 
     def fused(self, s: Situation, due: float) -> Iterator[Candidate]:
         assert s.prefill is not None
         prompts = [(one.start, one.num_tokens) for one in (*s.prefill.prompts, *s.waiting)]
         most = min(self.size - len(s.decoding), sum(count for _, count in prompts))
-        fitting = [n for n in [*range(16, most, 16), most] if s.now_s + self.price(s, prompts, n)[1] <= due]
+        fitting = [n for n in fine(most) if s.now_s + self.price(s, prompts, n)[1] <= due]
         if fitting:
             yield max(fitting) / self.price(s, prompts, max(fitting))[0], "fused", self.N, max(fitting)
 
@@ -92,6 +92,21 @@ class Plait:
             num_tokens -= taken
         price = self.cost.price(StepShape(tuple(chunks)), self.N)
         return price.expected_s, price.worst_s
+
+    def least_harm(self, s: Situation) -> tuple[str, int, int]:
+        """Where prompts are late too, the least of the worst; else they have a tenth of a step."""
+        late = [
+            ttft > 1.0 for ttft in Bullet(self.cost, self.N, self.spans).ttfts(s, self.shares[len(self.shares) // 2])
+        ]
+        is_late = any(late) if s.is_prefilling else sum(late) > len(late) - math.ceil(0.9 * len(late) - 1e-9)
+        if is_late:
+            return "lanes", self.balanced(s), 0
+        assert s.prefill is not None
+        prompts = [*s.prefill.prompts] if s.is_prefilling else [*s.prefill.prompts, *s.waiting]
+        alone = s.now_s + s.decode_left * self.cost.price(s.decode, self.N).worst_s
+        if all(one.due_s < math.inf for one in prompts) and alone <= min(map(self.due, s.decoding)):
+            return "decode", self.N, 0
+        return ("decode", self.N, 0) if s.is_stepping else ("prefill", 0, 0)
 
     def balanced(self, s: Situation) -> int:
         assert s.prefill is not None
