@@ -11,16 +11,11 @@ from collections.abc import Mapping
 from plait.core.decision import Blocked
 from plait.core.ids import LaneId, SeqId
 from plait.core.request import Sequence
-from plait.kv.cache import Hit
-from plait.sched.filling import give_way
+from plait.sched.filling import make_way
 from plait.sched.lives import Lives
 from plait.sched.multiplex.situation import Prompt
 from plait.sched.multiplex.time_room import TimeRoom
 from plait.sched.multiplex.viewing import View
-from plait.sched.waiting import is_offline
-
-_GIVEN = (Blocked.BY_ROWS, Blocked.BY_MEMORY)
-"""What somebody online gets from who is offline."""
 
 
 class Beginning:
@@ -45,15 +40,11 @@ class Beginning:
             if self._lives.is_held(seq, hit):
                 self.blocked = Blocked.BY_PREFIX
                 continue
-            short = self._short_of(seq, hit, lane)
-            while short in _GIVEN and not is_offline(seq) and give_way(self._lives, now):
-                self._lives.gather_leaves(lane)
-                hit = self._lives.lookup(seq)
-                short = self._short_of(seq, hit, lane)
-            if short is None:
+            hit, short = make_way(self._lives, lane, seq, hit, now)
+            if short is None and self.has_time(seq):
                 ordered = (self._view.prompt(seq, hit.num_reused), *waiting[place + 1 :])
                 return (*self._begun(), *ordered)
-            self.blocked = short
+            self.blocked = short or Blocked.BY_TIME
             break
         return self._begun()
 
@@ -64,10 +55,3 @@ class Beginning:
     def _begun(self) -> tuple[Prompt, ...]:
         running = self._lives.running
         return tuple([self._view.prompt(seq) for seq in running if not seq.num_scheduled and seq.num_plannable > 1])
-
-    def _short_of(self, seq: Sequence, hit: Hit, lane: LaneId) -> Blocked | None:
-        if not self._lives.num_free_rows(lane):
-            return Blocked.BY_ROWS
-        if self._lives.fitting(seq, hit) is None:
-            return Blocked.BY_MEMORY
-        return None if self.has_time(seq) else Blocked.BY_TIME
