@@ -217,7 +217,7 @@ def test_all_choices_of_a_request_are_sent_away_together() -> None:
     on.assert_memory_is_empty()
 
 
-@pytest.mark.parametrize("preset", [BULLET, MUXWISE, TEMPORAL, PLAIT.without([Mechanism.REFUSAL])], ids=str)
+@pytest.mark.parametrize("preset", [BULLET, MUXWISE, TEMPORAL, PLAIT.without([Mechanism.REFUSAL])], ids=lambda one: one.name)
 def test_published_policies_send_nobody_away(preset: Preset) -> None:
     on = stage(preset, slo=Slo(ttft_s=20.0))
     for name in "abc":
