@@ -41,6 +41,9 @@ class Way(IntEnum):
     PADDED = 3
     REPACKED = 4
     WIDENED = 5
+    MASKED = 6
+    TILED = 7
+    SINGLY = 8
 
 
 class Stage(IntEnum):

@@ -31,8 +31,11 @@ from plait.sched.multiplex.situation import Choice, Situation
 
 STREAM_PROMPT, STREAM_TOKENS = 256, 4096
 PROMPTS = (1024, 2048, 4096, 1536, 3072)
-WARM_PROMPT = 2048
-"""Tokens that are computed before the streams begin: memory that was never written costs steps milliseconds."""
+WARM_PROMPT, WARM_TOKENS = 576, 32
+"""Of requests without targets that are all there at once before the streams begin, two for each, so that the cache has
+been written where streams and prompts will write it. The first write of 2 MiB can cost a virtual machine 5 ms.
+"""
+CACHE_BYTES = 320 << 20
 SETTLE_S = 0.5
 PATIENCE_S = 240.0
 
@@ -92,6 +95,8 @@ class Control:
     decisions: tuple[float, ...]
     turns: tuple[tuple[float, int], ...]
     delays: Histogram | None
+    own_delays: Histogram | None
+    """For how long of those the workers ran themselves; the rest of the time others had their cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +123,13 @@ def run_trial(model: LoadedModel, options: EngineOptions, limit_s: float | None,
         engine = start_engine(options, model, heard, lambda words: None, slos=slos)
         try:
             begin_s, end_s, ttft_s = asyncio.run(_drive(engine, heard, load, model.program.vocab_size))
-            delays = None if engine.change_delays is None else engine.change_delays()
+            delays, own_delays = [
+                None if told is None else told() for told in (engine.change_delays, engine.own_delays)
+            ]
         finally:
             engine.close()
     assert heard.info is not None
-    streams = list(heard.emitted)[1 : 1 + load.streams]
+    streams = list(heard.emitted)[2 * load.streams : 3 * load.streams]
     gaps = [
         later - earlier
         for seq in streams
@@ -135,7 +142,7 @@ def run_trial(model: LoadedModel, options: EngineOptions, limit_s: float | None,
         tokens / (end_s - begin_s),
         ttft_s,
         tuple(step for step in heard.steps if begin_s <= step.result.start_s and step.result.end_s <= end_s),
-        Control(tuple(timers.decisions), tuple(timers.turns), delays),
+        Control(tuple(timers.decisions), tuple(timers.turns), delays, own_delays),
         heard.info.share_units,
     )
 
@@ -152,9 +159,10 @@ async def _drive(engine: LocalEngine, heard: Heard, load: Load, vocab_size: int)
     def words(number: int, count: int) -> tuple[int, ...]:
         return tuple((load.seed * 7919 + number * 104729 + place * 31) % vocab_size for place in range(count))
 
-    async def ask(number: int, prompt: int, output: int) -> None:
+    async def ask(number: int, prompt: int, output: int, of: ServiceClass = ServiceClass.ONLINE) -> None:
         sampling = SamplingParams(seed=number, max_tokens=output, ignore_eos=True)
-        async for delta in engine.client.submit(Request(RequestId(f"ask-{number}"), words(number, prompt), sampling)):
+        request = Request(RequestId(f"ask-{number}"), words(number, prompt), sampling, service_class=of)
+        async for delta in engine.client.submit(request):
             if delta.error is not None:
                 raise SystemExit(f"a request failed: {delta.error}")
 
@@ -162,11 +170,13 @@ async def _drive(engine: LocalEngine, heard: Heard, load: Load, vocab_size: int)
         for number in range(1000):
             await ask(load.streams + number, PROMPTS[(load.seed + number) % len(PROMPTS)], 1)
 
-    await ask(load.streams + 1000, WARM_PROMPT, 1)
+    num_warm = 2 * load.streams
+    await asyncio.gather(*(ask(2000 + n, WARM_PROMPT, WARM_TOKENS, ServiceClass.BATCH) for n in range(num_warm)))
     streams = [asyncio.create_task(ask(number, STREAM_PROMPT, STREAM_TOKENS)) for number in range(load.streams)]
 
     def all_speak() -> bool:
-        return len(heard.emitted) > load.streams and min(map(len, list(heard.emitted.values())[1:])) > 4
+        said = list(heard.emitted.values())[num_warm:]
+        return len(said) >= load.streams and min(map(len, said)) > 4
 
     try:
         await _until(all_speak, streams)

@@ -47,6 +47,27 @@ __attribute__((target("avx,f16c"))) void WidenFast(const uint16_t* halves, size_
 }
 #endif
 
+// What a mask costs a kernel that has its scores in registers: a number of it loaded and added for each.
+#if defined(__x86_64__)
+__attribute__((target("avx"))) float SumFast(const float* numbers, size_t count) {
+  __m256 sums[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+  for (size_t i = 0; i + 32 <= count; i += 32) {
+    for (size_t k = 0; k < 4; ++k) sums[k] = _mm256_add_ps(sums[k], _mm256_loadu_ps(numbers + i + 8 * k));
+  }
+  const __m256 all = _mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3]));
+  return _mm256_cvtss_f32(all);
+}
+#endif
+
+float Sum(const float* numbers, size_t count) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx")) return SumFast(numbers, count);
+#endif
+  float sum = 0.0f;
+  for (size_t i = 0; i < count; ++i) sum += numbers[i];
+  return sum;
+}
+
 void Widen(const uint16_t* halves, size_t count, float* floats) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("f16c")) return WidenFast(halves, count, floats);
@@ -146,7 +167,8 @@ std::unique_ptr<Batch> Attention::MakeBatch(std::span<const Segment> segments, s
     batch->stages.push_back(MakeStage(*batch, segments, stage, num_workers));
     batch->gathered.push_back(MakeGathered(*batch, segments, stage, num_workers, false));
     batch->padded.push_back(MakeGathered(*batch, segments, stage, num_workers, true));
-    if (batch->padded.back().num_rows > max_rows_) return nullptr;
+    batch->tiled.push_back(MakeTiled(*batch, segments, stage, num_workers));
+    if (batch->padded.back().num_rows > max_rows_ || batch->tiled.back().num_rows > max_rows_) return nullptr;
   }
   return num_rows > max_rows_ ? nullptr : std::move(batch);
 }
@@ -162,6 +184,26 @@ Launch Attention::MakeStage(const Batch& batch, std::span<const Segment> segment
     extents.push_back(batch.whole.extents[i]);
   }
   return MakeLaunch(std::move(tables), std::move(extents), num_workers, false);
+}
+
+Launch Attention::MakeTiled(const Batch& batch, std::span<const Segment> segments, Stage stage,
+                            size_t num_workers) const {
+  if (stage != Stage::kVerify) return MakeStage(batch, segments, stage, num_workers);
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<ChunkExtent> extents;
+  std::vector<uint32_t> rows;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].stage != stage) continue;
+    const auto num_rows = static_cast<uint32_t>(RoundUp(segments[i].num_rows, kPrefillMultiple));
+    tables.push_back(batch.tables[i]);
+    extents.push_back({static_cast<uint32_t>(rows.size()), num_rows, segments[i].start, {}});
+    for (uint32_t row = 0; row < num_rows; ++row) {
+      rows.push_back(batch.whole.extents[i].first_row + std::min(row, segments[i].num_rows - 1));
+    }
+  }
+  Launch launch = MakeLaunch(std::move(tables), std::move(extents), num_workers, false);
+  launch.rows_in_batch = std::move(rows);
+  return launch;
 }
 
 Launch Attention::MakeGathered(const Batch& batch, std::span<const Segment> segments, Stage stage, size_t num_workers,
@@ -233,6 +275,23 @@ void Attention::Attend(Crew& crew, Batch& batch, Way way, size_t num_layers) {
         CopyBlocks(crew, batch.copies, way == Way::kWidened);
         Run(crew, batch.repacked);
         break;
+      case Way::kMasked:
+        AddMask(crew, batch.whole);
+        Run(crew, batch.whole);
+        break;
+      case Way::kTiled:
+        for (Launch& launch : batch.tiled) {
+          MoveRows(crew, launch, false);
+          AddMask(crew, launch);
+          Run(crew, launch);
+          MoveRows(crew, launch, true);
+        }
+        break;
+      case Way::kSingly:
+        is_singly_ = true;
+        Run(crew, batch.whole);
+        is_singly_ = false;
+        break;
     }
   }
 }
@@ -251,6 +310,23 @@ void Attention::CopyBlocks(Crew& crew, std::span<const std::array<int32_t, 2>> b
         std::memcpy(target, source, bytes);
       }
     }
+  });
+}
+
+void Attention::AddMask(Crew& crew, const Launch& launch) {
+  size_t longest = 0;
+  for (const ChunkExtent& extent : launch.extents) {
+    longest = std::max<size_t>(longest, extent.num_rows * (extent.start + extent.num_rows));
+  }
+  if (mask_.size() < longest * sizeof(float)) {
+    mask_ = AlignedBuffer(RoundUp(longest * sizeof(float), kCacheLine));
+    std::memset(mask_.data(), 0, mask_.size());
+  }
+  const auto* mask = reinterpret_cast<const float*>(mask_.data());
+  const auto heads = static_cast<uint32_t>(geometry_.heads);
+  crew.Claim(static_cast<uint32_t>(launch.extents.size()) * heads, [&](uint32_t unit, int) {
+    const ChunkExtent& extent = launch.extents[unit / heads];
+    sink_.store(Sum(mask, extent.num_rows * (extent.start + extent.num_rows)), std::memory_order_relaxed);
   });
 }
 
@@ -332,7 +408,36 @@ void Attention::AttendTaskOf(Launch& launch, const AttendTask& task, int thread)
     call.first_tile = task.first_tile;
     call.num_tiles = task.num_tiles;
   }
+  if (is_singly_) {
+    const bool is_whole = task.whole == kNoIndex;
+    return AttendSingly(call, is_whole ? nullptr : &launch.tasks.wholes[static_cast<size_t>(task.whole)], thread);
+  }
   kernels_.attend(call, scratch_[static_cast<size_t>(thread)].data());
+}
+
+void Attention::AttendSingly(const AttendCall& call, const AttendWhole* whole, int thread) {
+  const size_t floats = 2 + geometry_.head_dim;
+  uint8_t* scratch = scratch_[static_cast<size_t>(thread)].data();
+  for (size_t row = 0; row < call.num_rows; ++row) {
+    for (size_t head = 0; head < call.group; ++head) {
+      AttendCall one = call;
+      // A group of one head is found at the KV head's number.
+      const size_t skipped = (call.kv_head * (call.group - 1) + head) * geometry_.head_dim;
+      one.group = 1, one.num_rows = 1, one.start = call.start + row;
+      one.q += row * call.q_stride + skipped;
+      one.y += row * call.y_stride + skipped;
+      if (whole == nullptr) {
+        kernels_.attend(one, scratch);
+        continue;
+      }
+      one.num_tiles = 1;
+      for (size_t tile = 0; tile < call.num_tiles; ++tile) {
+        one.first_tile = call.first_tile + tile;
+        one.partials = call.partials + ((tile * whole->num_rows + row) * call.group + head) * floats;
+        kernels_.attend(one, scratch);
+      }
+    }
+  }
 }
 
 void Attention::MergeWhole(const Launch& launch, const AttendWhole& whole) {

@@ -48,6 +48,9 @@ enum class Way : uint8_t {
   kPadded,    // and those of decode too, and rows of prefill padded to 64, of verify to 16, as tiles of one size want
   kRepacked,  // one call, but all keys and values are copied into contiguous memory first
   kWidened,   // the same, and turned into f32 on the way
+  kMasked,    // one call, and of every query head a number of a dense mask read and added for every row and key
+  kTiled,     // the same with rows of verify padded to 64, as a kernel for prompts has them; keys stay where they are
+  kSingly,    // one call, but rows and query heads one by one, so that nobody shares the keys that he reads
 };
 
 // Chunks that are computed together, with what the runtime plans before the first layer.
@@ -67,7 +70,7 @@ struct Batch {
   std::vector<std::array<int32_t, 2>> copies;        // block of the cache, block of the contiguous memory
   std::vector<std::array<int32_t, 2>> stage_copies;  // those of prefill and verify alone
   Launch whole, repacked;
-  std::vector<Launch> stages, gathered, padded;
+  std::vector<Launch> stages, gathered, padded, tiled;
 };
 
 class Attention {
@@ -91,12 +94,17 @@ class Attention {
   Launch MakeLaunch(std::vector<std::vector<int32_t>> tables, std::vector<ChunkExtent> extents, size_t num_workers,
                     bool is_gathered) const;
   Launch MakeStage(const Batch& batch, std::span<const Segment> segments, Stage stage, size_t num_workers) const;
+  // Where they are, rows of verify padded.
+  Launch MakeTiled(const Batch& batch, std::span<const Segment> segments, Stage stage, size_t num_workers) const;
   Launch MakeGathered(const Batch& batch, std::span<const Segment> segments, Stage stage, size_t num_workers,
                       bool is_padded) const;
   void CopyBlocks(Crew& crew, std::span<const std::array<int32_t, 2>> blocks, bool widens);
   void Run(Crew& crew, Launch& launch);
   void CarryOut(Launch& launch, uint32_t unit, int thread);
   void AttendTaskOf(Launch& launch, const AttendTask& task, int thread);
+  // Row after row and head after head of what `call` is for; `whole`: its partials, or null.
+  void AttendSingly(const AttendCall& call, const AttendWhole* whole, int thread);
+  void AddMask(Crew& crew, const Launch& launch);
   void MergeWhole(const Launch& launch, const AttendWhole& whole);
   float* PartialsOf(const AttendWhole& whole, uint32_t tile) const;
   void MoveRows(Crew& crew, const Launch& launch, bool back);
@@ -107,6 +115,9 @@ class Attention {
   CachePlace place_, contiguous_place_, widened_place_;
   CachePlace gathered_place_;  // which of the two is in use
   size_t next_layer_ = 0;
+  bool is_singly_ = false;
+  AlignedBuffer mask_;  // as long as the longest row of a batch that was masked
+  std::atomic<float> sink_ = 0.0f;
   AlignedBuffer cache_, contiguous_, widened_, q_, y_, stage_q_, stage_y_, partials_;
   std::vector<AlignedBuffer> scratch_;  // of threads
 };

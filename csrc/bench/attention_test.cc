@@ -28,7 +28,8 @@ TEST(AllWaysToAttendGiveTheSameBits) {
   CHECK(batch != nullptr);
   if (batch == nullptr) return;
   const std::vector<float> one_call = ResultsOf(attention, crew, *batch, Way::kOneCall);
-  for (const Way way : {Way::kSeparate, Way::kGathered, Way::kPadded, Way::kRepacked, Way::kWidened}) {
+  for (const Way way : {Way::kSeparate, Way::kGathered, Way::kPadded, Way::kRepacked, Way::kWidened, Way::kMasked,
+                        Way::kTiled, Way::kSingly}) {
     const std::vector<float> results = ResultsOf(attention, crew, *batch, way);
     const bool same = std::memcmp(results.data(), one_call.data(), one_call.size() * sizeof(float)) == 0;
     CHECK_EQ(same ? -1 : static_cast<int>(way), -1);

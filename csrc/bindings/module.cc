@@ -38,7 +38,7 @@ namespace {
 constexpr uint64_t kMaxDraws = uint64_t{1} << 24;
 
 // Revision of everything below and of what the bindings read, the same number as in exec/native/presence.py.
-constexpr int kInterface = 16;
+constexpr int kInterface = 17;
 
 #if defined(__clang__)
 constexpr const char* kCompiler = "clang " __clang_version__;

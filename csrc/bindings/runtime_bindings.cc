@@ -286,15 +286,8 @@ class PyRuntime {
     return made;
   }
 
-  // Upper bounds of the buckets but the last, in seconds, counts by bucket, and the sum of all delays in seconds.
-  nb::tuple ChangeDelays() {
-    const DelayCounts delays = Alive().ChangeDelays();
-    nb::list bounds;
-    nb::list counts;
-    for (const int64_t bound : kDelayBoundsNs) bounds.append(static_cast<double>(bound) * 1e-9);
-    for (const uint64_t count : delays.counts) counts.append(count);
-    return nb::make_tuple(nb::tuple(bounds), nb::tuple(counts), static_cast<double>(delays.total_ns) * 1e-9);
-  }
+  nb::tuple ChangeDelays() { return Buckets(Alive().ChangeDelays()); }
+  nb::tuple OwnChangeDelays() { return Buckets(Alive().OwnChangeDelays()); }
   size_t arena_bytes() { return Alive().ArenaBytes(); }
   size_t lane_bytes() { return Alive().LaneBytes(); }
   const std::string& target() const { return target_; }
@@ -305,6 +298,14 @@ class PyRuntime {
   }
 
  private:
+  // Upper bounds of the buckets but the last, in seconds, counts by bucket, and the sum of all delays in seconds.
+  static nb::tuple Buckets(const DelayCounts& delays) {
+    nb::list bounds;
+    nb::list counts;
+    for (const int64_t bound : kDelayBoundsNs) bounds.append(static_cast<double>(bound) * 1e-9);
+    for (const uint64_t count : delays.counts) counts.append(count);
+    return nb::make_tuple(nb::tuple(bounds), nb::tuple(counts), static_cast<double>(delays.total_ns) * 1e-9);
+  }
   void CheckSizes(const std::vector<int>& cores, size_t max_step_tokens, size_t record_events) const {
     if (num_workers_ < 1 || num_workers_ > kMaxWorkers) {
       ThrowValueError(std::to_string(num_workers_) + " workers; 1 to " + std::to_string(kMaxWorkers) + " are possible");
@@ -406,6 +407,8 @@ void BindRuntime(nb::module_& module) {
       .def("counters", &PyRuntime::Counters, "Return what the workers did since the start.")
       .def("change_delays", &PyRuntime::ChangeDelays,
            "Return how long workers took to look at what assign, suspend and resume changed: bounds, counts, sum.")
+      .def("own_change_delays", &PyRuntime::OwnChangeDelays,
+           "Return for how long of that they ran themselves: bounds, counts, sum.")
       .def("close", &PyRuntime::Close, "Stop the workers; steps in flight are abandoned.")
       .def_prop_ro("arena_bytes", &PyRuntime::arena_bytes, "Bytes for activations and scratch by now.")
       .def_prop_ro("lane_bytes", &PyRuntime::lane_bytes,

@@ -98,6 +98,7 @@ struct Runtime::Impl {
 
   void Work(Worker& worker, int core) {
     PrepareWorkerThread(core, config.nice);
+    worker.clock.store(ThreadClock(), std::memory_order_relaxed);
     while (!closing.load(std::memory_order_relaxed)) {
       worker.NoteLook();
       Lane* lane = LaneOf(worker);
@@ -539,9 +540,9 @@ struct Runtime::Impl {
     }
   }
 
-  DelayCounts ChangeDelays() const {
+  DelayCounts ChangeDelays(bool own) const {
     DelayCounts all;
-    for (const Worker& worker : workers) worker.delays.AddTo(&all);
+    for (const Worker& worker : workers) (own ? worker.own_delays : worker.delays).AddTo(&all);
     return all;
   }
 
@@ -617,7 +618,9 @@ std::vector<WorkTaken> Runtime::TakeWork() { return impl_->TakeWork(); }
 
 RuntimeCounters Runtime::Counters() const { return impl_->Counters(); }
 
-DelayCounts Runtime::ChangeDelays() const { return impl_->ChangeDelays(); }
+DelayCounts Runtime::ChangeDelays() const { return impl_->ChangeDelays(/*own=*/false); }
+
+DelayCounts Runtime::OwnChangeDelays() const { return impl_->ChangeDelays(/*own=*/true); }
 
 size_t Runtime::ArenaBytes() const { return impl_->arena_bytes.load(std::memory_order_relaxed); }
 

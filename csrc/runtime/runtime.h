@@ -170,7 +170,7 @@ struct WorkTaken {
 };
 
 // Control verbs (Join, Submit, Retune, Assign, Suspend, Resume, Cancel, Collect, TakeWork, Close) come from one thread
-// at a time; HasFinished, WaitFinished, Counters and ChangeDelays from any.
+// at a time; HasFinished, WaitFinished, Counters and delays from any.
 class Runtime {
  public:
   // Takes the tape over, which must be free of faults (TapeFault); `pool` is the cache memory that the groups describe
@@ -219,6 +219,8 @@ class Runtime {
   RuntimeCounters Counters() const;
   // How long workers took, once Assign, Suspend or Resume had changed what they are to work for, to look at it.
   DelayCounts ChangeDelays() const;
+  // For how long of that they ran themselves, where the system tells: the rest of the time others had their cores.
+  DelayCounts OwnChangeDelays() const;
   size_t ArenaBytes() const;  // activation arenas of lanes and scratch of workers together
   size_t LaneBytes() const;   // the arena that a lane takes; all but lane 0 when they get their first step
 

@@ -246,6 +246,11 @@ TEST(EveryWorkerThatWasMovedTellsOnceHowLongItTookToNotice) {
     CHECK_EQ(NumNoticed(scene), expected);
   }
   CHECK(scene.runtime().ChangeDelays().total_ns > 0);
+  uint64_t own = 0;
+  for (const uint64_t one : scene.runtime().OwnChangeDelays().counts) own += one;
+  CHECK_EQ(own, expected);
+  // A worker does not run for longer than the time passes; the clocks differ a little.
+  CHECK(scene.runtime().OwnChangeDelays().total_ns <= scene.runtime().ChangeDelays().total_ns + 1'000'000);
 }
 
 TEST(ASuspendedLaneRestsUntilItIsResumed) {

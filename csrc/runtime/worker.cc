@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #endif
 
@@ -36,6 +37,24 @@ double NowSeconds() {
 int64_t NowNanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+int64_t ProcessorNanoseconds([[maybe_unused]] int clock) {
+#if defined(__linux__)
+  timespec time{};
+  if (clock == kNoClock || clock_gettime(clock, &time) != 0) return 0;
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+#else
+  return 0;
+#endif
+}
+
+int ThreadClock() {
+#if defined(__linux__)
+  clockid_t clock = 0;
+  if (pthread_getcpuclockid(pthread_self(), &clock) == 0) return clock;
+#endif
+  return kNoClock;
 }
 
 double Stopwatch::SecondsPerTick() const {

@@ -37,6 +37,12 @@ class Stopwatch {
   double start_s_;
 };
 
+// Processor time of a thread, by its clock (ThreadClock); 0 where there is none.
+int64_t ProcessorNanoseconds(int clock);
+inline constexpr int kNoClock = INT32_MIN;
+// Of the calling thread, for any thread to read.
+int ThreadClock();
+
 // Tells the core that this thread is waiting for another one.
 void Relax();
 
@@ -75,8 +81,10 @@ struct alignas(kCacheLine) Worker {
 
   // What it is to work for changes now; called before the change is stored.
   void NoteChange() {
-    int64_t none = 0;
-    changed_ns.compare_exchange_strong(none, NowNanoseconds(), std::memory_order_seq_cst);
+    // One thread calls this, and the worker looks at what is written first only behind the exchange.
+    if (changed_ns.load(std::memory_order_seq_cst) != 0) return;
+    changed_processor_ns.store(ProcessorNanoseconds(clock.load(std::memory_order_relaxed)), std::memory_order_relaxed);
+    changed_ns.store(NowNanoseconds(), std::memory_order_seq_cst);
   }
   // The change needs nobody who sleeps, and wakes nobody.
   void ForgetChangeIfParked() {
@@ -85,12 +93,18 @@ struct alignas(kCacheLine) Worker {
   // The worker looks at what it is to work for.
   void NoteLook() {
     if (changed_ns.load(std::memory_order_seq_cst) == 0) return;
+    const int64_t processor_since = changed_processor_ns.load(std::memory_order_relaxed);
     const int64_t since = changed_ns.exchange(0, std::memory_order_seq_cst);
-    if (since != 0) delays.Add(NowNanoseconds() - since);
+    if (since == 0) return;
+    delays.Add(NowNanoseconds() - since);
+    const int64_t ran = ProcessorNanoseconds(clock.load(std::memory_order_relaxed)) - processor_since;
+    own_delays.Add(ran > 0 ? ran : 0);
   }
 
   std::atomic<uint32_t> lane = kNoLane;
-  std::atomic<int64_t> changed_ns = 0;  // 0: it has looked since the last change
+  std::atomic<int64_t> changed_ns = 0;            // 0: it has looked since the last change
+  std::atomic<int64_t> changed_processor_ns = 0;  // its processor time then
+  std::atomic<int> clock = kNoClock;              // of its processor time
   alignas(kCacheLine) std::atomic<uint32_t> parked = 0;
 
   // Written by the worker, read by whoever asks for counters.
@@ -100,6 +114,7 @@ struct alignas(kCacheLine) Worker {
   std::atomic<uint64_t> parked_ticks = 0;
   std::atomic<uint64_t> parked_since = 0;  // 0: awake
   Delays delays;                           // from a change to the look at it
+  Delays own_delays;                       // of that, for how long it ran
 
   std::unique_ptr<Scratch> scratch;
   std::unique_ptr<WorkRecord> record;  // null: nobody profiles

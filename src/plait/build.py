@@ -65,7 +65,7 @@ from plait.metrics.chrome_trace import check_trace
 from plait.metrics.histogram import Histogram
 from plait.metrics.profile import Profile
 from plait.metrics.profile_figures import Figures
-from plait.model.cache_layout import CacheLayout, GroupLayout, token_bytes
+from plait.model.cache_layout import CacheLayout, token_bytes
 from plait.model.cache_type import CacheType
 from plait.model.cost import Formats
 from plait.model.notes import model_notes
@@ -74,15 +74,13 @@ from plait.model.program import Program
 from plait.sched.chunked import ChunkedScheduler
 from plait.sched.multiplex.presets import CHUNKED, Preset, preset_of, shares_of
 from plait.sched.multiplex.scheduler import MultiplexScheduler
+from plait.start_texts import MIB, block_text, memory_texts, workers_text
 from plait.text.grammar import Grammars
 from plait.text.stream import text_stream_factory
 
 if TYPE_CHECKING:
     from plait.exec.native.executor import NativeConfig
 
-KIB, MIB = 1024, 1024 * 1024
-AHEAD_BYTES = 32 * MIB
-"""As kBytesAhead in csrc/bindings/runtime_bindings.cc."""
 LANES = 3
 """Of the native executor: decode, prompts, and prompts that overtake others (docs/adr/0016)."""
 UNIT_S = 0.25e-3
@@ -125,10 +123,14 @@ class LocalEngine:
     """What the KV memory holds, by group; off by the step that is running."""
     geometry: str | None = None
     """How the KV memory is cut, in words, where there was something to choose."""
+    is_drafting: bool = False
+    """Whether somebody guesses tokens."""
     draft: Callable[[bool], None] | None = None
-    """Switches drafts off and on again, for measurements, while nobody runs; None: there are none."""
+    """Switches drafts off and on again, for measurements, while nobody runs; None: there are none, or no switch."""
     change_delays: Delays | None = None
     """How long workers took to notice that they were to work for another lane; None: nobody counts."""
+    own_delays: Delays | None = None
+    """For how long of that they ran themselves."""
 
     def close(self) -> None:
         """End everything; what was profiled is written and reported. Again: nothing more happens."""
@@ -151,6 +153,7 @@ class _Loaded:
     notes: tuple[str, ...]
     work: WorkLog | None = None
     delays: Delays | None = None
+    own_delays: Delays | None = None
     draft: DraftModel | None = None
 
 
@@ -168,6 +171,7 @@ class ReadyExecutor:
     """How memory is cut, in words, where there was something to choose."""
     work: WorkLog | None = None
     delays: Delays | None = None
+    own_delays: Delays | None = None
     draft: DraftModel | None = None
     """What guesses, where the executor has its program, too."""
 
@@ -221,8 +225,10 @@ def start_engine(
         cache_fraction=lambda: parts.kv.usage().fraction,
         cache_report=parts.kv.explain,
         geometry=ready.geometry,
+        is_drafting=drafting is not None,
         draft=_switch(parts.scheduler, drafting),
         change_delays=ready.delays,
+        own_delays=ready.own_delays,
     )
 
 
@@ -337,7 +343,7 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     if options.speculative == "ngram":
         return Drafting(NgramDrafts(), PricedDepth()), ()
     if model.draft is None:
-        return None, ("no drafts: no draft model goes with a model that keeps states yet; --speculative ngram does",)
+        raise UsageError("--speculative model needs a model that drafts: name it with --draft-model")
     choice = _executor_of(options, model)
     if not choice.is_native:
         raise UsageError(
@@ -401,6 +407,7 @@ def load_executor(
         words,
         loaded.work,
         loaded.delays,
+        loaded.own_delays,
         loaded.draft,
     )
 
@@ -501,12 +508,18 @@ def _native_executor(
     units = use_table(executor, options.tune_table, options.cache_dir, processor_model())
     held, num_used = executor.footprint, _lanes_used(options, len(workers.cores))
     notes = (
-        f"{executor.target} instructions, {_workers_text(workers)}",
+        f"{executor.target} instructions, {workers_text(workers)}",
         units,
         *executor.kept,
         *memory_texts(resident_bytes(), held.weights, held.arena + (num_used - 1) * held.lane, layout),
     )
-    return _Loaded(executor, notes, executor.work_log, lambda: Histogram.of(*executor.change_delays()))
+    return _Loaded(
+        executor,
+        notes,
+        executor.work_log,
+        lambda: Histogram.of(*executor.change_delays()),
+        lambda: Histogram.of(*executor.own_change_delays()),
+    )
 
 
 def _with_draft(
@@ -524,7 +537,7 @@ def _with_draft(
     executor = NativeExecutor(config, pool_of=target)
     executor.load({STEP_PROGRAM: draft.program}, draft.weights, layout)
     weights = executor.footprint.weights
-    blocks = " and ".join(map(_block_text, layout.groups))
+    blocks = " and ".join(map(block_text, layout.groups))
     note = f"draft model {draft.name}: {weights / MIB:,.0f} MiB of packed weights, and of the same memory {blocks}"
     share = weights / target.footprint.weights
     model = DraftModel(layout, share, min(sizes.max_model_tokens, draft.config.max_positions))
@@ -565,31 +578,3 @@ def native_config(
         records_work=options.profile is not None,
     )
     return config, workers
-
-
-def memory_texts(now: int | None, weights: int, arena: int, layout: CacheLayout) -> list[str]:
-    """What a look at the process with `ps` shows: now, and later. `now` holds the interpreter and its libraries too.
-
-    Activations and the cache are taken from the system when they are first written.
-    """
-    per_block = " and ".join(map(_block_text, layout.groups))
-    whole = "" if now is None else f"{now / MIB:,.0f} MiB now: "
-    rest = "" if now is None else f", {(now - weights) / MIB:,.0f} MiB of Python and what it holds"
-    return [
-        f"resident memory: {whole}{weights / MIB:,.0f} MiB of packed weights{rest}",
-        f"later besides: up to {arena / MIB:,.0f} MiB of activations as steps grow, and {per_block}, taken "
-        f"{min(AHEAD_BYTES, layout.pool_bytes) / MIB:,.0f} MiB ahead, up to {layout.pool_bytes / MIB:,.0f} MiB",
-    ]
-
-
-def _block_text(placed: GroupLayout) -> str:
-    size = f"{placed.block_bytes / KIB:,.0f} KiB of"
-    if placed.group.is_state:
-        return f"{size} state for every sequence, and for every checkpoint of it"
-    return f"{size} KV cache for every {placed.tokens_per_block} tokens of a sequence"
-
-
-def _workers_text(workers: Workers) -> str:
-    count = len(workers.cores)
-    bound = "" if -1 in workers.cores else f" on processor{'s' * (count > 1)} {', '.join(map(str, workers.cores))}"
-    return f"{count} worker{'s' * (count > 1)}{bound}: {workers.reason}"

@@ -60,7 +60,7 @@ def load_model(options: EngineOptions, progress: Progress, now: Callable[[], dat
     """
     check_draft_options(options)
     model = _load(options, progress, now)
-    if options.draft_model is None or any(group.is_state for group in model.program.cache_groups):
+    if options.draft_model is None:
         return model
     own = replace(
         options, model=options.draft_model, revision=None, max_model_len=None, chat_template=None, quantize="none"
@@ -89,6 +89,8 @@ def check_draft_options(options: EngineOptions) -> None:
             f"--scheduler {options.scheduler} asks no draft model yet; take --scheduler {DEFAULT_SCHEDULER}, or "
             "--speculative ngram"
         )
+    if options.profile is not None:
+        raise UsageError("--profile does not tell a draft model's steps apart yet; leave it out, or --draft-model")
     if options.kv_layout != "paged":
         raise UsageError(f"--kv-layout {options.kv_layout} has no place for a draft model; take --kv-layout paged")
 

@@ -42,7 +42,8 @@ ALLOWED_ROOMS: Mapping[str, tuple[str, ...]] = {
     "loading": BELOW_LOADING,
     # A loaded model's bytes as its kernels count them: what is calibrated and what is then priced must be the same.
     "model_formats": ("config", "model", "cost", "exec", "loading"),
-    "build": (*BELOW_BUILD, "assembly", "loading", "model_formats"),
+    "start_texts": ("config", "model"),
+    "build": (*BELOW_BUILD, "assembly", "loading", "model_formats", "start_texts"),
     # `sched`: the order of a whole job's lines is found by `sched/blend`, before any of them is a request.
     "batch": ("core", "api", "text", "sched", "engine", "metrics", "build"),
     "server": ("core", "api", "text", "metrics", "batch"),

@@ -304,17 +304,6 @@ def test_a_plan_says_what_each_order_takes_and_runs_nothing(tiny: Path, tmp_path
     assert outputs[0] == outputs[1]
 
 
-def test_when_it_should_be_done_is_judged_at_the_end(tmp_path: Path, tiny: Path) -> None:
-    write_lines(tmp_path / "in.jsonl", many_lines(4))
-    found = json.loads(batch(tmp_path, tiny, "--finish-by", "2h").stdout)["finish_by"]
-    assert 7000 < found["early_s"] <= 7200
-    late = json.loads(batch(tmp_path, tiny, "--finish-by", "1s", "--restart").stdout)["finish_by"]
-    assert late["moment"] <= found["moment"]
-    refused = batch(tmp_path, tiny, "--finish-by", "soon")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "--finish-by is 'soon'; a duration such as" in refused.stderr
-
-
 def test_shards_are_the_whole_together_and_each_knows_which_it_is(tiny: Path, tmp_path: Path) -> None:
     """Also with twins, which stay together, and lines that cannot be served."""
     lines = [
@@ -382,3 +371,14 @@ def test_a_shard_that_cannot_be_is_one_line(tiny: Path, tmp_path: Path, shard: s
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert reason in refused.stderr
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_when_it_should_be_done_is_judged_at_the_end(tmp_path: Path, tiny: Path) -> None:
+    write_lines(tmp_path / "in.jsonl", many_lines(4))
+    found = json.loads(batch(tmp_path, tiny, "--finish-by", "2h").stdout)["finish_by"]
+    assert 7000 < found["early_s"] <= 7200
+    late = json.loads(batch(tmp_path, tiny, "--finish-by", "1s", "--restart").stdout)["finish_by"]
+    assert late["moment"] <= found["moment"]
+    refused = batch(tmp_path, tiny, "--finish-by", "soon")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--finish-by is 'soon'; a duration such as" in refused.stderr

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2 as httpx
@@ -18,8 +19,10 @@ import pytest
 from tests.e2e.server_process import PLAIT, ServerProcess, serving
 from tests.e2e.tiny_model import CONTEXT, NUM_TOKENS, write_tiny_model
 from tests.unit.api.byte_text import END, TEMPLATE
+from tests.unit.cost.invented import ABOUT
 
 from plait.api.bodies import JsonObject
+from plait.cost.hardware import find_hardware, write_hardware
 
 ROOMY = 32_768
 """Tokens of a model's context that nobody fills before a test is over."""
@@ -528,3 +531,29 @@ def test_a_unix_socket_that_a_dead_server_left_is_taken_over(tiny: Path, tmp_pat
     finally:
         process.kill()
         process.wait()
+
+
+def test_who_would_have_the_first_token_too_late_is_sent_away_with_the_wait(roomy: Path, tmp_path: Path) -> None:
+    """One sequence may run, and somebody has the place; only whoever wants the first token soon is sent away."""
+    (tmp_path / "hardware").mkdir()
+    spec = replace(find_hardware("zen3-2core"), calibration=replace(ABOUT, counted=None))
+    write_hardware(spec, tmp_path / "hardware" / "this-machine.json", "invented")
+    options = ("--executor", "reference", "--scheduler", "plait", "--cache-dir", str(tmp_path), "--max-num-seqs", "1")
+    hasty = {"prompt": "x", "max_tokens": 1, "slo": {"ttft_s": 0.05}}
+    with serving(roomy, *options) as server:
+        assert any(
+            "every step is fused, because the reference executor computes with one" in line for line in server.said
+        )
+        with server.client() as client, occupied(server):
+            # Nobody has ended yet, so a place is taken to be free after as long as it has been taken.
+            time.sleep(0.2)
+            reply = client.post("/v1/completions", json={**hasty, "stream": True})
+            assert reply.status_code == 429, reply.text
+            error = reply.json()["error"]
+            assert (error["type"], error["code"]) == ("rate_limit_error", "overloaded")
+            assert "is wanted within 0.05 s" in error["message"]
+            assert int(reply.headers["retry-after-ms"]) >= 1
+            figures = client.get(f"{server.root}/metrics").text
+        assert 'plait:requests_rejected_total{engine="0",model_name="tiny",reason="overloaded"}' in figures
+        assert completion(server)["usage"], "whoever has no such target is served"
+        assert server.become_idle()

@@ -27,6 +27,8 @@ from plait.kv.index import OUTLIVED_S
 
 __all__ = ["Memory", "World"]
 
+MOST_LIVE = 32
+
 
 class World(Naive):
     """Operations."""
@@ -610,7 +612,9 @@ class World(Naive):
         """One operation that changes or asks something."""
         self.now_s += self.dice.choice((0.0, 0.0, 1.0))
         acts = (self.admit, self.look_around, self.lease, self.grow, self.submit, self.collect, self.leave, self.reset)
-        while not self.dice.choices(acts, (200, 70, 30, 100, 250, 230, 118, 2))[0]():
+        # Where windows alone are kept, memory hardly limits how many there are, as rows would.
+        leaving = 118 if len(self.live) <= MOST_LIVE else 1000
+        while not self.dice.choices(acts, (200, 70, 30, 100, 250, 230, leaving, 2))[0]():
             pass
 
     def compare(self) -> None:

@@ -22,6 +22,7 @@ pytest.importorskip("plait._native", reason="needs the native runtime, and that 
 
 from tests.conformance.models import MAX_POSITIONS, tiny_model
 from tests.conformance.native_rooms import Treatment
+from tests.properties import test_load_forms as forms
 from tests.properties.test_load_native import QUIET, check_bits
 
 Answers = dict[AnswerKey, Answer]
@@ -35,6 +36,7 @@ def served(model: object, weights: object, max_tokens: int = MAX_POSITIONS) -> S
 SMALL = tiny_model((CAUSAL,), seed=9, hidden=16, ffn_hidden=24)
 WINDOWED = tiny_model((window(21), CAUSAL), seed=10)
 NAN = {"head": tiny.MODEL.arrays["head"] * np.float32(np.nan)}
+FIRST = ("the target itself", "one that has nothing to do with it")
 NO_NUMBERS = "one whose logits are no numbers"
 DRAFTS = {
     "the target itself": tiny.SERVED,
@@ -60,7 +62,7 @@ def expected() -> Answers:
 
 @pytest.mark.parametrize("kind", DRAFTS)
 def test_answers_are_the_same_in_any_company_and_any_chunks(expected: Answers, kind: str) -> None:
-    for place, budget in enumerate((7, 64)):
+    for place, budget in enumerate((7, 64) if kind in FIRST else (16,)):
         # A paced executor counts a step that fails before the engine hears of it, and then refuses what is planned.
         room = Treatment(threads=1 + place % 2, blocking_seed=place, paced=kind != NO_NUMBERS)
         serving = drafted(DRAFTS[kind], Setup(budget, enable_prefix=budget != 7, make_room=room))
@@ -96,7 +98,7 @@ def test_so_they_are_where_the_price_decides(expected: Answers) -> None:
         serving.close()
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_so_they_are_under_any_load(expected: Answers, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(list(DRAFTS)))
@@ -115,3 +117,19 @@ def test_so_they_are_under_any_load(expected: Answers, data: st.DataObject) -> N
         check_bits(dict(tiny.of_requests(serving)), expected)
     finally:
         serving.close()
+
+
+@pytest.mark.parametrize("kind", ["window beside causal", "chunked beside window", "states only"])
+def test_so_is_every_form_of_answer_of_every_kind_of_layer(kind: str) -> None:
+    """The target has windows or states, whose rejected drafts are taken back; forms, scores and embeddings beside."""
+    subject, requests = forms.served(kind), forms.write_requests(4)
+    quiet = Serving(subject, Setup(max_step_tokens=512, make_room=QUIET))
+    wanted = alone(quiet, requests)
+    quiet.close()
+    small = served(SMALL.program, SMALL.table())
+    drafting = Drafting(ModelDrafts(), FixedDepth(4))
+    serving = Serving(subject, Setup(24, enable_prefix=True, make_room=QUIET, drafting=drafting, draft=small))
+    forms.check_all(serving.serve(requests), wanted)
+    serving.close()
+    assert serving.num_drafts > 20
+    assert serving.num_rounds > 20

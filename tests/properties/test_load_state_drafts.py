@@ -18,11 +18,13 @@ from tests.conformance.native_rooms import Treatment
 from tests.conformance.serving import Answer, AnswerKey, Ledger, Served, Serving, Setup, alone
 from tests.properties import test_load_states as states
 from tests.properties.test_load_native import QUIET, check_bits
+from tests.properties.test_policies_answers import AnyPrice
 
-from plait.assembly import Drafting
+from plait.assembly import Drafting, Policy
+from plait.build import LANES
 from plait.core.request import Request
+from plait.sched.multiplex.presets import PLAIT, XYSERVE, Preset
 
-VOCAB = 131
 KINDS = ("always right", "always wrong", "right to some place", "over-long", "n-grams")
 ASKED = [*states.REQUESTS, *states.GROWING]
 FAMILIES = ("bamba", "rwkv")
@@ -101,3 +103,16 @@ def test_the_reference_gives_the_same(family: str) -> None:
         Ledger(wanted).check(serving.serve(few))
         serving.close()
         assert serving.num_accepted > 10
+
+
+@pytest.mark.parametrize("preset", [PLAIT, XYSERVE], ids=lambda one: one.name)
+def test_so_they_are_under_policies_that_price_steps(preset: Preset) -> None:
+    subject = served("bamba")
+    room = Treatment(threads=3, lanes=LANES, blocking_seed=2, paced=False)
+    policy = Policy(preset, AnyPrice(2), num_spans=len(subject.program.spans))
+    guesses = drafting("bamba", "right to some place")
+    setup = Setup(48, 8192, enable_prefix=True, make_room=room, policy=policy, drafting=guesses)
+    serving = Serving(subject, setup)
+    check_bits(serving.serve(asked("bamba"), ticks_between=2), expected("bamba"))
+    serving.close()
+    assert serving.num_accepted > 30

@@ -101,6 +101,10 @@ class Tally:
         self.num_folded = 0
         """Such lines."""
 
+    def now(self) -> float:
+        """Seconds by the clock that times are told by."""
+        return self._now()
+
     def opened(self, limit_tokens: int, prompt_tokens: int = 0) -> OpenLine:
         """A line goes to the engine; it will have at most `limit_tokens` output tokens."""
         line = OpenLine(limit_tokens, prompt_tokens)

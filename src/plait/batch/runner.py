@@ -182,6 +182,7 @@ class _Run:
             job_usage=counts.usage,
             run_usage=self._tally.computed,
             duration_s=duration_s,
+            ordering_s=self._serving.ordering_s,
             model=model.name,
             fingerprint=model.fingerprint,
             seed_policy=f"lines without a seed get one from --seed {self._config.seed} and their custom_id",

@@ -64,6 +64,8 @@ class JobServing:
         self._parts = parts
         self._serving: asyncio.Task[None] | None = None
         self._stopped = threading.Event()
+        self.ordering_s = 0.0
+        """It took to find the order of the lines, before the first one ran."""
 
     async def serve(self) -> None:
         """Return when every line is recorded, or those that were finished when `stop` came. Raises what went wrong."""
@@ -98,7 +100,9 @@ class JobServing:
                 task.result()
 
     async def _serve(self, server: LineServer, finished: frozenset[int]) -> None:
+        begun_s = self._parts.tally.now()
         lines = await beside(self._lines, finished)
+        self.ordering_s = self._parts.tally.now() - begun_s
         await server.serve(lines, self._parts.max_in_flight)
 
     def _lines(self, finished: frozenset[int]) -> Lines:

@@ -39,6 +39,8 @@ class Summary:
     """The job was complete, but its output was missing or had been changed: it was made from the ledger again."""
     interrupted_by: signal.Signals | None = None
     strict: bool = False
+    ordering_s: float = 0.0
+    """Of the duration: until the order of the lines was found."""
     lines_folded: int = 0
     """Answered lines that asked for the same as another one and were told what it was told."""
     shard: str | None = None
@@ -86,6 +88,7 @@ class Summary:
                 **_tokens(self.run_usage),
                 "prefix_hit_fraction": self.prefix_hit_fraction,
                 "duration_s": self.duration_s,
+                "ordering_s": self.ordering_s,
                 "output_tokens_per_s": self.output_tokens_per_s,
                 "limited_by": self.limited_by,
                 "drafts": None if self.drafts is None else {**self.drafts.json_object()},

@@ -130,7 +130,7 @@ def _run(
         summary = run_batch(config, ports)
     finally:
         bar.close()
-    drafts = None if engine.draft is None else totals.drafts
+    drafts = totals.drafts if engine.is_drafting else None
     summary = replace(summary, limited_by=totals.limit(), drafts=drafts)
     if moment is not None and finish_by is not None:
         summary = replace(summary, finish_by=_shown(moment), early_s=finish_by.due_s - engine.clock.now())

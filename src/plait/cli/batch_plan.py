@@ -24,6 +24,7 @@ from plait.cli.offline import blending_on, hardware_here, machine_of
 from plait.cli.streams import say
 from plait.config.engine_options import EngineOptions
 from plait.core.errors import UsageError
+from plait.cost.density import step_s
 from plait.sched.blend.feeds import JobOrder, Ordering, Outlook, feed_over, outlook
 from plait.sched.blend.forecast import Forecast, Machine, forecast
 from plait.sched.blend.tree import build_tree
@@ -67,9 +68,21 @@ class BatchPlan:
     orders: Mapping[str, Forecast]
     machine: Machine
     hardware: str
+    least_compute_s: float
+    least_memory_s: float
+    least_steps: int
     folded: int = 0
     """Lines that ask for what another line asks for: they are in no other figure."""
     shards: tuple[PlannedShard, ...] = ()
+
+    @property
+    def bound_s(self) -> float:
+        """The least time: every beginning computed once, every cached token read, the fewest steps, and weights read
+        while something is computed.
+        """
+        machine = self.machine
+        compute_s, memory_s = self.least_compute_s * machine.compute_factor, self.least_memory_s * machine.memory_factor
+        return step_s(compute_s, memory_s, machine.interference) + self.least_steps * machine.step_overhead_s
 
     def limits(self, run: Forecast) -> Mapping[str, float]:
         """Parts of a run's time: computing, cache traffic, and what comes with every step."""
@@ -91,6 +104,7 @@ class BatchPlan:
             "density_histogram": list(self.histogram),
             "kv_cache_bytes": self.machine.memory_bytes,
             "hardware": self.hardware,
+            "bound_seconds": self.bound_s,
             "orders": {
                 name: {
                     "seconds": run.seconds,
@@ -117,6 +131,7 @@ class BatchPlan:
         yield from self._bars()
         yield f"machine    {self.hardware}; {self.machine.memory_bytes / 2**20:,.0f} MiB of KV cache"
         yield ""
+        yield f"{'bound':<10}{self.bound_s:>10,.1f} s"
         yield f"{'order':<10}{'time':>12}{'found again':>14}  limited by"
         for name, run in sorted(self.orders.items(), key=lambda one: one[1].seconds):
             found = run.found_tokens / max(1, self.prompt_tokens)
@@ -175,6 +190,9 @@ def _planned(found: Survey, num_lines: int, base: Ordering, machine: Machine, ha
         histogram=_histogram(base, lengths, outputs),
         orders=runs,
         machine=machine,
+        least_compute_s=look.dense.compute_s(tree.root),
+        least_memory_s=look.dense.memory_s(tree.root),
+        least_steps=max(max(outputs), -(-(tree.num_distinct() + sum(outputs)) // machine.step_tokens)),
         hardware=hardware,
         folded=found.num_twins,
     )

@@ -19,6 +19,7 @@ from plait.config.bench_options import SpeculationOptions
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import processor_model
 from plait.config.option import OptionSources
+from plait.config.schedulers import DEFAULT_SCHEDULER
 from plait.core.errors import UsageError
 
 SCHEMA = "plait.bench.speculation/1"
@@ -31,6 +32,11 @@ QUICK_PROMPT, QUICK_TOKENS = 64, 12
 
 def run_speculation(sources: OptionSources) -> int:
     options, engine_options = sources.read(SpeculationOptions), sources.read(EngineOptions)
+    if engine_options.scheduler != DEFAULT_SCHEDULER:
+        raise UsageError(
+            f"--scheduler is {engine_options.scheduler}, under which drafts cannot be switched off and on; take "
+            f"--scheduler {DEFAULT_SCHEDULER}"
+        )
     if engine_options.speculative == "off":
         engine_options = replace(engine_options, speculative="ngram")
     with download_progress(engine_options.model, quiet=options.quiet) as progress:

@@ -24,7 +24,7 @@ from plait.core.events import Collected, Event, Submitted
 from plait.core.ids import RequestId, StepId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
-from plait.core.step import StepPlan, StepResult
+from plait.core.step import DRAFT_PROGRAM, StepPlan, StepResult
 from plait.engine.thread import EngineThread
 from plait.text.grammar import Grammar, GrammarKind
 
@@ -59,11 +59,18 @@ class Counts:
         self._in_flight = 0
         self._collected_s = self._ended_s = -1.0
         self._late: set[StepId] = set()
+        self._guessing: set[StepId] = set()
+        """Steps of a draft model in flight: part of what drafts cost, and no steps of the engine."""
 
     def __call__(self, event: Event) -> None:
         match event:
+            case Submitted(_, plan) if plan.program == DRAFT_PROGRAM:
+                self._guessing.add(plan.step)
             case Submitted(at_s, plan):
                 self._submitted(at_s, plan)
+            case Collected(_, result) if result.step in self._guessing:
+                self._guessing.remove(result.step)
+                self.tally.busy_s += result.end_s - result.start_s
             case Collected(at_s, result):
                 self._collected(at_s, result)
             case _:

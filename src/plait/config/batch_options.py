@@ -22,8 +22,7 @@ class BatchOptions:
     order: str = option(
         "input",
         parse_text,
-        "in which order lines run; blend: by shared beginnings and by what compute and memory they need; auto: blend "
-        "where that takes less time",
+        "order of the lines; blend: by shared beginnings and what they compute and read; auto: whatever is fastest",
         choices=("input", "auto", "blend", "dfs", "bfs", "density", "random"),
     )
     shard: tuple[int, int] | None = option(
@@ -31,6 +30,7 @@ class BatchOptions:
         parse_shard,
         "run part i of n of the input, cut so that each is like the whole; n machines take one each",
         metavar="i/n",
+        rare=True,
     )
     plan_only: bool = option(
         False, parse_flag, "run nothing: print densities, what is shared, and the time of each order"

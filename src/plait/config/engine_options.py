@@ -136,8 +136,7 @@ class EngineOptions:
     speculative: str = option(
         "off",
         parse_text,
-        "verify guessed tokens where that pays; ngram: what stood behind the same words; model: what --draft-model "
-        "says. Answers of bit-exact executors (native) stay equal",
+        "guess tokens and verify them, where that pays: by the text so far or by --draft-model; answers stay equal",
         choices=("off", "ngram", "model"),
     )
     draft_model: str | None = option(
@@ -145,6 +144,7 @@ class EngineOptions:
         parse_text,
         "with --speculative model: a smaller model of the same vocabulary, named as --model is",
         metavar="MODEL",
+        rare=True,
     )
     enable_prefix_caching: bool = option(True, parse_flag, "reuse the cache of equal prompt beginnings", rare=True)
     profile: Path | None = option(

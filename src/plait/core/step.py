@@ -225,9 +225,9 @@ class ChunkShape(NamedTuple):
         return tuple.__new__(cls, (start, 1, 1, 0, 0))
 
     @classmethod
-    def of_verify(cls, start: int, num_drafts: int) -> ChunkShape:
+    def of_verify(cls, start: int, num_drafts: int, num_snapshots: int = 0) -> ChunkShape:
         """Of a chunk that computes one token and verifies guesses behind it."""
-        return cls(start, 1 + num_drafts, 1 + num_drafts, 0, num_drafts)
+        return cls(start, 1 + num_drafts, 1 + num_drafts, num_snapshots, num_drafts)
 
     @property
     def is_decode(self) -> bool:

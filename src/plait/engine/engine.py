@@ -205,15 +205,13 @@ class Engine:
         self._answer(self._scheduler.expire(now), now)
 
     def _answer(self, updates: list[SeqUpdate], now: float, first_s: float | None = None) -> None:
-        sequences, delta, begun, tell = self._sequences, self._answering.delta, self._first_token_s, self._events
         for update in updates:
-            seq = sequences[update.seq]
-            said: Delta | SeqUpdate = delta(seq, update) if self._is_read else update
+            seq = self._sequences[update.seq]
+            said: Delta | SeqUpdate = self._answering.delta(seq, update) if self._is_read else update
             num_tokens, reason = len(said.tokens), said.finish_reason
             if num_tokens:
-                if seq.id not in begun:
-                    begun[seq.id] = now
-                tell(Emitted.of(now, seq.id, num_tokens, first_s))
+                self._first_token_s.setdefault(seq.id, now)
+                self._events(Emitted.of(now, seq.id, num_tokens, first_s))
             if reason is not None:
                 if update.finish_reason is None:
                     self._scheduler.abort(seq.id, now)  # a stop string: the scheduler cannot know

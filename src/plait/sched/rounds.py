@@ -102,6 +102,10 @@ class Rounds:
     def most_step_tokens(self) -> int:
         return self._config.max_step_tokens
 
+    def has_memory(self, seq: Sequence) -> bool:
+        """Whether what the draft model computed of a sequence is still there."""
+        return seq.id in self._tables
+
     def room(self, seq: Sequence) -> int:
         """Tokens that the draft model can say behind those of a sequence, as far as its positions go."""
         return self._config.max_positions - len(seq.tokens)
@@ -115,11 +119,9 @@ class Rounds:
                 self._leave(seq)
 
     def begin(self, asked: AnySequence[Asked], depth: int, num_running: int) -> None:
-        """Those who find no memory are left out."""
+        """Those who find no memory are left out. Who lost his has been told (`ModelDrafter.forget`)."""
         for one in asked:
             seq = one.seq
-            if seq.id not in self._tables:  # others needed the memory
-                one.drafter.forget()
             one.num_left = min(depth, one.most)
             one.place = one.drafter.begin(seq.tokens)
             one.behind = seq.tokens[one.place :]
@@ -144,7 +146,7 @@ class Rounds:
         grants: list[BlockGrant] = []
         chunks: list[Chunk] = []
         budget = self._config.max_step_tokens
-        is_reading = any(one.behind for one in self._asked.values())
+        is_reading = any(one.behind and not one.is_dead for one in self._asked.values())
         for one in list(self._asked.values()):
             num_tokens = min(len(one.behind) if one.behind else 1, budget)
             if not num_tokens or one.is_dead or not one.num_left or (is_reading and not one.behind):

@@ -329,6 +329,8 @@ class Speculation:
                 continue
             drafter, most = self._of(seq).drafter, min(self._depth.most, _room(seq), rounds.room(seq))
             if isinstance(drafter, ModelDrafter) and not drafter.is_broken and most > 0:
+                if not rounds.has_memory(seq):  # others needed it
+                    drafter.forget()
                 asked.append(Asked(seq, drafter, most))
         return asked
 

@@ -29,21 +29,18 @@ AHEAD = 2
 
 
 class OfflineLoad:
-    """Implements `plait.sim.load.Load`. `most`: output tokens that the feed takes an answer to have at most;
-    `idle_ratio`: what others leave idle at a time, as `plait.sched.colocation.idle` says it.
+    """Implements `plait.sim.load.Load`. `job`: what the feed is told of the requests, in their order; `idle_ratio`:
+    what others leave idle at a time, as `plait.sched.colocation.idle` says it.
     """
 
     def __init__(
         self,
         requests: Sequence[Request],
         ordering: Ordering,
-        most: int,
+        job: OfflineJob,
         max_in_flight: int,
         idle_ratio: Callable[[float], float] | None = None,
     ) -> None:
-        job = OfflineJob()
-        for request in requests:
-            job.add(packed(request.prompt), len(request.prompt), max(1, most - len(request.prompt)))
         self._requests = requests
         self._places = {request.id: place for place, request in enumerate(requests)}
         self._feed = feed_of(job, ordering)
@@ -92,11 +89,14 @@ def offline_load(workload: Workload, spec: ClusterSpec, slo: Slo, order: JobOrde
     requests = []
     while load.next_s() is not None:
         requests.append(load.take().request)
+    job = OfflineJob()
+    for request in requests:
+        job.add(packed(request.prompt), len(request.prompt), max(1, replica.max_model_tokens - len(request.prompt)))
     ranks = replica.tensor_parallel
     lives = lives_on(replica.hardware, shard(replica.program, ranks), replica.formats)
     ordering = Ordering(order, lives, spec.form.num_engines * replica.cache_bytes, seed)
     in_flight = AHEAD * replica.max_rows * spec.form.num_first
-    return OfflineLoad(requests, ordering, replica.max_model_tokens, in_flight)
+    return OfflineLoad(requests, ordering, job, in_flight)
 
 
 def lives_on(hardware: HardwareSpec, program: Program, formats: Formats) -> LifetimeCost:

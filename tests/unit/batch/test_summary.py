@@ -96,6 +96,7 @@ def test_the_json_holds_every_number() -> None:
         "output_tokens": 20_000,
         "prefix_hit_fraction": 0.8,
         "duration_s": 400.0,
+        "ordering_s": 0.0,
         "output_tokens_per_s": 50.0,
         "limited_by": "compute",
         "drafts": None,

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.models import tiny_model, tiny_rwkv
+from tests.conformance.models import tiny_model
 from tests.e2e.tiny_model import write_tiny_model
 from tests.unit.cost.invented import ABOUT
 
-from plait import loading
-from plait.build import drafting_of, load_executor, load_model
+from plait.build import load_executor, load_model
 from plait.cli.main import main
 from plait.config.engine_options import EngineOptions
 from plait.config.schedulers import parse_scheduler
@@ -140,6 +139,10 @@ def test_a_draft_model_is_loaded_beside_the_model_into_one_memory(path: Path) ->
             "--scheduler plait asks no draft model yet; take --scheduler chunked, or --speculative ngram",
         ),
         (
+            {"draft_model": "x", "speculative": "model", "profile": Path("trace.json")},
+            "--profile does not tell a draft model's steps apart yet; leave it out, or --draft-model",
+        ),
+        (
             {"draft_model": "x", "speculative": "model", "kv_layout": "uniform"},
             "--kv-layout uniform has no place for a draft model; take --kv-layout paged",
         ),
@@ -173,16 +176,6 @@ def test_too_little_memory_for_both_is_said_with_what_they_need(path: Path) -> N
     model = load_model(options, lambda done, total: None, datetime.now)
     with pytest.raises(UsageError, match=r"--kv-cache-memory is 5000 bytes but the smallest KV cache takes \d+; give"):
         load_executor(options, model, RealClock())
-
-
-def test_a_model_with_states_loads_no_draft_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = EngineOptions(model=str(path), speculative="model", draft_model="no/such/model")
-    load = loading._load
-    monkeypatch.setattr(loading, "_load", lambda *args: replace(load(*args), program=tiny_rwkv().program))
-    model = load_model(options, lambda done, total: None, datetime.now)
-    drafting, notes = drafting_of(options, model)
-    assert (model.draft, drafting) == (None, None)
-    assert notes == ("no drafts: no draft model goes with a model that keeps states yet; --speculative ngram does",)
 
 
 def test_schedulers_that_price_steps_verify_drafts_as_well(path: Path, tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.conformance.families import CASES
 from tests.conformance.models import model_named
 
-from plait.build import memory_texts
 from plait.model.cache_layout import plan_layout
 from plait.model.families import build_program
+from plait.start_texts import memory_texts
 
 MIB = 2**20
 LAYOUT = model_named("causal").layout(128, tokens_per_block=64)

@@ -44,7 +44,10 @@ def test_the_table_has_a_row_for_each_set_and_number_of_streams(tiny: str, capsy
     ("asked", "said"),
     [
         (["--sets", "rag,poems"], "'poems' is no set of prompts; there are rag, edit"),
-        (["--scheduler", "plait"], "--speculative ngram is not there for --scheduler plait yet"),
+        (
+            ["--scheduler", "plait"],
+            "--scheduler is plait, under which drafts cannot be switched off and on; take --scheduler chunked",
+        ),
         (["--streams", "0"], "--streams is '0'"),
     ],
 )

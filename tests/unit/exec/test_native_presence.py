@@ -23,7 +23,7 @@ from plait.core.errors import PlaitError
 from plait.exec.native import presence
 
 PACKAGE = Path(plait.__file__).parent
-INTERFACE_DIGEST = "24355546969475b8"
+INTERFACE_DIGEST = "a90b85f61bcdc20f"
 needs_native = pytest.mark.skipif(
     presence.missing() is not None, reason="needs the native runtime, and that a C++ compiler"
 )

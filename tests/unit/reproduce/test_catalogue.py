@@ -59,6 +59,11 @@ OUTSIDE = {
     "muxwise-shares": {"partitions of a burst"},
     "bullet-muxwise-controls": {"requests within targets, Bullet over chunks of 2,048: a third of the SMs"},
     "bullet-chunk-size": {"tokens/s of a full queue, 2,048 over 1,024"},
+    "depth-and-share": {
+        "both together over depth alone, 15 ms a token",
+        "both together over share alone, 30 ms a token",
+        "both together over depth alone, 30 ms a token",
+    },
     "muxwise-guard": {"decode beside prefill, H100, 70B, 8 ranks"},
     "estimator": {"another law, two shares, over contention-blind"},
     "muxwise-anchors": {"step of 256 tokens"},

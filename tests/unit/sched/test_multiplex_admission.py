@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.engine.kit import OneSecondPerToken, Stage, ask
+from tests.unit.sched.oracles.stage import ALPHA, DEVICE, FORMATS, PROGRAM
 
 from plait.assembly import Policy
 from plait.core.decision import Blocked
@@ -16,6 +17,22 @@ from plait.core.events import Arrived, Emitted, Finished, Refused, Scheduled, Su
 from plait.core.request import NO_SLO, Request, ServiceClass, Slo
 from plait.sched.multiplex.mechanisms import Mechanism
 from plait.sched.multiplex.presets import BULLET, MUXWISE, PLAIT, TEMPORAL, Preset
+from plait.sim.arrivals import Lengths, arrivals_of, poisson_trace
+from plait.sim.attainment import Attainment
+from plait.sim.cluster import ClusterSpec, simulate_cluster
+from plait.sim.replica import ReplicaSpec
+
+DEVICE_SPEC = ReplicaSpec(
+    PROGRAM,
+    FORMATS,
+    DEVICE,
+    cache_bytes=20 * 10**9,
+    max_step_tokens=1024,
+    max_rows=128,
+    max_model_tokens=8192,
+    alpha=ALPHA,
+    check_plans=False,
+)
 
 
 def stage(
@@ -217,7 +234,9 @@ def test_all_choices_of_a_request_are_sent_away_together() -> None:
     on.assert_memory_is_empty()
 
 
-@pytest.mark.parametrize("preset", [BULLET, MUXWISE, TEMPORAL, PLAIT.without([Mechanism.REFUSAL])], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "preset", [BULLET, MUXWISE, TEMPORAL, PLAIT.without([Mechanism.REFUSAL])], ids=lambda one: one.name
+)
 def test_published_policies_send_nobody_away(preset: Preset) -> None:
     on = stage(preset, slo=Slo(ttft_s=20.0))
     for name in "abc":
@@ -249,3 +268,25 @@ def test_what_a_waiting_prompt_will_want_is_evicted_last() -> None:
 
 def test_who_waits_too_long_loses_his_lease() -> None:
     assert waits_for_its_prefix(PLAIT, since_s=35.0) == 0
+
+
+# What it is worth
+
+
+def test_beyond_what_a_device_can_do_more_requests_meet_their_targets() -> None:
+    """A burst of twice what a simulated A100 can do under these targets."""
+    slo = Slo(ttft_s=0.5, tpot_s=0.02)
+    rows = poisson_trace(80.0, 240, Lengths(700, 1.2, 6000), Lengths(120, 0.8, 800), seed=1)
+
+    def goodput(preset: Preset) -> tuple[float, int]:
+        attainment = Attainment(slo)
+        spec = ClusterSpec(replace(DEVICE_SPEC, preset=preset, slo=slo), macro_steps=False)
+        report = simulate_cluster(arrivals_of(rows, PROGRAM.vocab_size), spec, outcomes=attainment).whole
+        assert report.num_refused == report.num_overloaded
+        assert report.num_finished + report.num_refused == 240
+        return attainment.per_s(report), report.num_refused
+
+    with_refusals, num_refused = goodput(PLAIT)
+    without, nobody = goodput(PLAIT.without([Mechanism.REFUSAL]))
+    assert (num_refused > 20, nobody) == (True, 0)
+    assert with_refusals > 1.15 * without

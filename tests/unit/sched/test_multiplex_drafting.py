@@ -5,6 +5,7 @@ never worth less than what there is without.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tests.unit.sched.oracles.stage import ALPHA, DEVICE, FORMATS, PROGRAM
@@ -83,6 +84,19 @@ def test_a_deadline_counts_rows_as_if_no_guess_were_right() -> None:
         assert 1.5e-3 * max(1.0, plan.depth.shape.num_tokens / FREE_ROWS) <= itl_s
     tight = decide_with_drafts(situation(1, itl_s=0.001), setting(CHUNKED), offers(1, *certain), 63)
     assert tight.depth is None
+
+
+def test_means_that_do_not_hold_are_caught_up_with_where_rows_are_free_and_gaps_are_not_stretched() -> None:
+    """Two milliseconds behind."""
+    late = replace(situation(2, tpot_s=0.001), now_s=1.003)
+    plan = decide_with_drafts(late, setting(CHUNKED), offers(2, 0.9, 0.8, 0.7, 0.6), 60)
+    assert plan.depth is not None
+    assert plan.depth.counts == {SeqId(0): 4, SeqId(1): 4}  # four tokens in 1.25 ms instead of one in one
+    # One who has no guesses is not made later yet.
+    greedy = decide_with_drafts(late, setting(CHUNKED), [Offer(SeqId(0), [1.0] * 16)], 60)
+    assert greedy.depth is None or greedy.depth.shape.num_tokens <= FREE_ROWS
+    bound = replace(situation(2, itl_s=0.001), now_s=1.003)
+    assert decide_with_drafts(bound, setting(CHUNKED), offers(2, 0.9, 0.8), 60).depth is None
 
 
 def test_with_drafts_the_smallest_share_that_holds_moves() -> None:

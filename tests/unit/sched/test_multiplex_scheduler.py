@@ -240,18 +240,6 @@ def test_xyserve_keeps_half_of_a_step_for_decode() -> None:
     assert num_full >= 3
 
 
-@pytest.mark.parametrize("preset", [PLAIT, MUXWISE, BULLET, TEMPORAL, XYSERVE], ids=lambda preset: preset.name)
-def test_an_offline_row_goes_to_who_is_online(preset: Preset) -> None:
-    played = stage(preset, slo=Slo(itl_s=100.0, ttft_s=500.0), max_rows=1)
-    played.arrive(ask("job", max_tokens=60, service_class=ServiceClass.BATCH))
-    played.arrive(ask("person", max_tokens=3), at_s=10.0)
-    played.run()
-    ends = {event.request: event.at_s for event in played.of(Finished)}
-    assert ends["person"] < 30.0 < ends["job"]
-    assert [event.num_preemptions for event in played.of(Finished)] == [0, 1]
-    played.assert_memory_is_empty()
-
-
 @pytest.mark.parametrize("preset", [BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE], ids=lambda one: one.name)
 def test_decode_is_planned_ahead_while_nobody_has_a_prompt_and_no_further(preset: Preset) -> None:
     """The second step is there when the first ends. A prompt that comes meanwhile waits for both at most."""
@@ -276,3 +264,15 @@ def test_decode_is_planned_ahead_while_nobody_has_a_prompt_and_no_further(preset
     alone.arrive(ask("stream", "abc", max_tokens=12))
     alone.run()
     assert on.answers.tokens("stream") == alone.answers.tokens("stream")
+
+
+@pytest.mark.parametrize("preset", [PLAIT, MUXWISE, BULLET, TEMPORAL, XYSERVE], ids=lambda preset: preset.name)
+def test_an_offline_row_goes_to_who_is_online(preset: Preset) -> None:
+    played = stage(preset, slo=Slo(itl_s=100.0, ttft_s=500.0), max_rows=1)
+    played.arrive(ask("job", max_tokens=60, service_class=ServiceClass.BATCH))
+    played.arrive(ask("person", max_tokens=3), at_s=10.0)
+    played.run()
+    ends = {event.request: event.at_s for event in played.of(Finished)}
+    assert ends["person"] < 30.0 < ends["job"]
+    assert [event.num_preemptions for event in played.of(Finished)] == [0, 1]
+    played.assert_memory_is_empty()

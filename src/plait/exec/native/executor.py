@@ -295,6 +295,10 @@ class NativeExecutor:
         """
         return self._loaded().runtime.change_delays()
 
+    def own_change_delays(self) -> tuple[tuple[float, ...], tuple[int, ...], float]:
+        """For how long of that they ran themselves: to the end of a unit. The rest of it others had their cores."""
+        return self._loaded().runtime.own_change_delays()
+
     def counters(self) -> dict[str, float]:
         """What the workers did since the start: units, steps, seconds in kernels, at work and parked."""
         return self._loaded().runtime.counters()

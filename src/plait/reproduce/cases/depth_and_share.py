@@ -24,16 +24,16 @@ from plait.sched.multiplex.presets import PLAIT, static_split
 from plait.sim.drafts import every_record
 from plait.sim.replica import SimulatedDrafts
 
-COUNT = 100
-SEEDS = range(3)
-TARGETS = (0.012, 0.015, 0.030)
+COUNT = 60
+SEEDS = range(2)
+TARGETS = (0.015, 0.030)
 """Seconds of a later token, on average."""
 TTFT_S = 1.0
 ATTAINMENT = 0.9
 STEP = 1.2
 RATES = tuple(4.0 * STEP**place for place in range(20))
 """Requests a second: 4 to 128, each a fifth above the one before."""
-SPLITS = (16, 32, 54)
+SPLITS = (32, 54)
 """Units of decode, of which depth alone has the best."""
 
 SHARE, DEPTH, AFTER, JOINT = "share alone", "depth alone", "share, then depth", "both together"
@@ -120,7 +120,7 @@ GUESSES = (
 LOADS = (
     f"{COUNT} requests like ShareGPT's on one A100, one seed; a rate holds where {ATTAINMENT:.0%} have their first "
     f"token within {TTFT_S:g} s and their mean, and the queue is steady; rates lie a fifth apart; depth alone: "
-    f"the best of three fixed splits; {LEARNED}"
+    f"the best of two fixed splits; {LEARNED}"
 )
 _BARS = {SHARE: ("more", 1.05), DEPTH: ("more", 1.05), AFTER: ("no less", 1.0)}
 

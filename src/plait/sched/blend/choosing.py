@@ -15,11 +15,11 @@ from plait.sched.blend.forecast import Machine, forecast
 from plait.sched.blend.job import OfflineJob
 from plait.sched.blend.tree import build_tree
 
-CLEAR = 0.99
-"""Of the time as given: what another order must stay below."""
+AS_GOOD = 1.01
+"""Forecasts are no closer than that: of orders whose times differ by less the first of `CHOICES` is taken."""
 
-CHOICES = (JobOrder.INPUT, JobOrder.BLEND, JobOrder.DFS, JobOrder.DENSITY)
-"""Of equal ones the first is taken."""
+CHOICES = (JobOrder.BLEND, JobOrder.BFS, JobOrder.DENSITY, JobOrder.DFS)
+"""Besides the order of the input, which only one that is said to be shorter replaces."""
 
 FEWEST, MOST = 64, 100_000
 """Requests of a job that is worth a look: fewer are soon done, and more would take memory that others need."""
@@ -53,9 +53,7 @@ class Choice:
         if not self.seconds:
             return f"{self.num_requests:,} lines are to run, and a forecast is made for {FEWEST:,} to {MOST:,}"
         times = ", ".join(f"{order} {seconds:,.3g} s" for order, seconds in self.seconds.items())
-        is_given = self.order is JobOrder.INPUT
-        margin = f", and another order must stay below {CLEAR:.0%} of the input's" if is_given else ""
-        return f"the forecast says {times}{margin}"
+        return f"the forecast says {times}"
 
 
 def is_as_given(how: AnyOrdering | None, num_requests: int) -> bool:
@@ -83,10 +81,16 @@ def feed_for(job: OfflineJob, how: AnyOrdering, go_on: Callable[[], None] = lamb
             feed, tree, job.prompt_tokens, outputs, base.lives, how.machine, lambda compute, memory, count: go_on()
         ).seconds
 
-    told = {order: seconds(order) for order in CHOICES}
+    told = {order: seconds(order) for order in (JobOrder.INPUT, *CHOICES)}
     go_on()
     job.prompts.clear()
-    best = min(CHOICES, key=told.__getitem__)
-    chosen = best if told[best] < CLEAR * told[JobOrder.INPUT] else JobOrder.INPUT
+    chosen = chosen_of(told)
     feed = feed_over(tree, job, replace(base, order=chosen))
     return feed, Choice(chosen, num_requests, told)
+
+
+def chosen_of(seconds: Mapping[JobOrder, float]) -> JobOrder:
+    """By the predicted seconds of the input's order and of `CHOICES`."""
+    least = min(seconds[order] for order in CHOICES)
+    chosen = next(order for order in CHOICES if seconds[order] <= AS_GOOD * least)
+    return chosen if seconds[chosen] < seconds[JobOrder.INPUT] else JobOrder.INPUT

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from plait.sched.blend.job import Lives, OfflineJob
 from plait.sched.blend.lengths import SAMPLED, drawn, guessed, guessed_squares, two_lengths
+from plait.sched.blend.memory import Beginnings
 from plait.sched.blend.orders import Order, fixed_order
 from plait.sched.blend.scanner import DualScanner, End, Held
 from plait.sched.blend.tree import PrefixTree, build_tree
@@ -68,7 +69,7 @@ class Ordering:
 
     `sampled`: the share that runs first to tell lengths. `lost_share`, `merges`: of the cut into units. `ahead`: so
     many that came out last wait at the engine's door and hold nothing yet, so that it never waits for the next one.
-    `holds_once`: what several begin with counts once among them, as the engine has it, and not once for each.
+    `holds_once`: what several begin with counts once while any of them runs, as the engine has it, and not for each.
     """
 
     order: JobOrder
@@ -108,7 +109,7 @@ class Outlook:
     lives: Lives
     prompts: Sequence[int]
     spared: Sequence[float] | None = None
-    """Bytes of each that are held for others too, but for its part of them."""
+    """Bytes of each that others hold too: of its beginnings that several have."""
 
     def held(self, place: int) -> Held:
         """Of what decodes at some moment: long answers are there more often than short ones."""
@@ -133,21 +134,23 @@ def outlook(
 
 
 def _spared(tree: PrefixTree, lives: Lives) -> list[float]:
-    """Of each request, the bytes of its shared beginning without its part of them: a node of k requests holds a k-th
-    for each.
-    """
     found = [0.0] * tree.num_requests
-    saved = array("d", bytes(8 * len(tree.ends)))
+    shared = array("d", bytes(8 * len(tree.ends)))
     for node in range(tree.root, -1, -1):
-        # Parents come first; what they spare is there for their children.
-        begin, end, count = tree.begins[node], tree.ends[node], tree.num_below(node)
-        size = lives.mean_held_bytes(end, 0) - (lives.mean_held_bytes(begin, 0) if begin else 0.0) if end else 0.0
-        saved[node] += size * (1 - 1 / count)
+        # Parents come first.
+        if tree.num_below(node) > 1:
+            shared[node] += node_bytes(tree, node, lives)
         for child in tree.children[node]:
-            saved[child] = saved[node]
+            shared[child] = shared[node]
         for request in tree.own(node):
-            found[request] = saved[node]
+            found[request] = shared[node]
     return found
+
+
+def node_bytes(tree: PrefixTree, node: int, lives: Lives) -> float:
+    """Of its own tokens."""
+    begin, end = tree.begins[node], tree.ends[node]
+    return (lives.mean_held_bytes(end, 0) if end else 0.0) - (lives.mean_held_bytes(begin, 0) if begin else 0.0)
 
 
 def _memory_s(lives: Lives, prompt: int, output: float, square: float) -> float:
@@ -204,6 +207,10 @@ class BlendFeed:
         self._used = [0.0, 0.0]
         self._at_the_door: deque[int] = deque()
         """Places that came out last, the oldest first; they are not in `used`."""
+        self._beginnings = Beginnings(tree) if ordering.holds_once else None
+        self._users = array("q", bytes(8 * len(tree.ends)))
+        """Requests in `used` that begin with a node; the side of the first of them has its bytes."""
+        self._charged_to: dict[int, tuple[End, float]] = {}
         self._spent: tuple[float, float] | None = None
         self._mix = 1.0
         """Of the job's density: how many times as dense what is idle now wants it."""
@@ -314,16 +321,36 @@ class BlendFeed:
         self._running[place] = (end, mean_bytes)
         self._at_the_door.append(place)
         if len(self._at_the_door) > self._ordering.ahead:
-            entered, held = self._running[self._at_the_door.popleft()]
-            self._used[entered] += held
+            self._enters(self._at_the_door.popleft())
         return place
+
+    def _enters(self, place: int) -> None:
+        end, held = self._running[place]
+        self._used[end] += held
+        for node in self._shared(place):
+            if not self._users[node]:
+                size = node_bytes(self._tree, node, self._lives)
+                self._charged_to[node] = (end, size)
+                self._used[end] += size
+            self._users[node] += 1
+
+    def _leaves(self, place: int, end: End, held: float) -> None:
+        self._used[end] -= held
+        for node in self._shared(place):
+            self._users[node] -= 1
+            if not self._users[node]:
+                charged, size = self._charged_to.pop(node)
+                self._used[charged] -= size
+
+    def _shared(self, place: int) -> list[int]:
+        return [] if self._beginnings is None else self._beginnings.shared_by(place, root=True)
 
     def ended(self, place: int, output_tokens: int) -> None:
         end, mean_bytes = self._running.pop(place)
         if place in self._at_the_door:
             self._at_the_door.remove(place)
         else:
-            self._used[end] -= mean_bytes
+            self._leaves(place, end, mean_bytes)
         if place in self._unknown:
             self._unknown.remove(place)
             self._lengths[place] = output_tokens

@@ -15,6 +15,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from plait.cost.density import step_s
 from plait.sched.blend.feeds import Feed
@@ -134,6 +135,8 @@ class _Running:
         self._prefill: int | None = None
         self._left = 0
         """Tokens of the prompt that is being computed."""
+        self._published: list[int] = []
+        """Whose prompts this step has computed."""
         self._num_found = self._waited = self._num_preempted = 0
 
     def run(self, watch: Watch | None) -> Forecast:
@@ -175,6 +178,9 @@ class _Running:
         return ahead
 
     def _retire(self) -> None:
+        for place in self._published:
+            self._memory.computed(place)
+        self._published.clear()
         while self._ends and (self._ends[0][0] <= self._step or self._ends[0][2].has_left):
             row = heapq.heappop(self._ends)[2]
             if not row.has_left:
@@ -213,6 +219,7 @@ class _Running:
             if self._left:
                 break
             self._decode(self._prefill)
+            self._published.append(self._prefill)
             self._prefill = None
         return tokens
 
@@ -234,9 +241,9 @@ class _Running:
             return False
         self._take_from_feed()
         line = self._again or self._waiting
-        if not line:
+        place = self._first_of(line)
+        if place is None:
             return False
-        place = line[0]
         prompt, output = self._lengths(place)
         if not self._memory.admits(place, prompt, self._step):
             self._waited += 1
@@ -244,9 +251,16 @@ class _Running:
         found = self._memory.begin(place, prompt, output, self._step)
         if line is self._waiting:
             self._num_found += found
-        line.popleft()
+        line.remove(place)
         self._prefill, self._left = place, prompt - found
         return True
+
+    def _first_of(self, line: deque[int]) -> int | None:
+        """Whoever waits for a beginning that is being computed is passed over, as in the engine: one after the other,
+        so many of them.
+        """
+        ahead = islice(line, 2 * self._machine.rows)
+        return next((place for place in ahead if not self._memory.is_held(place)), None)
 
     def _take_from_feed(self) -> None:
         while not self._waiting or len(self._waiting) + self._num_rows < self._machine.in_flight:

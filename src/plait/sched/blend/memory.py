@@ -25,6 +25,12 @@ class Memory(Protocol):
     def admits(self, place: int, prompt: int, step: int) -> bool:
         """Whether a request whose known text has so many tokens may begin at this step."""
 
+    def is_held(self, place: int) -> bool:
+        """Whether somebody is computing what it begins with, so that it waits and others go first."""
+
+    def computed(self, place: int) -> None:
+        """The prompt of a request that began is computed, and can be found."""
+
     def begin(self, place: int, prompt: int, output: int, step: int) -> int:
         """Tokens of it that need not be computed."""
 
@@ -81,6 +87,12 @@ class MeanMemory:
     def is_short(self, step: int) -> bool:
         return False
 
+    def is_held(self, place: int) -> bool:
+        return False
+
+    def computed(self, place: int) -> None:
+        """Whatever began is there at once."""
+
     def begin(self, place: int, prompt: int, output: int, step: int) -> int:
         found = self.found(place, prompt, self._memory_bytes - self._used)
         self._held[place] = self._lives.mean_held_bytes(prompt, output)
@@ -133,6 +145,8 @@ class BlockMemory:
         self._unused_bytes = self._shared_bytes = self._own_bytes = 0.0
         self._growth = self._offset = 0.0
         """What answers have grown in step t: growth * t - offset."""
+        self._computing: dict[int, int] = {}
+        """Nodes that a request began to compute, and which."""
         self._running: dict[int, tuple[list[int], float, float, int]] = {}
         """Beginnings in use, own bytes at the start, growth in a step, and the step when it began."""
 
@@ -167,10 +181,21 @@ class BlockMemory:
         growing = (len(self._running) + 1) * self._block_bytes
         return self._used(step) + whole - in_use + growing <= self._memory_bytes
 
+    def is_held(self, place: int) -> bool:
+        nodes = self._beginnings.shared_by(place, root=True)
+        return any(self._blocks[node] and node in self._computing for node in nodes)
+
+    def computed(self, place: int) -> None:
+        for node in self._running[place][0] if place in self._running else ():
+            if self._computing.get(node) == place:
+                del self._computing[node]
+
     def begin(self, place: int, prompt: int, output: int, step: int) -> int:
         nodes = self._beginnings.shared_by(place, root=True)
         found = self._found(nodes, prompt)
         for node in nodes:
+            if found < self._up_to(self._beginnings.ends[node]) * self._size:
+                self._computing.setdefault(node, place)
             if not self._users[node]:
                 self._unused_bytes -= self._unused[self._class(node)].pop(node, 0.0)
                 self._shared_bytes += self._node_bytes(node)
@@ -190,6 +215,7 @@ class BlockMemory:
         return found
 
     def end(self, place: int, step: int) -> None:
+        self.computed(place)
         nodes, own, grows, began = self._running.pop(place)
         self._own_bytes -= own
         self._growth -= grows

@@ -39,6 +39,8 @@ class Setting:
     prices: Prices
     shares: tuple[int, ...]
     max_step_tokens: int
+    has_states: bool = False
+    """Whether a step with drafts copies states behind its rows."""
 
 
 def decide(now: Situation, setting: Setting) -> Choice:

@@ -2,7 +2,8 @@
 
 Owns the search over depths, and what a choice is worth. Forms and shares are `plait.sched.multiplex.decide`'s, which is
 asked anew for every depth. Pure.
-Invariant: rows are priced, not sequences; a depth is taken only if decode holds its targets though no guess is right.
+Invariant: rows are priced, not sequences; a depth is taken only if decode holds its targets though no guess is right,
+or if it holds none and everybody's mean is better with it.
 
     worth = work of decode / (seconds * units of decode / all units)                        side by side
           = work of decode and prompts / seconds                                            one step, or decode alone
@@ -20,17 +21,19 @@ from dataclasses import dataclass, replace
 
 from plait.core.ids import SeqId
 from plait.core.step import ChunkShape, StepShape
+from plait.cost.model import StepPrice
 from plait.draft.credit import Bet
 from plait.draft.depth import LEAST_CHANCE, LEAST_SHARE
 from plait.sched.multiplex.decide import Setting, decide, ends_s
 from plait.sched.multiplex.pricing import cut
 from plait.sched.multiplex.situation import NEVER, Choice, Form, Reason, Situation
-from plait.sched.multiplex.targets import due_s
+from plait.sched.multiplex.targets import due_s, hard_due_s
 
 DEAD_BAND = 1.02
 """Drafts must be worth so many times what there is without."""
 
-_STRAINED = frozenset({Reason.MOST_DECODE, Reason.BALANCED, Reason.DELAYED})
+_LATE = frozenset({Reason.MOST_DECODE, Reason.BALANCED})
+"""Nothing that was tried holds the targets of decode."""
 
 Counts = Mapping[SeqId, int]
 """Drafts by sequence; who has none is left out."""
@@ -72,15 +75,19 @@ class Plan:
 
 def decide_with_drafts(now: Situation, setting: Setting, offers: Sequence[Offer], most_rows: int) -> Plan:
     """`most_rows`: drafts at most. Without `Preset.joins_depth` form and share are those without drafts."""
-    plain = decide(now, setting)
-    if now.is_stepping or not now.decoding or _waits(plain):
-        return Plan(plain, plain)
-    prices = _Prices(now, setting)
+    plain, drafts = decide(now, setting), _likeliest(offers, most_rows)
     best, gain = Plan(plain, plain), 0.0
-    open_setting = setting if setting.preset.joins_depth else _narrowed(setting, plain)
-    for depth in _candidates(now, prices, _likeliest(offers, most_rows)):
-        choice = decide(replace(now, decode=depth.shape), open_setting)
-        if _waits(choice) or not prices.keeps(choice, depth.shape) or not prices.is_fair(plain, choice, depth):
+    if now.is_stepping or not drafts or plain.form is Form.PREFILL or plain.reason is Reason.DELAYED:
+        return best
+    prices = _Prices(now, setting)
+    # Means that do not hold are caught up with by tokens, of everybody, on what decode has; gaps are not.
+    is_late = not prices.keeps(plain, now.decode)
+    if is_late and hard_due_s(now.decoding) != NEVER:
+        return best
+    keeps_choice = is_late or not setting.preset.joins_depth
+    for depth in _candidates(now, prices, drafts):
+        choice = plain if keeps_choice else decide(replace(now, decode=depth.shape), setting)
+        if not (is_late or prices.keeps(choice, depth.shape)) or not prices.is_fair(plain, choice, depth, is_late):
             continue
         if prices.num_late(choice, depth.shape) > prices.num_late(plain, now.decode):
             continue
@@ -93,17 +100,12 @@ def decide_with_drafts(now: Situation, setting: Setting, offers: Sequence[Offer]
     return best
 
 
-def _waits(choice: Choice) -> bool:
-    """Whether decode cannot keep its targets, or does not go on at once."""
-    return choice.form is Form.PREFILL or choice.reason in _STRAINED
-
-
-def with_counts(now: Situation, counts: Counts) -> StepShape:
-    """The shape of the decode step with so many drafts of each."""
+def with_counts(now: Situation, counts: Counts, *, has_states: bool = False) -> StepShape:
+    """The shape of the decode step with so many drafts of each; a state is copied behind every row but the last."""
     chunks = []
     for one, chunk in zip(now.decoding, now.decode.chunks, strict=True):
         drafts = counts.get(one.seq, 0)
-        chunks.append(ChunkShape(chunk.start, 1 + drafts, 1 + drafts, 0, drafts) if drafts else chunk)
+        chunks.append(ChunkShape.of_verify(chunk.start, drafts, drafts * has_states) if drafts else chunk)
     return StepShape(tuple(chunks))
 
 
@@ -125,14 +127,14 @@ def _candidates(now: Situation, prices: _Prices, drafts: Sequence[tuple[SeqId, f
     """The depth with the best rate alone on all units, then fewer: rows become dear sooner on a smaller share."""
     rate, found = DEAD_BAND * prices.rate_alone(now.decode, 0.0), 0
     for count in _numbers(len(drafts)):
-        depth = _depth(now, drafts[:count])
+        depth = prices.depth(drafts[:count])
         alone = prices.rate_alone(depth.shape, depth.total)
         if alone > rate:
             rate, found = alone, count
         elif found and count > 2 * found:
             break
     while found:
-        yield _depth(now, drafts[:found])
+        yield prices.depth(drafts[:found])
         found //= 2
 
 
@@ -145,19 +147,13 @@ def _numbers(most: int) -> Iterator[int]:
         yield most
 
 
-def _depth(now: Situation, drafts: Sequence[tuple[SeqId, float]]) -> Depth:
+def _depth(now: Situation, drafts: Sequence[tuple[SeqId, float]], *, has_states: bool) -> Depth:
     counts: dict[SeqId, int] = {}
     expected: dict[SeqId, float] = {}
     for seq, chance in drafts:
         counts[seq] = counts.get(seq, 0) + 1
         expected[seq] = expected.get(seq, 0.0) + chance
-    return Depth(counts, expected, with_counts(now, counts))
-
-
-def _narrowed(setting: Setting, plain: Choice) -> Setting:
-    """Where nothing but the plain choice's form and share may be chosen."""
-    forms = frozenset({plain.form})
-    return replace(setting, preset=replace(setting.preset, forms=forms), shares=(plain.units,))
+    return Depth(counts, expected, with_counts(now, counts, has_states=has_states))
 
 
 class _Prices:
@@ -175,16 +171,22 @@ class _Prices:
         self._free = [one.seq for one in now.decoding if one.itl_s is None and one.tpot_s is None]
         """Those without a target that would keep them from being put off."""
 
+    def depth(self, drafts: Sequence[tuple[SeqId, float]]) -> Depth:
+        return _depth(self._now, drafts, has_states=self._setting.has_states)
+
     def rate_alone(self, shape: StepShape, expected: float) -> float:
         return (self._rows + expected) / self._prices.decode(shape, self._prices.units).expected_s
 
-    def seconds(self, choice: Choice, shape: StepShape) -> float:
+    def _price(self, choice: Choice, shape: StepShape) -> StepPrice:
         """Of the step that begins with a choice."""
         prefill = self._now.prefill
         if choice.form is Form.FUSED and prefill is not None:
-            return self._prices.fused(shape, self._chunk(choice)).expected_s
+            return self._prices.fused(shape, self._chunk(choice))
         beside = prefill.shape if choice.form is Form.LANES and prefill is not None else None
-        return self._prices.decode(shape, choice.units, beside).expected_s
+        return self._prices.decode(shape, choice.units, beside)
+
+    def seconds(self, choice: Choice, shape: StepShape) -> float:
+        return self._price(choice, shape).expected_s
 
     def bet(self, plain: Choice, choice: Choice, depth: Depth) -> Bet:
         # Between forms only the work of the whole device can be compared.
@@ -208,10 +210,12 @@ class _Prices:
         return decoded + self._chunk(choice).num_tokens / prefill.shape.num_tokens * whole_s / seconds
 
     def keeps(self, choice: Choice, shape: StepShape) -> bool:
-        """Whether the decode step ends in time; beside prompts `decide` has seen to it."""
-        if self._due_s == NEVER or choice.form in (Form.LANES, Form.FUSED):
+        """Whether the decode step goes on at once, and ends in time though no guess is right."""
+        if choice.form is Form.PREFILL or choice.reason in _LATE or choice.reason is Reason.DELAYED:
+            return False
+        if self._due_s == NEVER:
             return True
-        price = self._prices.decode(shape, choice.units)
+        price = self._price(choice, shape)
         return self._now.now_s + (price.worst_s if self._preset.is_guarded else price.expected_s) <= self._due_s
 
     def num_late(self, choice: Choice, shape: StepShape) -> int:
@@ -223,9 +227,10 @@ class _Prices:
         ends = ends_s(self._now, prefill, prefill_s, choice.units, self._setting)
         return sum([end_s > prompt.due_s for prompt, end_s in ends])
 
-    def is_fair(self, plain: Choice, choice: Choice, depth: Depth) -> bool:
+    def is_fair(self, plain: Choice, choice: Choice, depth: Depth, to_all: bool) -> bool:
         """Whether nobody without a target gets much less than without drafts: he waits for others' rows, too."""
-        least = 1.0 + min((depth.expected.get(seq, 0.0) for seq in self._free), default=NEVER)
+        asked = [one.seq for one in self._now.decoding] if to_all else self._free
+        least = 1.0 + min((depth.expected.get(seq, 0.0) for seq in asked), default=NEVER)
         return least * self.seconds(plain, self._now.decode) >= LEAST_SHARE * self.seconds(choice, depth.shape)
 
     def _chunk(self, choice: Choice) -> StepShape:

@@ -27,8 +27,9 @@ from plait.core.request import SeqState, Sequence
 from plait.core.step import StepPlan, StepResult, StepShape, StepStatus
 from plait.cost.model import CostModel
 from plait.kv.cache import KVCache
-from plait.sched.filling import go_on_beside, make_way, start
+from plait.sched.filling import go_on_beside, start
 from plait.sched.lives import Lives, LivesConfig
+from plait.sched.multiplex.beginning import Beginning
 from plait.sched.multiplex.decide import Setting
 from plait.sched.multiplex.outlook import Limits, Outlook
 from plait.sched.multiplex.pacing import Pacing, Promise
@@ -105,11 +106,11 @@ class MultiplexScheduler:
         self._prices = Prices(cost, config.share_units, config.num_spans, config.stop_s)
         self._view = View(self._lives, self._speech, self._prices, self._preset)
         shares = () if self._preset.is_fused else shares_of(self._preset, config.share_units, config.granule)
-        self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens)
+        self._setting = Setting(self._preset, self._prices, shares, config.max_step_tokens, kv.has_states)
         guarded = self._preset.is_guarded
-        self._room = TimeRoom(self._prices, is_guarded=guarded) if self._preset.admits_by_time else None
+        room = TimeRoom(self._prices, is_guarded=guarded) if self._preset.admits_by_time else None
         limits = Limits(config.lives.max_rows, config.max_prefill_tokens)
-        self._outlook = Outlook(self._lives, self._view, self._setting, self._room, limits)
+        self._outlook = Outlook(self._lives, self._view, self._setting, room, limits)
         self._verifying = Verifying(speculation, self._setting)
         self._decode_lane = config.lanes[0]
         self._front = config.lanes[1] if len(config.lanes) > 1 else config.lanes[0]
@@ -122,6 +123,7 @@ class MultiplexScheduler:
         self._behind: _Flight | None = None
         """Behind the decode step in flight."""
         self._by_id: dict[SeqId, Sequence] = {}
+        self._beginning = Beginning(self._lives, self._view, room, self._by_id)
         self._choice = Choice(Form.DECODE, config.share_units, Reason.ALONE)
         self._batch: tuple[Prompt, ...] = ()
         """Prompts to be begun by the next step that has any, in order."""
@@ -131,7 +133,6 @@ class MultiplexScheduler:
         self._later: tuple[float, Shares] | None = None
         """Shares that lanes will have once those who lose some have stopped, and when that is."""
         self._has_news = self._has_arrived = False
-        self._blocked: Blocked | None = None
         is_paced = config.margin_s is not None and self._preset.is_paced
         self._pacing = Pacing(config.margin_s) if is_paced and config.margin_s is not None else None
         self._turn_end_s = NEVER
@@ -183,6 +184,8 @@ class MultiplexScheduler:
         self._config.observe(situation, choice)
         if choice.form is Form.PREFILL:
             self._turn_end_s = choice.until_s
+        elif previous.form is not Form.PREFILL:
+            self._turn_end_s = NEVER
         if not self._preset.is_layered and situation.is_prefilling and previous.form is Form.LANES:
             # What was launched whole keeps its units to its end.
             choice = replace(previous, until_s=NEVER)
@@ -234,7 +237,7 @@ class MultiplexScheduler:
             end_s = now + left * self._prices.prefill_s(flight.shape, units)
             self._batch, self._num_together = (), 0
             return Prefill(flight.prompts, flight.shape, left), self._view.waiting(units, end_s)
-        self._batch = self._beginning(units, now)
+        self._batch = self._beginning.prompts(self._prompt_lane, units, now)
         if not self._batch:
             self._num_together = 0
             return None, ()
@@ -245,35 +248,9 @@ class MultiplexScheduler:
         # One step holds so much of a prompt, and what is behind it comes in the next ones.
         return Prefill(first, cut(first, most)), self._batch[self._num_together :]
 
-    def _beginning(self, units: int, now: float) -> tuple[Prompt, ...]:
-        """Whose prompts could be computed from now on, in order: those that were begun before the others. Who is online
-        and short of a row or of memory takes it from offline sequences.
-        """
-        waiting = self._view.waiting(units, now)
-        self._blocked = None
-        lane = self._decode_lane if self._preset.is_fused else self._front
-        self._lives.gather_leaves(lane)
-        for place, prompt in enumerate(waiting):
-            seq = self._by_id[prompt.seq]
-            hit = self._lives.lookup(seq)
-            if self._lives.is_held(seq, hit):
-                self._blocked = Blocked.BY_PREFIX
-                continue
-            hit, short = make_way(self._lives, lane, seq, hit, now)
-            if short is None and self._has_time(seq):
-                ordered = (self._view.prompt(seq, hit.num_reused), *waiting[place + 1 :])
-                return (*self._begun(), *ordered)
-            self._blocked = short or Blocked.BY_TIME
-            break
-        return self._begun()
-
-    def _begun(self) -> tuple[Prompt, ...]:
-        running = self._lives.running
-        return tuple([self._view.prompt(seq) for seq in running if not seq.num_scheduled and seq.num_plannable > 1])
-
-    def _has_time(self, seq: Sequence) -> bool:
-        """Whether decode steps with a waiting sequence would hold what it and those who run were promised."""
-        return self._room is None or self._room.has_room(self._lives.running, seq)
+    @property
+    def _prompt_lane(self) -> LaneId:
+        return self._decode_lane if self._preset.is_fused else self._front
 
     def _prompt_units(self) -> int:
         """What prompts have, or would have as far as is known."""
@@ -326,7 +303,7 @@ class MultiplexScheduler:
 
     def _may_overtake(self, active_lane: LaneId, now: float) -> bool:
         units, active = self._prompt_units(), self._flights[active_lane]
-        waiting = self._beginning(units, now)
+        waiting = self._beginning.prompts(self._prompt_lane, units, now)
         fresh = tuple(one for one in waiting if self._by_id[one.seq].state is not SeqState.RUNNING)
         if not fresh:
             return False
@@ -405,7 +382,7 @@ class MultiplexScheduler:
     def _submit_behind(self, now: float) -> Submit | None:
         """The decode step behind the one in flight, if everybody can be in it and nobody could begin a prompt."""
         running, lane = self._lives.running, self._decode_lane
-        may_begin = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
+        may_begin = self._lives.waiting and self._beginning.blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
         if self._choice.reason is not Reason.ALONE or self._choice.form is not Form.DECODE or may_begin:
             return None
         if self._verifying.drafts or self._lives.is_memory_coming:
@@ -485,11 +462,13 @@ class MultiplexScheduler:
             if seq.state is SeqState.RUNNING:
                 self._take(step, seq, seq.num_plannable, now)
             else:
-                blocked = start(self._lives, step, seq, now).blocked if self._has_time(seq) else Blocked.BY_TIME
+                blocked = (
+                    start(self._lives, step, seq, now).blocked if self._beginning.has_time(seq) else Blocked.BY_TIME
+                )
                 if blocked is Blocked.BY_PREFIX:
                     continue
                 if blocked is not None:
-                    self._blocked = blocked
+                    self._beginning.blocked = blocked
                     break
                 self._view.forget(seq.id)
             taken.append(prompt)
@@ -514,14 +493,17 @@ class MultiplexScheduler:
         if step.lane == self._decode_lane:
             self._verifying.sent(submit.plan.step)
         self._tracker.begin(step.lane, shape, now)
-        self._flights[step.lane] = _Flight(submit.plan, shape, prompts, self._promise(step.lane, now))
+        self._flights[step.lane] = _Flight(submit.plan, shape, prompts, self._promise(step.lane, shape, now))
         return submit
 
-    def _promise(self, lane: LaneId, now: float) -> Promise | None:
+    def _promise(self, lane: LaneId, shape: StepShape, now: float) -> Promise | None:
         """Of a step of decode that begins now, or begins late because prompts were to stop earlier."""
         form, expected_s = self._choice.form, self._tracker.whole_s(lane)
-        is_of_both = form is not Form.LANES or self._front in self._flights
-        if self._pacing is None or lane != self._decode_lane or not is_of_both or expected_s <= 0:
+        is_as_chosen = form is not Form.LANES or self._front in self._flights
+        if self._pacing is None or lane != self._decode_lane or not is_as_chosen or expected_s <= 0:
+            return None
+        if self._choice.reason is Reason.UNBOUND or not any([chunk.num_tokens == 1 for chunk in shape.chunks]):
+            # Nobody in it waits for a token, and long steps say nothing about short ones.
             return None
         begin_s, self._turn_end_s = min(now, self._turn_end_s), NEVER
         is_bounded = form is not Form.DECODE or self._choice.reason is not Reason.ALONE
@@ -543,9 +525,9 @@ class MultiplexScheduler:
 
     @property
     def blocked(self) -> Blocked | None:
-        if self._blocked is None and self.num_waiting:
+        if self._beginning.blocked is None and self.num_waiting:
             return Blocked.BY_BUDGET
-        return self._blocked
+        return self._beginning.blocked
 
     def admit(self, seq: Sequence, now: float) -> None:
         self._lives.admit(seq)
@@ -570,9 +552,10 @@ class MultiplexScheduler:
         if self._pacing is not None and flight.promise is not None and result.status is StepStatus.COMPLETED:
             self._pacing.ended(flight.promise, result.end_s - result.start_s, now)
         if result.lane == self._decode_lane and self._behind is not None:
-            self._flights[result.lane], self._behind = self._behind, None
-            self._tracker.begin(result.lane, self._flights[result.lane].shape, now)
-            self._flights[result.lane].promise = self._promise(result.lane, now)
+            flight, self._behind = self._behind, None
+            self._flights[result.lane] = flight
+            self._tracker.begin(result.lane, flight.shape, now)
+            flight.promise = self._promise(result.lane, flight.shape, now)
         self._has_news = True
         for update in updates:
             if update.tokens:
@@ -600,12 +583,9 @@ class MultiplexScheduler:
         self._view.forget(seq)
 
     def wake_at(self) -> float | None:
-        moments = [self._choice.until_s]
-        if self._lives.earliest_deadline_s is not None:
-            moments.append(self._lives.earliest_deadline_s)
-        if self._later is not None:
-            moments.append(self._later[0])
-        first_s = min(moments)
+        deadline_s = self._lives.earliest_deadline_s
+        later_s = NEVER if self._later is None else self._later[0]
+        first_s = min(self._choice.until_s, later_s, NEVER if deadline_s is None else deadline_s)
         return None if first_s == NEVER else first_s
 
     def explain(self) -> str:

@@ -87,7 +87,8 @@ class Verifying:
             if seq.id in found:
                 self._keep(seq, found[seq.id])
         counts = {seq: len(one.tokens) for seq, one in found.items()}
-        return decide(replace(now, decode=with_counts(now, counts)), self._setting)
+        shape = with_counts(now, counts, has_states=self._setting.has_states)
+        return decide(replace(now, decode=shape), self._setting)
 
     def _keep(self, seq: Sequence, drafted: Drafted) -> None:
         if drafted.tokens:
