@@ -18,6 +18,8 @@ from plait.core.ids import RequestId
 from plait.core.request import Request, ServiceClass, Slo
 from plait.core.sampling import SamplingParams
 from plait.sched.blend.feeds import JobOrder, Ordering
+from plait.sched.blend.job import OfflineJob
+from plait.sched.blend.tree import packed
 from plait.sched.waiting import OFTEN
 from plait.sim.arrivals import Arrival
 from plait.sim.beside import BesideLoad, ByClass
@@ -96,7 +98,10 @@ def a_job(num_lines: int) -> OfflineLoad:
         )
         for number in range(num_lines)
     ]
-    return OfflineLoad(requests, Ordering(JobOrder.INPUT, EvenLives(), 1e9), 2048, 128)
+    job = OfflineJob()
+    for request in requests:
+        job.add(packed(request.prompt), len(request.prompt), 48)
+    return OfflineLoad(requests, Ordering(JobOrder.INPUT, EvenLives(), 1e9), job, 128)
 
 
 def beside(rate: float, job: OfflineLoad | None, until_s: float) -> tuple[ClusterReport, dict[str, Outcome], Report]:
