@@ -80,7 +80,6 @@ OUTSIDE = {
     },
     "jenga-fragmentation": {"27B, owners", "27B, paged", "27B, without owners"},
     "jenga-throughput": {
-        "geometric mean, L4, over uniform",
         "geometric mean, H100, over uniform, long answers",
     },
 }
