@@ -88,7 +88,6 @@ OUTSIDE = {
     "colocation": {"load 90%, over longest first", "load 90%, over blend constant"},
     "jenga-fragmentation": {"27B, owners", "27B, paged", "27B, without owners"},
     "jenga-throughput": {
-        "geometric mean, L4, over uniform",
         "geometric mean, H100, over uniform, long answers",
     },
 }

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from plait.core.errors import InvariantError
 from plait.inspect.known import known_models
 from plait.kv.layouts.serving import cut
 from plait.model.cache_type import CacheType
 from plait.model.program import Program
 from plait.reproduce.cases import jenga_fragmentation, jenga_hits, jenga_throughput
 from plait.reproduce.cases.jenga_models import (
+    VOCAB,
     KeepsPart,
     articles,
+    character,
     jamba,
     ministral,
     mllama,
@@ -86,10 +89,39 @@ def test_more_fits_at_once_with_memory_by_kinds() -> None:
 
 
 def test_a_layout_that_cannot_hold_a_model_gives_a_reason_and_no_number() -> None:
-    row = next(row for row in jenga_throughput.rows() if row.device == "l4-24g" and row.name == "Gemma-3-12B")
-    found = jenga_throughput.requests_per_s(row, "uniform", articles(1, 80_000, 80_000, 10))
+    row = next(row for row in jenga_throughput.rows() if row.device == "l4-24g" and row.name == "Ministral-8B")
+    found = jenga_throughput.requests_per_s(row, "uniform", articles(1, 90_000, 90_000, 10))
     assert not isinstance(found, float)
     assert "do not hold" in found.reason
+
+
+def test_a_request_that_is_refused_for_another_reason_is_no_matter_of_memory() -> None:
+    """One rank of eight of Llama-4-Scout has 25,256 tokens."""
+    row = next(row for row in jenga_throughput.rows() if row.name == "Llama-4-Scout")
+    with pytest.raises(InvariantError, match="1 were refused"):
+        jenga_throughput.requests_per_s(row, "uniform", of_lengths([(30_000, 10)], vocab=200_000))
+
+
+def test_prompts_are_made_of_tokens_that_every_rank_has() -> None:
+    """Of documents; exams have tokens below 1,000."""
+    asked = [row for row in jenga_throughput.rows() if row.name in ("Gemma-3-12B", "Ministral-8B", "Llama-4-Scout")]
+    assert min(row.model().typed.vocab_size for row in asked) >= VOCAB
+
+
+def test_memory_without_kinds_has_keys_for_layers_that_share_them() -> None:
+    model = character(1)
+    assert sum(group.num_layers for group in model.typed.cache_groups) == 40
+    assert sum(group.num_layers for group in model.uniform.cache_groups) == 80
+
+
+def test_gemma_on_l4s_has_as_many_as_a_prompt_without_kinds_needs() -> None:
+    row = next(row for row in jenga_throughput.rows() if row.device == "l4-24g" and row.name == "Gemma-3-12B")
+    uniform = jenga_throughput._spec(row, "uniform")
+    assert row.cache_bytes == pytest.approx(14.7e9, rel=0.01)
+    (group,) = uniform.program.cache_groups
+    assert group.num_layers * group.num_kv_heads * group.head_dim_k * 2 * 2 * 4 * 90_000 == pytest.approx(
+        35.4e9, rel=1e-2
+    )
 
 
 def test_a_paper_s_name_runs_all_its_cases() -> None:

@@ -234,9 +234,9 @@ def questioned(num_documents: int, shortest: int, longest: int, num_output: int,
     return Load(tuple(found))
 
 
-def of_lengths(lengths: Sequence[tuple[int, int]]) -> Load:
+def of_lengths(lengths: Sequence[tuple[int, int]], vocab: int = 1000) -> Load:
     """Requests of (prompt, answer) tokens that share nothing."""
-    return Load(tuple(_request(i, prompt_of(n, (), 1, i, 1000), answer) for i, (n, answer) in enumerate(lengths)))
+    return Load(tuple(_request(i, prompt_of(n, (), 1, i, vocab), answer) for i, (n, answer) in enumerate(lengths)))
 
 
 @cache
