@@ -162,6 +162,9 @@ class Rounds:
             grants += granted
             chunks.append(_chunk(one, num_tokens))
             budget -= num_tokens
+        if not chunks and is_reading:
+            # Those who had to read found no memory, and the others need not wait for them.
+            return self.step(take_id)
         if not chunks:
             self._end_if_done()
             return None
