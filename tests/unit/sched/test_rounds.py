@@ -197,6 +197,16 @@ def test_who_finds_no_memory_in_the_middle_of_a_text_keeps_nobody_waiting() -> N
     played.assert_memory_is_empty()
 
 
+def test_blocks_of_who_lost_them_and_drafts_no_more_may_be_anothers() -> None:
+    """The second has no token left to guess when its blocks are granted anew."""
+    played = stage(SINGS, FixedDepth(4, True), num_blocks=22, max_step_tokens=16)
+    played.arrive(ask("a", max_tokens=20), ask("b", SONG[:36], max_tokens=4))
+    played.run()
+    assert played.answers.text("a") == SONG[3:23]
+    assert played.answers.text("b") == SONG[36:40]
+    played.assert_memory_is_empty()
+
+
 def test_a_draft_model_that_fails_behind_a_text_is_not_asked_about_it_again() -> None:
     played = stage(DraftPlay(says(SONG), Steps(0.1), failing(0)))
     played.arrive(ask("a", max_tokens=9), ask("b", max_tokens=9))
