@@ -41,7 +41,7 @@ from plait.sched.filling import Allows, anybody, give_way, make_room, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.open_step import OpenStep
 from plait.sched.speculation import Drafted, Speculation
-from plait.sched.waiting import num_online
+from plait.sched.waiting import has_reserve, num_online
 
 LANE = LaneId(0)
 _NO_DRAFTS: Mapping[SeqId, Drafted] = {}
@@ -160,6 +160,11 @@ class ChunkedScheduler:
         running = self._lives.running
         return running[: num_online(running)] if self._is_shared else running
 
+    @property
+    def _is_online(self) -> bool:
+        """Whether somebody online runs."""
+        return num_online(self._lives.running) > 0
+
     def _has_prompts(self) -> bool:
         """Whether the next step may compute tokens of prompts: somebody waits who is not short of rows or memory, or
         somebody runs whose prompt is not computed. Beside online rows, offline prompts are a few tokens and no reason;
@@ -226,6 +231,9 @@ class ChunkedScheduler:
             self._is_news_near = self._is_news_near or taken.may_pass
             if taken.blocked is not None:
                 self._blocked = taken.blocked
+            if taken.blocked is Blocked.BY_MEMORY and allows is not anybody and has_reserve(seq) and self._is_online:
+                # He needs much, and perhaps has to wait until nobody is online; the others do not.
+                continue
             if taken.blocked not in (None, Blocked.BY_PREFIX):
                 return
 
