@@ -41,7 +41,7 @@ from plait.sched.filling import Allows, anybody, give_way, make_room, start
 from plait.sched.lives import Lives, LivesConfig
 from plait.sched.open_step import OpenStep
 from plait.sched.speculation import Drafted, Speculation
-from plait.sched.waiting import num_online
+from plait.sched.waiting import has_reserve, num_online
 
 LANE = LaneId(0)
 _NO_DRAFTS: Mapping[SeqId, Drafted] = {}
@@ -78,6 +78,8 @@ class ChunkedScheduler:
         self._colocation: Colocation | None = None
         if config.colocation is not None:
             self._colocation = Colocation(config.colocation, self._lives, config.cost, config.units)
+        self._is_shared = False
+        """Whether there were both classes at the last plan."""
         self._blocked: Blocked | None = None
         """What the first who waits was short of in the last plan. None, too, once somebody has ended since."""
         self._is_news_near = False
@@ -87,12 +89,12 @@ class ChunkedScheduler:
         decisions: list[Decision] = [*self._lives.take_cancels()]
         if self._lives.num_in_flight_on(self._config.lane) >= self._config.queue_depth:
             return decisions
-        if self._speculation is not None and self._speculation.waits(self._lives.running, self._has_prompts()):
-            return decisions
         colocation, num_rows_online = self._colocation, 0
-        is_shared = colocation is not None and colocation.is_shared(now)
+        is_shared = self._is_shared = colocation is not None and colocation.is_shared(now)
         if self._speculation is not None:
-            guesses = self._guesses(self._speculation, now, is_shared=is_shared)
+            if self._speculation.waits(self._drafting(), self._has_prompts()):
+                return decisions
+            guesses = self._guesses(self._speculation, now)
             if guesses or self._speculation.is_guessing:
                 return [*decisions, *guesses]
         step = OpenStep(self._config.lane, self._config.max_step_tokens)
@@ -153,19 +155,29 @@ class ChunkedScheduler:
         """
         return self._lives.num_free_rows(step.lane) + self._config.lives.max_rows
 
+    def _drafting(self) -> list[Sequence]:
+        """Those who run and may have drafts: where classes share the device, offline rows have none."""
+        running = self._lives.running
+        return running[: num_online(running)] if self._is_shared else running
+
+    @property
+    def _is_online(self) -> bool:
+        """Whether somebody online runs."""
+        return num_online(self._lives.running) > 0
+
     def _has_prompts(self) -> bool:
         """Whether the next step may compute tokens of prompts: somebody waits who is not short of rows or memory, or
-        somebody runs whose prompt is not computed.
+        somebody runs whose prompt is not computed. Beside online rows, offline prompts are a few tokens and no reason;
+        and nobody online is short of what offline rows have.
         """
-        may_join = self._lives.waiting and self._blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
-        return bool(may_join) or any([seq.num_plannable > 1 for seq in self._lives.running])
+        waiting, drafting = self._lives.waiting, self._drafting()
+        num_waiting = waiting.num_online if self._is_shared else len(waiting)
+        is_short = self._blocked in (Blocked.BY_ROWS, Blocked.BY_MEMORY) and len(drafting) == self.num_running
+        return (num_waiting > 0 and not is_short) or any([seq.num_plannable > 1 for seq in drafting])
 
-    def _guesses(self, speculation: Speculation, now: float, *, is_shared: bool) -> list[Decision]:
-        """The next step of a draft model, if one is to be made before the step that is planned. Where classes share the
-        device, offline rows have no drafts.
-        """
-        running = self._lives.running
-        running = running[: num_online(running)] if is_shared else running
+    def _guesses(self, speculation: Speculation, now: float) -> list[Decision]:
+        """The next step of a draft model, if one is to be made before the step that is planned."""
+        running = self._drafting()
         most_rows = self._config.max_step_tokens - len(running)
         plan = speculation.draft(running, self._has_prompts(), most_rows, self._lives.take_step_id, now)
         return [] if plan is None else [Submit(plan)]
@@ -219,6 +231,9 @@ class ChunkedScheduler:
             self._is_news_near = self._is_news_near or taken.may_pass
             if taken.blocked is not None:
                 self._blocked = taken.blocked
+            if taken.blocked is Blocked.BY_MEMORY and allows is not anybody and has_reserve(seq) and self._is_online:
+                # He needs much, and perhaps has to wait until nobody is online; the others do not.
+                continue
             if taken.blocked not in (None, Blocked.BY_PREFIX):
                 return
 

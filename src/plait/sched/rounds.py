@@ -111,7 +111,11 @@ class Rounds:
         return self._config.max_positions - len(seq.tokens)
 
     def prune(self, running: AnySequence[Sequence]) -> None:
-        """Who runs no more gives its memory back."""
+        """Who runs no more gives its memory back. Who lost his is known to the executor no more, asked again or not:
+        another one may get the same blocks.
+        """
+        for seq in [one for one in self._joined if one not in self._tables]:
+            self._vacate(seq)
         known = [*self._joined, *self._tables.sequences]
         if known:
             kept = {seq.id for seq in running}
@@ -162,6 +166,9 @@ class Rounds:
             grants += granted
             chunks.append(_chunk(one, num_tokens))
             budget -= num_tokens
+        if not chunks and is_reading:
+            # Those who had to read found no memory, and the others need not wait for them.
+            return self.step(take_id)
         if not chunks:
             self._end_if_done()
             return None

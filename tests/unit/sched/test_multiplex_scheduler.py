@@ -276,3 +276,23 @@ def test_an_offline_row_goes_to_who_is_online(preset: Preset) -> None:
     assert ends["person"] < 30.0 < ends["job"]
     assert [event.num_preemptions for event in played.of(Finished)] == [0, 1]
     played.assert_memory_is_empty()
+
+
+@pytest.mark.parametrize("preset", [PLAIT, MUXWISE, BULLET, TEMPORAL, XYSERVE], ids=lambda preset: preset.name)
+@pytest.mark.parametrize("num_jobs", [1, 2])
+def test_decode_is_not_planned_ahead_of_somebody_online_who_can_have_an_offline_row(
+    preset: Preset, num_jobs: int
+) -> None:
+    """What a step in flight names cannot leave; with one always in flight nobody ever could. The second job waits, so
+    that rows were short before anybody was online.
+    """
+    slos = {ServiceClass.ONLINE: Slo(itl_s=100.0, ttft_s=500.0)}
+    policy = Policy(preset, OneSecondPerToken(), num_spans=4, runs_ahead=True)
+    played = Stage(max_step_tokens=40, max_rows=1, queue_depth=2, slos=slos, policy=policy, share_units=4)
+    for number in range(num_jobs):
+        played.arrive(ask(f"job{number}", max_tokens=60, service_class=ServiceClass.BATCH))
+    played.arrive(ask("person", max_tokens=3), at_s=10.0)
+    played.run()
+    ends = {event.request: event.at_s for event in played.of(Finished)}
+    assert ends["person"] < 30.0 < ends["job0"]
+    played.assert_memory_is_empty()

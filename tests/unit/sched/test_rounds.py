@@ -187,6 +187,26 @@ def test_nobody_is_kept_from_his_next_block_by_drafts() -> None:
     assert [event.num_preemptions for event in played.of(Finished)] == [0]
 
 
+def test_who_finds_no_memory_in_the_middle_of_a_text_keeps_nobody_waiting() -> None:
+    """The first has read its text and waits for the second, which needs more than there is."""
+    played = stage(SINGS, FixedDepth(4, True), num_blocks=18, max_step_tokens=16, queue_depth=1)
+    played.arrive(ask("a", max_tokens=20), ask("b", SONG[:24], max_tokens=9))
+    played.run()
+    assert played.answers.text("a") == SONG[3:23]
+    assert played.answers.text("b") == SONG[24:33]
+    played.assert_memory_is_empty()
+
+
+def test_blocks_of_who_lost_them_and_drafts_no_more_may_be_anothers() -> None:
+    """The second has no token left to guess when its blocks are granted anew."""
+    played = stage(SINGS, FixedDepth(4, True), num_blocks=22, max_step_tokens=16)
+    played.arrive(ask("a", max_tokens=20), ask("b", SONG[:36], max_tokens=4))
+    played.run()
+    assert played.answers.text("a") == SONG[3:23]
+    assert played.answers.text("b") == SONG[36:40]
+    played.assert_memory_is_empty()
+
+
 def test_a_draft_model_that_fails_behind_a_text_is_not_asked_about_it_again() -> None:
     played = stage(DraftPlay(says(SONG), Steps(0.1), failing(0)))
     played.arrive(ask("a", max_tokens=9), ask("b", max_tokens=9))

@@ -15,7 +15,7 @@ from tests.unit.engine.kit import EOS, OneSecondPerToken, Stage, ask, failing, s
 from plait.assembly import CHUNKS, Drafting, Policy
 from plait.core.events import Collected, Finished, Submitted
 from plait.core.ids import SeqId
-from plait.core.request import FinishReason, SeqState, Slo
+from plait.core.request import FinishReason, SeqState, ServiceClass, Slo
 from plait.core.request import Sequence as Seq
 from plait.core.sampling import SamplingParams
 from plait.core.step import StepPlan, StepShape
@@ -500,3 +500,16 @@ def test_what_a_form_leaves_no_choice_about_is_a_token_of_the_model_all_the_same
     speculation = Speculation(Guesser(right), FixedDepth(4), vocab_size=10)
     seq = Seq(SeqId(0), ask("a", [1], max_tokens=20), 0, 0, 20, 0.0, [1, 2], SeqState.RUNNING, 1, constraint=Foreign())
     assert speculation.choose([seq], 8, False)[seq.id].tokens == (3, 4)
+
+
+@pytest.mark.parametrize("num_jobs", [1, 6])
+def test_online_rows_have_drafts_beside_offline_work_as_without(num_jobs: int) -> None:
+    """Offline prompts come in by a few tokens for a long time, and more wait: no reason to draft for nobody."""
+    played = stage(Drafting(Guesser(right), FixedDepth(4, False)), max_rows=3)
+    played.arrive(ask("a", max_tokens=36))
+    for number in range(num_jobs):
+        played.arrive(ask(f"job{number}", SONG[:6], max_tokens=12, service_class=ServiceClass.BATCH))
+    played.run()
+    assert sum(c.num_drafts for plan in plans(played) for c in plan.chunks if c.seq == 0) >= 25
+    assert len(played.of(Finished)) == 1 + num_jobs
+    played.assert_memory_is_empty()

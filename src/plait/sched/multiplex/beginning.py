@@ -16,6 +16,7 @@ from plait.sched.lives import Lives
 from plait.sched.multiplex.situation import Prompt
 from plait.sched.multiplex.time_room import TimeRoom
 from plait.sched.multiplex.viewing import View
+from plait.sched.waiting import is_offline
 
 
 class Beginning:
@@ -47,6 +48,16 @@ class Beginning:
             self.blocked = short or Blocked.BY_TIME
             break
         return self._begun()
+
+    @property
+    def is_near(self) -> bool:
+        """Whether somebody who waits may begin once what is in flight has ended, though nobody's answer has. Who is
+        online takes an offline row, but none that a step names.
+        """
+        waiting, running = self._lives.waiting, self._lives.running
+        if not waiting or self.blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY):
+            return len(waiting) > 0
+        return waiting.num_online > 0 and len(running) > 0 and is_offline(running[-1])
 
     def has_time(self, seq: Sequence) -> bool:
         """Whether decode steps with a waiting sequence would hold what it and those who run were promised."""

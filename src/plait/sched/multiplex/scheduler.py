@@ -380,8 +380,8 @@ class MultiplexScheduler:
     def _submit_behind(self, now: float) -> Submit | None:
         """The decode step behind the one in flight, if everybody can be in it and nobody could begin a prompt."""
         running, lane = self._lives.running, self._decode_lane
-        may_begin = self._lives.waiting and self._beginning.blocked not in (Blocked.BY_ROWS, Blocked.BY_MEMORY)
-        if self._choice.reason is not Reason.ALONE or self._choice.form is not Form.DECODE or may_begin:
+        is_alone = self._choice.reason is Reason.ALONE and self._choice.form is Form.DECODE
+        if not is_alone or self._beginning.is_near:
             return None
         if self._verifying.drafts or self._lives.is_memory_coming:
             return None

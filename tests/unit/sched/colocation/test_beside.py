@@ -11,6 +11,7 @@ from plait.core.request import SeqState, ServiceClass, Slo
 from plait.core.step import StepPlan, StepShape
 from plait.cost.model import Bound, StepPrice
 from plait.sched.colocation.policy import ColocationConfig
+from plait.sched.waiting import OFTEN
 
 BATCH = ServiceClass.BATCH
 BASE_S, TOKEN_S = 0.008, 0.001
@@ -227,3 +228,20 @@ def test_what_offline_work_left_is_evicted_before_what_online_traffic_left() -> 
     one.run()
     assert one.arrive(online, max_tokens=1) is not None
     assert chunks(one.plan())[0][1] == 19
+
+
+def test_who_needs_memory_for_a_whole_answer_keeps_no_other_waiting_while_somebody_is_online() -> None:
+    one = learned(stage(num_blocks=24))
+    one.arrive([5, 6, 7], max_tokens=10)
+    one.step()
+    large = one.arrive(range(100, 110), service_class=BATCH, max_tokens=54)
+    large.num_preemptions = OFTEN
+    small = [one.arrive(range(1000 * k, 1000 * k + 4), service_class=BATCH, max_tokens=2) for k in range(2, 6)]
+    for number in range(400):
+        if number % 8 == 0:
+            one.arrive([5, 6, 8 + number], max_tokens=10)
+        one.step()
+    assert large.state is SeqState.WAITING
+    assert {seq.state for seq in small} == {SeqState.FINISHED}
+    one.run()
+    assert large.state is SeqState.FINISHED
