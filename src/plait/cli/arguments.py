@@ -10,6 +10,7 @@ import argparse
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
@@ -40,6 +41,19 @@ class _OneLineParser(argparse.ArgumentParser):
         )
         raise UsageError(f"{message}; see {self.prog} --help")
 
+    def told_of_dash(self, error: UsageError, argv: Sequence[str]) -> UsageError:
+        """The error of an option whose value begins with a dash, and was taken for another option, says so."""
+        if (missing := re.match(r"argument (\S+): expected one argument", str(error))) is None:
+            return error
+        names = missing[1].split("/")
+        for option, word in pairwise(argv):
+            if option in names and word.startswith("-") and word.split("=")[0] not in self._option_string_actions:
+                return UsageError(
+                    f"{option} is followed by {word!r}, which reads as an option; write {option}={word} if it is the "
+                    f"value, or see {self.prog} --help"
+                )
+        return error
+
 
 def parse_arguments(
     argv: Sequence[str], commands: Sequence[Command], version: str, groups: Mapping[str, str] = _NO_GROUPS
@@ -55,7 +69,10 @@ def parse_arguments(
         _print_and_exit(command_help(command, wanted))
     parser = _OneLineParser(prog=f"plait {command.name}", add_help=False, allow_abbrev=False)
     _add_options(parser, command)
-    namespace, unknown = parser.parse_known_args(rest)
+    try:
+        namespace, unknown = parser.parse_known_args(rest)
+    except UsageError as error:
+        raise parser.told_of_dash(error, rest) from None
     if unknown:
         raise UsageError(_unknown(unknown[0], command))
     given: dict[str, str | None] = vars(namespace)

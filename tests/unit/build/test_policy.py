@@ -106,7 +106,6 @@ def test_what_cannot_be_had_is_refused_before_the_model_is_looked_for(path: Path
     assert "interleaved is there in plait sim alone" in refusal(
         replace(options, scheduler=parse_scheduler("interleaved"))
     )
-    assert "--speculative ngram is not there for" in refusal(replace(options, speculative="ngram"))
     preset, hardware = check_scheduler(replace(options, scheduler=parse_scheduler("plait"), ablate="admission"))
     assert hardware is not None
     assert not preset.admits_by_time

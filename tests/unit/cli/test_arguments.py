@@ -96,6 +96,12 @@ def test_negative_numbers_are_values() -> None:
         (["boil", "stew", "--dish", "soup"], "dish was given twice, as 'stew' and as 'soup'"),
         (["boil", "--cook"], "argument --cook: expected one argument; see plait boil --help"),
         (["boil", "--no-cook"], "'--no-cook' is not an option of plait boil; did you mean --cook?"),
+        (["boil", "--cook", "--gas"], "argument --cook: expected one argument; see plait boil --help"),
+        (
+            ["boil", "--cook", "-5m"],
+            "--cook is followed by '-5m', which reads as an option; write --cook=-5m if it is the value, or see "
+            "plait boil --help",
+        ),
         (["boil", "--gas=no"], "--gas takes no value, but 'no' was given; see plait boil --help"),
         (["boil", "sope"], "--dish is 'sope'; choose one of soup, stew; did you mean soup?"),
         (["boil", "-p", "many"], "--max-pots is 'many'; a whole number such as 4096, 32k (32,000) or 32K (32,768)"),
