@@ -12,6 +12,7 @@ from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 
 from plait.core.decision import Blocked
+from plait.core.ids import LaneId
 from plait.core.request import SeqState, Sequence
 from plait.kv.cache import Hit
 from plait.sched.lives import Lives
@@ -59,6 +60,24 @@ def give_way(lives: Lives, now: float) -> bool:
         return False
     lives.preempt(victim(idle), now)
     return True
+
+
+def make_way(lives: Lives, lane: LaneId, seq: Sequence, hit: Hit, now: float) -> tuple[Hit, Blocked | None]:
+    """What keeps somebody who waits from joining on a lane, after offline sequences gave way if he is online; and his
+    hit, which may be another then.
+    """
+    while (short := _short_of(lives, lane, seq, hit)) is not None:
+        if is_offline(seq) or not give_way(lives, now):
+            break
+        lives.gather_leaves(lane)
+        hit = lives.lookup(seq)
+    return hit, short
+
+
+def _short_of(lives: Lives, lane: LaneId, seq: Sequence, hit: Hit) -> Blocked | None:
+    if not lives.num_free_rows(lane):
+        return Blocked.BY_ROWS
+    return Blocked.BY_MEMORY if lives.fitting(seq, hit) is None else None
 
 
 def make_room(lives: Lives, step: OpenStep, seq: Sequence, num_tokens: int, now: float) -> Sequence | None:

@@ -41,4 +41,4 @@ def test_an_update_without_an_end_goes_on() -> None:
 
 
 def test_reasons_to_wait_are_words_for_reports() -> None:
-    assert [str(reason) for reason in Blocked] == ["budget", "rows", "memory", "prefix"]
+    assert [str(reason) for reason in Blocked] == ["budget", "rows", "memory", "time", "prefix"]
