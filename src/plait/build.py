@@ -60,6 +60,7 @@ from plait.kv.layouts.serving import Cutting, cut, cut_pair
 from plait.kv.report import CacheReport
 from plait.kv.rules import ALL_RULES, MemoryRules, rules_without
 from plait.loading import LoadedModel as LoadedModel  # callers take them from here
+from plait.loading import check_draft_options
 from plait.loading import load_model as load_model
 from plait.metrics.chrome_trace import check_trace
 from plait.metrics.histogram import Histogram
@@ -281,8 +282,9 @@ def policy_of(options: EngineOptions, model: LoadedModel, warn: Callable[[str], 
 
 def check_scheduler(options: EngineOptions) -> tuple[Preset, HardwareSpec | None]:
     """The policy that was asked for, and what its prices are of; None: it needs none. `UsageError` where it cannot be
-    had on this machine: before a model is fetched or loaded, so that nobody waits for it.
+    had on this machine, or no draft model beside it: before a model is fetched or loaded, so that nobody waits for it.
     """
+    check_draft_options(options)
     choice, ablations = options.scheduler, scheduler_ablations(options.ablate)
     if choice.name == INTERLEAVED:
         raise UsageError("--scheduler interleaved is there in plait sim alone: no executor here runs steps in halves")

@@ -129,3 +129,9 @@ def test_a_policy_that_is_restricted_to_fused_steps_says_so_at_the_start() -> No
     (line,) = fused_only(MUXWISE, 2, is_native=False)
     assert "because the reference executor computes with one" in line
     assert fused_only(PLAIT, 2, is_native=True) == fused_only(CHUNKED, 1, is_native=True) == ()
+
+
+def test_half_a_draft_model_is_refused_before_any_model_is_looked_for(path: Path, tmp_path: Path) -> None:
+    options = replace(options_of(path, tmp_path), scheduler=parse_scheduler("chunked"))
+    assert "name it with --draft-model" in refusal(replace(options, speculative="model"))
+    assert "not used with --speculative ngram" in refusal(replace(options, speculative="ngram", draft_model="small"))
