@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from plait.api.bodies import JsonObject, JsonValue
 from plait.api.calls import Endpoint
+from plait.batch.finish_by import Outlook
 from plait.core.errors import InvariantError
 
 
@@ -135,6 +136,14 @@ class BatchRecord:
             output_tokens=other.output_tokens,
         )
 
+    @property
+    def told_outlook(self) -> str | None:
+        """Of a batch that was completed, whether it was in time: an estimate says no more then."""
+        ended = self.moments.get(BatchState.COMPLETED.value)
+        if self.finish_by is None or ended is None:
+            return self.outlook
+        return (Outlook.IN_TIME if ended <= self.finish_by else Outlook.LATE).value
+
     def body(self) -> JsonObject:
         errors: JsonObject | None = None
         if self.faults:
@@ -177,6 +186,6 @@ class BatchRecord:
             },
             "estimated_seconds_left": None if self.left_s is None else round(self.left_s, 1),
             "finish_by": self.finish_by,
-            "finish_by_outlook": self.outlook,
+            "finish_by_outlook": self.told_outlook,
             "metadata": None if self.metadata is None else dict(self.metadata),
         }

@@ -191,7 +191,7 @@ def _batches(store: Store, batches: BatchService) -> JsonObject:
             "failed": record.num_failed,
             "output_tokens": record.output_tokens,
             "left_s": None if record.left_s is None else round(record.left_s, 1),
-            "outlook": record.outlook,
+            "outlook": record.told_outlook,
         }
         for record in batches.under_way()
     ]

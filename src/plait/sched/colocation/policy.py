@@ -9,6 +9,7 @@ offline rows holds the targets of its online ones; without, offline rows make on
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from collections.abc import Sequence as AnySequence
@@ -19,7 +20,7 @@ from plait.core.request import Sequence
 from plait.core.step import ChunkShape, StepPlan, StepResult, StepShape
 from plait.cost.model import CostModel
 from plait.kv.cache import Hit
-from plait.sched.colocation.demand import OnlineDemand
+from plait.sched.colocation.demand import WINDOW_S, OnlineDemand
 from plait.sched.colocation.times import StepTimes
 from plait.sched.lives import Lives
 from plait.sched.open_step import OpenStep
@@ -67,24 +68,27 @@ class Colocation:
         """The tightest target of a first token so far."""
         self._flights: dict[StepId, tuple[int, bool]] = {}
         """Tokens of steps in flight, and whether any are online."""
-        self._is_active = False
+        self._last_online_s = -math.inf
+        """When somebody online was last seen."""
         self._held = self._held_rows = 0
         """By those online, at the last sample."""
 
     def arrived(self, seq: Sequence, now: float) -> None:
         if is_offline(seq):
             return
-        self._is_active = True
+        self._last_online_s = now
         self.sample(now)
         target = seq.request.slo.first_token_s(seq.num_prompt)
         if target is not None:
             self._ttft_s = target if self._ttft_s is None else min(self._ttft_s, target)
 
     def is_shared(self, now: float) -> bool:
-        """Whether there is offline work, and anybody was online so far: before that it has everything, at its pace."""
-        if not self._is_active:
-            return False
+        """Whether there is offline work, and anybody was online of late: else it has everything, at its pace."""
         lives = self._lives
+        if lives.waiting.num_online or num_online(lives.running):
+            self._last_online_s = now
+        if not self._is_active(now):
+            return False
         has_offline = lives.waiting.num_online < len(lives.waiting) or (lives.running and is_offline(lives.running[-1]))
         if has_offline:
             self.sample(now)
@@ -92,12 +96,15 @@ class Colocation:
 
     def sample(self, now: float) -> None:
         """Look at what online sequences hold: whenever there is offline work, and when somebody comes or goes."""
-        if not self._is_active:
+        if not self._is_active(now):
             return
         online = self._lives.running[: num_online(self._lives.running)]
         self._held, self._held_rows = sum([seq.num_slots for seq in online]), len(online)
         self._memory.sample(self._held, now)
         self._rows.sample(self._held_rows, now)
+
+    def _is_active(self, now: float) -> bool:
+        return now - self._last_online_s < WINDOW_S
 
     # What a step may have.
 

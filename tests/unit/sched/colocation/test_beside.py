@@ -47,6 +47,22 @@ def offline_tokens(one: Stage, plan: StepPlan | None) -> int:
     return sum(chunk.num_tokens for chunk in plan.chunks if one.sequences[chunk.seq].request.service_class is BATCH)
 
 
+def test_ten_minutes_after_the_last_person_a_job_has_everything_again() -> None:
+    plans = []
+    for has_met_somebody in (False, True):
+        one = stage()
+        if has_met_somebody:
+            one.arrive([1, 2, 3], max_tokens=2, cache_prefix=False)
+            one.run()
+            one.now += 601.0
+        before = len(one.plans)
+        for number in range(6):
+            one.arrive(range(100 * number, 100 * number + 30), service_class=BATCH, max_tokens=9)
+        one.run()
+        plans.append([[chunk[1:] for chunk in chunks(plan)] for plan in one.plans[before:]])
+    assert plans[0] == plans[1]
+
+
 def test_a_job_alone_is_planned_as_if_there_were_no_such_thing() -> None:
     plans = []
     for config in (None, ColocationConfig()):
