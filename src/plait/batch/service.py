@@ -322,7 +322,9 @@ class BatchService:
         source = await beside(opened.enter_context, open_source(config.input))
         model = self._client.model
         names, seed = config.served_names, config.seed
-        preparer = Preparer(self._text, model, names, source.sha256, seed, tenant=record.tenant)
+        # Two batches of one file run side by side, and no two requests of an engine have the same id.
+        own = f"{record.id}:{source.sha256}"
+        preparer = Preparer(self._text, model, names, own, seed, tenant=record.tenant)
         if record.state is BatchState.VALIDATING and running.ends_as is None:
             faults = tuple(await beside(faults_of, source, preparer, record.endpoint))
             if not faults and record.max_queued_tokens is not None:

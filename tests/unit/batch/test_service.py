@@ -632,3 +632,18 @@ def test_a_batch_that_will_be_late_is_urgent_and_says_so(tmp_path: Path, caplog:
     told = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "batch due"]
     assert [one["outlook"] for one in told] == ["late"]
     assert all(request.is_urgent for request in world.client.submitted)
+
+
+def test_two_batches_of_one_file_have_no_id_in_common(tmp_path: Path) -> None:
+    """They run side by side, and an engine refuses a request whose id is in use."""
+    world = World(tmp_path)
+
+    async def work() -> None:
+        file = world.file(good_lines(3))
+        await world.batch(file, "batch_1")
+        await world.batch(file, "batch_2")
+        first, second = await world.ended("batch_1"), await world.ended("batch_2")
+        ids = [line["id"] for ended in (first, second) for line in world.lines(ended.output_file_id)]
+        assert len(set(ids)) == len(ids) == 6
+
+    live(world, work)
