@@ -124,7 +124,7 @@ def test_a_faulty_file_fails_as_a_whole_with_every_reason(
 def test_what_was_finished_before_a_cancel_stays(tiny: Path, tmp_path: Path) -> None:
     with serving(tiny, "--batch-dir", str(tmp_path), "--max-num-seqs", "1") as server:
         sdk = sdk_of(server)
-        batch_id = started(sdk, [line(str(number), max_tokens=200) for number in range(400)])
+        batch_id = started(sdk, [line(str(number), f"prompt {number}", max_tokens=200) for number in range(400)])
         while sdk.batches.retrieve(batch_id).request_counts.completed < 3:
             time.sleep(0.01)
         asked = sdk.batches.cancel(batch_id)
@@ -163,7 +163,7 @@ def test_a_killed_server_goes_on_and_runs_nothing_twice(tiny: Path, tmp_path: Pa
 def test_people_are_answered_before_batches(tiny: Path, tmp_path: Path) -> None:
     with serving(tiny, "--batch-dir", str(tmp_path), "--max-num-seqs", "1") as server:
         sdk = sdk_of(server)
-        batch_id = started(sdk, [line(str(number), max_tokens=200) for number in range(300)])
+        batch_id = started(sdk, [line(str(number), f"prompt {number}", max_tokens=200) for number in range(300)])
         while sdk.batches.retrieve(batch_id).request_counts.completed < 1:
             time.sleep(0.01)
         for _ in range(3):
