@@ -383,7 +383,7 @@ class MultiplexScheduler:
         is_alone = self._choice.reason is Reason.ALONE and self._choice.form is Form.DECODE
         if not is_alone or self._beginning.is_near:
             return None
-        if self._verifying.drafts or self._lives.is_memory_coming:
+        if self._lives.is_memory_coming or not self._verifying.rests(running):
             return None
         if not running or len(running) > self._config.max_step_tokens:
             return None
@@ -396,6 +396,7 @@ class MultiplexScheduler:
         if not step.chunks:
             return None
         submit = self._lives.submit(step)
+        self._verifying.passed()
         self._behind = _Flight(submit.plan, submit.plan.shape())
         return submit
 
@@ -489,7 +490,7 @@ class MultiplexScheduler:
         submit = self._lives.submit(step)
         shape = submit.plan.shape()
         if step.lane == self._decode_lane:
-            self._verifying.sent(submit.plan.step)
+            self._verifying.sent(submit.plan)
         self._tracker.begin(step.lane, shape, now)
         self._flights[step.lane] = _Flight(submit.plan, shape, prompts, self._promise(step.lane, shape, now))
         return submit
