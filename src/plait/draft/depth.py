@@ -171,6 +171,8 @@ class _Bar:
     """What drafts must bring to be worth anything, in tokens."""
 
     made_at: int
+    known_rows: int
+    """Of the longest step that had been seen then."""
     least: float
     """For waiting for them, and for being better at all."""
     costs: tuple[float, ...]
@@ -214,7 +216,7 @@ class PricedDepth:
         if self._times.is_empty:
             return False
         bar = self._bars.get((step.num_sequences, step.waits_anyway))
-        if bar is None or self._num_noted - bar.made_at >= _BAR_STEPS:
+        if bar is None or self._num_noted - bar.made_at >= _BAR_STEPS or bar.known_rows < self._times.most_rows:
             bar = self._bars[step.num_sequences, step.waits_anyway] = self._bar(step)
         if chance <= bar.least_chance or reached >= 1.0:
             return chance > bar.least_chance
@@ -222,16 +224,21 @@ class PricedDepth:
         return any([chance * count - cost > least for count, cost in enumerate(bar.costs, start=1)])
 
     def _bar(self, step: NextStep) -> _Bar:
-        num_sequences = step.num_sequences
+        num_sequences, known_rows = step.num_sequences, self._times.most_rows
+        most = min(MOST_DRAFTS * num_sequences, MOST_DRAFT_ROWS, self._most_known(num_sequences))
         rate, plain_s = self._plain_rate(num_sequences), self._times.seconds(num_sequences)
         wait_s = 0.0 if step.waits_anyway else self._waiting_s()
-        if self._times.seconds(num_sequences + 1) + wait_s - plain_s > self.credit_s:
-            return _Bar(self._num_noted, NO_LIMIT, (), NO_LIMIT)
+        if most < 1 or self._times.seconds(num_sequences + 1) + wait_s - plain_s > self.credit_s:
+            return _Bar(self._num_noted, known_rows, NO_LIMIT, (), NO_LIMIT)
         least = rate * (plain_s + wait_s) - num_sequences
-        counts = range(1, min(MOST_DRAFTS * num_sequences, MOST_DRAFT_ROWS) + 1)
-        costs = tuple([rate * (self._times.seconds(num_sequences + count) - plain_s) for count in counts])
+        counts = range(num_sequences + 1, num_sequences + most + 1)
+        costs = tuple([rate * (self._times.seconds(num_rows) - plain_s) for num_rows in counts])
         least_chance = min([(least + cost) / count for count, cost in enumerate(costs, start=1)])
-        return _Bar(self._num_noted, least, costs, least_chance)
+        return _Bar(self._num_noted, known_rows, least, costs, least_chance)
+
+    def _most_known(self, num_sequences: int) -> int:
+        """Drafts. Far beyond what was seen a time is hardly known; step by step it will be."""
+        return 2 * self._times.most_rows + 2 - num_sequences
 
     def may_wait(self, step: NextStep, reached: Sequence[float], chances: Sequence[Sequence[float]]) -> bool:
         depths, num_sequences = self.choose(step, chances), step.num_sequences
@@ -251,17 +258,16 @@ class PricedDepth:
         if self._times.is_empty:
             return depths
         num_sequences, seconds_of, credit_s = step.num_sequences, self._times.seconds, self.credit_s
+        most = max(min(step.most_rows, MOST_DRAFT_ROWS, self._most_known(num_sequences)), 0)
         # A draft is never likelier than the one before it, so in this order they come after those they rely on.
         drafts = [
             (-chance, place, which)
             for which, one in enumerate(chances)
-            for place, chance in enumerate(one)
+            for place, chance in enumerate(one[:most])
             if chance >= LEAST_CHANCE
         ]
         drafts.sort()
-        # Far beyond what was seen a time is hardly known; step by step it will be.
-        known_rows = max(2 * self._times.most_rows + 2 - num_sequences, 0)
-        del drafts[min(step.most_rows, MOST_DRAFT_ROWS, known_rows) :]
+        del drafts[most:]
         best, taken, expected = self._plain_rate(num_sequences), 0, 0.0
         of_each, plain_s = [0.0] * len(chances), seconds_of(num_sequences)
         wait_s = 0.0 if step.waits_anyway else self._waiting_s()

@@ -2,14 +2,13 @@
 
 Owns the rests. A look takes time for every sequence, and the more there are the less likely it is that drafts pay: they
 all have to have some. So there are fewer looks then. Counted in steps, so that equal loads are planned alike.
-Invariant: one sequence alone never rests, and n of them rest for fewer than `MOST_REST_SHARE` times n steps.
+Invariant: one sequence alone never rests, and n of them rest for fewer than n steps.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-MOST_REST_SHARE = 2
 MOST_REST = 32
 """Steps for which nobody is asked where looks came to nothing several times."""
 
@@ -41,6 +40,5 @@ class Looks:
     def came_to(self, num_sequences: int, num_unknown: int, *, nothing: bool) -> None:
         before = self._vain.pop((num_sequences, num_unknown), None)
         if nothing and num_sequences > 1:
-            most = min(MOST_REST_SHARE * num_sequences, MOST_REST + 1) - 1
-            rest = 1 if before is None else min(2 * before.rest, most)
+            rest = 1 if before is None else min(2 * before.rest, num_sequences - 1, MOST_REST)
             self._vain[num_sequences, num_unknown] = _Vain(self._num_steps + 1 + rest, rest)

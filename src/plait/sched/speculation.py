@@ -196,7 +196,7 @@ class Speculation:
         # Under a form nobody is planned ahead, and behind a round everybody has waited already.
         self._waits_anyway = self._has_guessed or num_formed == len(running)
         if self._flights and not num_formed:
-            return {}  # they are in flight, all of them
+            return {}  # they are in flight; who was left out for want of memory has none for drafts
         num_rows = sum([seq.num_plannable > 0 for seq in running])
         if most_rows < 1 or num_rows < 1 or (has_prompts and not self._depth.beside_prompts):
             return {}

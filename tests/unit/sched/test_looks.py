@@ -33,7 +33,7 @@ def test_rests_double_and_end_at_a_bound_that_grows_with_the_batch(num_sequences
     found = gaps(looks_of(Looks(), 400, num_sequences))
     assert found == sorted(found)
     assert found[0] == 2
-    assert found[-1] - 1 <= min(MOST_REST, 2 * num_sequences)
+    assert found[-1] - 1 == min(MOST_REST, num_sequences - 1)
     assert looks_of(Looks(), 400, num_sequences) == looks_of(Looks(), 400, num_sequences)
 
 

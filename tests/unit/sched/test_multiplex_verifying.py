@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tests.conformance.drafting import Guesser
@@ -14,9 +15,21 @@ from plait.core.events import Collected, Submitted
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import SeqState
 from plait.core.request import Sequence as Seq
-from plait.core.step import SAMPLES_ONE, Chunk, Drafts, OutputKind, Outputs, StepPlan, StepResult, StepShape, StepStatus
+from plait.core.step import (
+    SAMPLES_ONE,
+    Chunk,
+    ChunkShape,
+    Drafts,
+    OutputKind,
+    Outputs,
+    StepPlan,
+    StepResult,
+    StepShape,
+    StepStatus,
+)
 from plait.cost.model import Bound, StepPrice
 from plait.draft.depth import LOSS_SHARE, PricedDepth
+from plait.sched.multiplex.decide import decide
 from plait.sched.multiplex.presets import CHUNKED, PLAIT
 from plait.sched.multiplex.verifying import Verifying
 from plait.sched.speculation import Speculation
@@ -62,6 +75,18 @@ def test_drafts_that_memory_refused_put_nothing_at_risk(verified: tuple[int, int
     verifying.ended(ended(1))
     over_s = STEP_S * max((2 + sum(verified)) / FREE_ROWS - 1.0, 0.0)
     assert verifying._credit.seconds == pytest.approx(before_s + LOSS_SHARE * STEP_S - over_s)
+
+
+def test_a_step_in_flight_of_whom_somebody_lives_no_more_or_who_has_drafts_is_no_measure_of_rows() -> None:
+    verifying = Verifying(Speculation(Guesser(sevens, (0.95,)), PricedDepth(), 256), setting(CHUNKED))
+    two = situation(2)
+    left = replace(two, decoding=two.decoding[:1], is_stepping=True)
+    drafted = replace(two, decode=StepShape((ChunkShape.of_verify(100, 30),) * 2), is_stepping=True)
+    for now in (left, drafted):
+        assert verifying.decide(now, running(2)).form is decide(now, setting(CHUNKED)).form
+        assert verifying._bars == {}
+    verifying.decide(replace(two, is_stepping=True), running(2))
+    assert [*verifying._bars] == [2]
 
 
 class MemoryBound(OneSecondPerToken):

@@ -58,13 +58,12 @@ class Verifying:
         if speculation is None or not now.decoding:
             return decide(now, self._setting)
         most_rows = self._setting.max_step_tokens - len(now.decoding) - (CHUNK if now.prefill else 0)
-        follows_prices = speculation.follows_prices
-        least = self._bar(now, most_rows) if follows_prices else 0.0
-        if now.is_stepping or least >= 1.0:
-            return decide(now, self._setting)
-        if not follows_prices:
+        if not speculation.follows_prices:
+            if now.is_stepping:
+                return decide(now, self._setting)
             return self._decide_fixed(speculation, now, running, most_rows)
-        if not speculation.is_due(running):
+        least = self._bar(now, most_rows)
+        if now.is_stepping or least >= 1.0 or not speculation.is_due(running):
             return decide(now, self._setting)
         found = speculation.offers(running, lambda chance: chance > least)
         offers = {offer.seq.id: offer for offer in found}
@@ -82,7 +81,9 @@ class Verifying:
     def _bar(self, now: Situation, most_rows: int) -> float:
         num_rows = len(now.decoding)
         asked_at, least = self._bars.get(num_rows, (-_BAR_STEPS, 0.0))
-        if self._num_sent - asked_at >= _BAR_STEPS:
+        # A step in flight may have drafts itself, or somebody who lives no more.
+        is_plain = len(now.decode.chunks) == num_rows and all([one.num_tokens == 1 for one in now.decode.chunks])
+        if self._num_sent - asked_at >= _BAR_STEPS and is_plain:
             least = least_chance(now, self._setting, most_rows)
             self._bars[num_rows] = (self._num_sent, least)
         return least
