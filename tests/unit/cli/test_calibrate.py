@@ -103,7 +103,7 @@ def test_a_calibration_is_planned_to_take_less_than_three_minutes() -> None:
         return 1.7 * roofline.roof(state.shape, state.share).seconds
 
     found = states(USUAL)
-    assert planned_s(found, step_s) < 0.9 * STEPS_S
+    assert planned_s(found, step_s) < STEPS_S
     # Fifty seconds are for the engine, loading and the machine's roofs; on that machine they took 30.
     assert STEPS_S + 50.0 <= 150.0
 
