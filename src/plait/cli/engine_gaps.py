@@ -10,6 +10,7 @@ nothing is waited for but the engine.
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -116,6 +117,9 @@ def measure_gaps(model: LoadedModel, options: EngineOptions, repeats: int) -> li
         min(options.max_num_batched_tokens, engine.sizes.capacity_tokens),
     )
     most_prompt = min(most_prompt, engine.sizes.max_model_tokens) - 1
+    # As a server does it once it has loaded: a look whether all of that is garbage would be taken for the engine's.
+    gc.collect()
+    gc.freeze()
     try:
         with asyncio.Runner() as runner:
             for number in range(repeats):
@@ -132,6 +136,7 @@ def measure_gaps(model: LoadedModel, options: EngineOptions, repeats: int) -> li
                     found += [one for one in recorder.take() if one.from_idle and not _decodes(one.shape)]
     finally:
         engine.close()
+        gc.unfreeze()
     return found
 
 
