@@ -48,6 +48,8 @@ class Verifying:
         speculation = self._speculation
         if speculation is None or not speculation.follows_prices:
             return speculation is None
+        if self._bets:
+            return False  # behind drafts nobody knows where a sequence goes on
         _, least = self._bars.get(len(running), (0, 0.0))
         return least >= 1.0 or not speculation.is_due(running)
 
