@@ -15,27 +15,14 @@ import time
 from datetime import datetime
 from pathlib import Path
 
+from batch_lines import completion, drawn_words
+
 from plait.batch.config import BatchConfig
 from plait.batch.progress import BatchProgress
 from plait.batch.runner import BatchPorts, run_batch
 from plait.build import LocalEngine, load_model, start_engine
 from plait.config.engine_options import EngineOptions
 from plait.core.errors import PlaitError
-
-WORDS = (
-    "river",
-    "stone",
-    "light",
-    "cloud",
-    "paper",
-    "green",
-    "window",
-    "story",
-    "morning",
-    "garden",
-    "copper",
-    "music",
-)
 
 
 def main() -> int:
@@ -71,13 +58,9 @@ def main() -> int:
 
 
 def _file(lengths: list[int], prompt_words: int) -> str:
-    draw, lines = random.Random(2), []
-    for number, length in enumerate(lengths):
-        prompt = " ".join(draw.choice(WORDS) for _ in range(prompt_words))
-        body = {"prompt": prompt, "max_tokens": length, "ignore_eos": True, "temperature": 0}
-        line = {"custom_id": str(number), "method": "POST", "url": "/v1/completions", "body": body}
-        lines.append(json.dumps(line) + "\n")
-    return "".join(lines)
+    dice = random.Random(2)
+    lines = (completion(str(number), drawn_words(dice, prompt_words), one) for number, one in enumerate(lengths))
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def _errors(engine: LocalEngine, lines: str) -> dict[str, float | None]:

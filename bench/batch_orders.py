@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from balance_model import write_balance_model
+from batch_lines import Line, completion
 
 from plait.sched.blend.feeds import Feed, JobOrder, Ordering, feed_over
 from plait.sched.blend.forecast import Machine, forecast
@@ -35,7 +36,6 @@ from plait.sched.blend.tree import build_tree, packed
 
 PLAIT = [sys.executable, "-c", "import sys; from plait.cli.main import main; sys.exit(main())"]
 FIXED = ("input", "dfs", "bfs", "density")
-Line = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,20 +262,15 @@ def job(options: argparse.Namespace) -> list[Line]:
     lines = []
     for place in range(options.questions):
         own = " ".join(dice.choices(vocabulary, k=8))
-        lines.append(_line(f"q{place}", f"{dice.choice(subjects)}\nQuestion: {own}?\nAnswer:", 2))
+        lines.append(completion(f"q{place}", f"{dice.choice(subjects)}\nQuestion: {own}?\nAnswer:", 2))
     for place in range(options.middle):
         prompt = " ".join(dice.choices(vocabulary, k=options.words // 2))
-        lines.append(_line(f"m{place}", prompt, round(options.tokens * dice.uniform(0.1, 0.4))))
+        lines.append(completion(f"m{place}", prompt, round(options.tokens * dice.uniform(0.1, 0.4))))
     for place in range(options.long):
         prompt = " ".join(dice.choices(vocabulary, k=4))
-        lines.append(_line(f"l{place}", prompt, round(options.tokens * dice.uniform(0.5, 1.5))))
+        lines.append(completion(f"l{place}", prompt, round(options.tokens * dice.uniform(0.5, 1.5))))
     dice.shuffle(lines)
     return lines
-
-
-def _line(name: str, prompt: str, tokens: int) -> Line:
-    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
-    return {"custom_id": name, "method": "POST", "url": "/v1/completions", "body": body}
 
 
 def _plait(*words: str) -> dict[str, object]:

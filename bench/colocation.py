@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
+from batch_lines import completion, drawn_words
 from serving.plait_engine import engine_options, open_model
 from serving.quiet import QUIET_FRACTION, busy_fraction
 
@@ -43,20 +44,6 @@ from plait.core.request import Request
 from plait.core.sampling import SamplingParams
 from plait.metrics.totals import Totals
 
-WORDS = (
-    "river",
-    "stone",
-    "light",
-    "cloud",
-    "paper",
-    "green",
-    "window",
-    "story",
-    "morning",
-    "garden",
-    "copper",
-    "music",
-)
 PROMPT_TOKENS, OUTPUT_TOKENS = 64, 32
 """Of an online request."""
 JOB_WORDS, JOB_TOKENS = 40, 48
@@ -201,16 +188,9 @@ class _Running:
 
 
 def lines(count: int, seed: int) -> str:
-    dice, made = random.Random(seed), []
-    for number in range(count):
-        body = {
-            "prompt": " ".join(dice.choice(WORDS) for _ in range(JOB_WORDS)),
-            "max_tokens": JOB_TOKENS,
-            "ignore_eos": True,
-            "temperature": 0,
-        }
-        made.append(json.dumps({"custom_id": str(number), "method": "POST", "url": "/v1/completions", "body": body}))
-    return "\n".join(made) + "\n"
+    dice = random.Random(seed)
+    made = (completion(str(number), drawn_words(dice, JOB_WORDS), JOB_TOKENS) for number in range(count))
+    return "".join(json.dumps(line) + "\n" for line in made)
 
 
 def answers_of(output: Path) -> tuple[dict[str, str], int]:

@@ -215,10 +215,10 @@ def test_a_batch_that_cannot_be_is_refused(server: ServerProcess, fields: dict[s
 def test_a_batch_says_whether_it_will_have_ended_when_it_is_wanted(server: ServerProcess) -> None:
     sdk = sdk_of(server)
     file_id = uploaded(sdk, [line(str(number)) for number in range(3)])
-    body = {"input_file_id": file_id, "endpoint": "/v1/completions", "completion_window": "2h"}
+    body = {"input_file_id": file_id, "endpoint": "/v1/completions", "completion_window": " 2h "}
     with server.client() as client:
         made = client.post("/v1/batches", json={**body, "metadata": {"finish_by": "1h"}}).json()
-        assert made["expires_at"] - made["created_at"] == 7200
+        assert (made["completion_window"], made["expires_at"] - made["created_at"]) == ("2h", 7200)
         assert made["finish_by"] - made["created_at"] == 3600
         ended(sdk, made["id"])
         assert client.get(f"/v1/batches/{made['id']}").json()["finish_by_outlook"] == "in_time"

@@ -56,7 +56,7 @@ def test_memory_agrees_with_a_naive_model_for_long(memory: Memory) -> None:
     if world.enable_prefix and world.size > 1 and not world.states:
         happened += ["copied", "hit copied", "tail"]
     if world.enable_prefix and world.states:
-        happened += ["checkpoint", "state published", "state copied"]
+        happened += ["checkpoint", "checkpoint inside a block", "state published", "state copied", "inside a block"]
     if world.enable_prefix and world.whole and (world.windows or world.states):
         happened += ["whole page"]
     if world.windows:

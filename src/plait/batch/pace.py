@@ -81,6 +81,11 @@ class Pace:
         steps = max(work.steps, work.tokens / self._most_tokens if self._most_tokens else 0.0)
         return (weight * steps + work.tokens) * took_s / units
 
+    def tokens_s(self, tokens: float) -> float | None:
+        """The same of so many tokens at the rate so far, whatever steps they come in."""
+        done, took_s = self._done.minus(self._base), self._last_s - self._base_s
+        return tokens * took_s / done.tokens if took_s > 0 and done.tokens > 0 else None
+
     def _step_ended(self) -> None:
         self._recent.append(self._done.tokens)
         if len(self._recent) > FULL_STEPS:

@@ -16,6 +16,8 @@ from plait.batch.outcomes import LineOutcome
 from plait.batch.pace import Pace, Work, steps_until_all_ended
 
 REPORT_EVERY_S = 0.1
+CROWDED = 0.5
+"""Of the lines that have begun: the share that gets a token in a step, on average."""
 ESTIMATE_FROM = 0.05
 """Share of the expected tokens that must have been computed before the time left is estimated."""
 
@@ -90,6 +92,8 @@ class Tally:
         """Lines that are being answered now, and the most that were."""
         self._turns = 0
         """Steps that gave a line tokens, summed up over lines."""
+        self._seats = self._taken = 0
+        """Lines that had begun when a step gave tokens to some, summed up over steps; and those that it gave any."""
         self._lengths = Lengths()
         self._pace = Pace()
         self._num_twins = 0
@@ -115,6 +119,7 @@ class Tally:
         """Output tokens of an open line reached us, and with the first of a prompt that so many of its tokens were
         computed.
         """
+        before, num_begun, was_begun = self._pace.step, self._num_begun, line.is_begun
         if not line.is_begun:
             line.is_begun = True
             self._asked += line.prompt_tokens
@@ -124,9 +129,12 @@ class Tally:
         self._emitted += num_tokens
         self._computed += computed_tokens
         self._pace.done(num_tokens + computed_tokens, self._now())
+        if self._pace.step != before:
+            self._seats += num_begun
         if num_tokens and line.step != self._pace.step:
             line.step = self._pace.step
             self._turns += 1
+            self._taken += was_begun
         self._report_if_due()
 
     def closed(self, line: OpenLine) -> None:
@@ -196,9 +204,16 @@ class Tally:
         num_first = max(0, queue // max(self._rows, 1) - 2) * self._rows
         last = [each * factor for factor in outlook.spread(queue - num_first)]
         steps = steps_until_all_ended(self._rows, begun, num_first * each, last)
-        left_s = self._pace.seconds(Work(steps, to_come))
+        left_s = self._pace.tokens_s(to_come) if self._is_crowded else self._pace.seconds(Work(steps, to_come))
         # Everything came at once: that it took the whole time until then is all there is to go by.
         return to_come * elapsed_s / so_far if left_s is None else left_s
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether a step has room for few of the lines that go on, as beside other work: how long answers are bounds
+        nothing then, and how many tokens came in a time is all that is known of the next.
+        """
+        return self._taken < CROWDED * self._seats
 
     def report(self) -> None:
         """Report now, due or not: at the beginning and at the end."""

@@ -32,6 +32,12 @@ from plait.text.tokenizer import Tokenizer
 # The engine's answer to "not now": nothing about the line is wrong, so it must not be recorded as its outcome.
 _NOT_NOW = (429, 503)
 
+_UNREAD = "reader_too_slow"
+"""Nobody but this process reads a batch's answers, so that it is no trouble of the line either."""
+
+TRIES = 3
+"""Of a line that the engine gave up although it goes on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -160,6 +166,14 @@ class LineServer:
             self._tally.waits(self._folds.num_waiting)
 
     async def _answer(self, work: Prepared) -> LineOutcome:
+        for _ in range(TRIES):
+            outcome = await self._tried(work)
+            if outcome is not None:
+                return outcome
+        return self._refused(work.line, engine_failure(f"the engine gave this line up {TRIES} times and went on"))
+
+    async def _tried(self, work: Prepared) -> LineOutcome | None:
+        """None: the engine gave it up. Whether because it closes, who asks again is told."""
         line, call = work.line, work.call
         answer = answer_to(call, self._tokenizer, self._unix_now)
         limit = sum(output_limit(request, self._client.model) for request in call.requests)
@@ -171,11 +185,11 @@ class LineServer:
         except RequestError as error:
             if error.status in _NOT_NOW:
                 raise EngineStopped(f"the engine takes no more work: {error.message}") from error
-            return self._refused(line, error)
+            return None if error.code == _UNREAD else self._refused(line, error)
         finally:
             self._tally.closed(open_line)
         if answer.is_aborted:
-            raise EngineStopped(f"the engine closed before line {line.number} was answered")
+            return None
         if answer.failure is not None:
             return self._refused(line, engine_failure(answer.failure))
         key = self._preparer.key(line.number)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from plait.batch.lines import read_lines
 from plait.batch.preparing import Preparer
-from plait.batch.source import Source
+from plait.batch.source import Source, num_lines_at
 from plait.batch.survey import OutputLimit, Survey, survey
 from plait.core.errors import UsageError
 from plait.sched.blend.job import Lives
@@ -28,6 +28,18 @@ class Shard:
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
+
+
+def check_count(path: str, shard: Shard) -> None:
+    """`UsageError` for more shards than lines, before a model is loaded. Lines that ask for the same, or cannot be
+    served, are known only then.
+    """
+    num_lines = num_lines_at(path)
+    if num_lines is not None and shard.count > max(1, num_lines):
+        most = max(1, num_lines)
+        raise UsageError(
+            f"{path} has {num_lines} lines, too few for {shard.count} shards; give --shard i/{most} at most"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,12 @@ def check_input(path: str) -> None:
         _opened(path).close()
 
 
+def num_lines_at(path: str) -> int | None:
+    """Lines of an input that can be read twice; None for others, which nobody may read before the job does."""
+    with _opened(path) as file:
+        return _survey(file)[1] if path != STDIN and stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+
+
 @contextmanager
 def open_source(path: str) -> Iterator[Source]:
     """The input behind a path.

@@ -19,7 +19,7 @@ from plait.batch.finish_by import FinishBy, Outlook
 from plait.batch.output import check_output
 from plait.batch.progress import BatchProgress
 from plait.batch.runner import BatchPorts, Cutting, run_batch
-from plait.batch.shards import Shard
+from plait.batch.shards import Shard, check_count
 from plait.batch.source import check_input
 from plait.batch.summary import duration_text
 from plait.build import LocalEngine, check_scheduler, load_model, start_engine
@@ -82,6 +82,9 @@ def run_batch_command(sources: OptionSources) -> int:
     # Before a model is fetched and loaded: what cannot work should fail at once.
     check_scheduler(engine_options)
     check_input(config.input)
+    shard = None if options.shard is None else Shard(*options.shard)
+    if shard is not None:
+        check_count(config.input, shard)
     if not options.plan_only:
         check_output(config)
     with download_progress(engine_options.model, quiet=options.quiet) as progress:
@@ -92,7 +95,7 @@ def run_batch_command(sources: OptionSources) -> int:
         if not options.quiet:
             for line in start_report(engine):
                 say(line)
-        cutting = None if options.shard is None else cutting_of(Shard(*options.shard), engine_options, engine)
+        cutting = None if shard is None else cutting_of(shard, engine_options, engine)
         if options.plan_only:
             plan = batch_plan(config, engine_options, engine, cutting)
             if options.json:

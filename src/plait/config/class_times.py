@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plait.config.values import parse_seconds
+from plait.config.values import parse_target
 from plait.core.request import ServiceClass
 
 
@@ -24,11 +24,11 @@ class ClassTimes:
 
 def parse_class_times(text: str) -> ClassTimes:
     if "=" not in text:
-        return ClassTimes(online=parse_seconds(text))
+        return ClassTimes(online=parse_target(text))
     times: dict[str, float] = {}
     for part in text.split(","):
         name, _, value = (word.strip() for word in part.partition("="))
         if name not in set(ServiceClass) or name in times:
             raise ValueError("a time such as 500ms, or one for each class such as online=500ms,batch=1m, is expected")
-        times[name] = parse_seconds(value)
+        times[name] = parse_target(value)
     return ClassTimes(**times)

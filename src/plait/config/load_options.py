@@ -18,6 +18,7 @@ from plait.config.values import (
     parse_path,
     parse_positive,
     parse_seconds,
+    parse_target,
     parse_text,
 )
 
@@ -77,10 +78,13 @@ class ServingOptions:
     prompts: Path | None = option(None, parse_path, "JSONL with prompt or messages; default: words", metavar="FILE")
     warm_up: int = option(4, count_between(0, MAX_REQUESTS), "requests before those that count", metavar="N", rare=True)
     ttft_slo: float | None = option(
-        None, parse_seconds, "time to the first token, e.g. 500ms, for goodput", metavar="TIME"
+        None,
+        parse_target,
+        "time to the first token, e.g. 500ms, for goodput; a number alone is seconds",
+        metavar="TIME",
     )
-    tpot_slo: float | None = option(None, parse_seconds, "mean time of a later token, for goodput", metavar="TIME")
-    e2e_slo: float | None = option(None, parse_seconds, "whole answer within this time, for goodput", metavar="TIME")
+    tpot_slo: float | None = option(None, parse_target, "mean time of a later token, for goodput", metavar="TIME")
+    e2e_slo: float | None = option(None, parse_target, "whole answer within this time, for goodput", metavar="TIME")
     patience: float = option(600.0, parse_seconds, "for one answer; then it is an error", metavar="TIME", rare=True)
     json: bool = option(False, parse_flag, "print one JSON object and no table")
     quiet: bool = option(False, parse_flag, "no bar")

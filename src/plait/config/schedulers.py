@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from plait.config.values import parse_seconds
+from plait.config.values import parse_target
 
 CHUNKED: Final = "chunked"
 STATIC: Final = "static"
@@ -41,18 +41,29 @@ DEFAULT_SCHEDULER: Final = SchedulerChoice()
 
 
 def parse_scheduler(text: str) -> SchedulerChoice:
-    """One of `SCHEDULERS`; chunked:TIME cuts chunks by time, static:UNITS gives decode so many units; unpartitioned;
-    interleaved.
+    """Where an engine serves: one of `SCHEDULERS`; chunked:TIME cuts chunks by time, static:UNITS gives decode so many
+    units; unpartitioned.
     """
+    if text.strip() == INTERLEAVED:
+        raise ValueError("it is there in plait sim alone: no executor here runs steps in halves")
+    return _parsed(text, (UNPARTITIONED,))
+
+
+def parse_simulated_scheduler(text: str) -> SchedulerChoice:
+    """The same where a device is simulated; interleaved as well."""
+    return _parsed(text, (UNPARTITIONED, INTERLEAVED))
+
+
+def _parsed(text: str, others: Sequence[str]) -> SchedulerChoice:
     name, colon, argument = (part.strip() for part in text.partition(":"))
     if name == STATIC and _UNITS.fullmatch(argument):
         return SchedulerChoice(name, units=int(argument))
     if name == CHUNKED and colon:
-        return SchedulerChoice(name, chunk_s=parse_seconds(argument))
-    if name not in (*SCHEDULERS, UNPARTITIONED, INTERLEAVED) or colon:
-        more = f"chunked:TIME, static:UNITS, {UNPARTITIONED} or {INTERLEAVED}"
-        expected = f"one of {', '.join(SCHEDULERS)}, {more} is expected"
-        raise ValueError(expected + _nearest(name, (*SCHEDULERS, STATIC, UNPARTITIONED, INTERLEAVED)))
+        return SchedulerChoice(name, chunk_s=parse_target(argument))
+    if name not in (*SCHEDULERS, *others) or colon:
+        *forms, last = (*SCHEDULERS, "chunked:TIME", "static:UNITS", *others)
+        expected = f"one of {', '.join(forms)} or {last} is expected"
+        raise ValueError(expected + _nearest(name, (*SCHEDULERS, STATIC, *others)))
     return SchedulerChoice(name)
 
 

@@ -36,7 +36,10 @@ class ServeOptions:
         None, parse_path, "a file with one key a line, and its limits such as requests=8", metavar="FILE"
     )
     ttft_slo: ClassTimes | None = option(
-        None, parse_class_times, "target for the first token, e.g. 500ms or online=500ms,batch=1m", metavar="TIME"
+        None,
+        parse_class_times,
+        "target for the first token, e.g. 500ms or online=500ms,batch=1m; a number alone is seconds",
+        metavar="TIME",
     )
     itl_slo: ClassTimes | None = option(
         None, parse_class_times, "target for the longest gap between two tokens", metavar="TIME", rare=True

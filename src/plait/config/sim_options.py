@@ -13,7 +13,7 @@ from plait.config.ablations import OF_SCHEDULERS, some_of
 from plait.config.engine_options import KEY_TILE, MAX_SEQS, MAX_STEP_TOKENS, MIN_CONTEXT
 from plait.config.load_options import MAX_PER_S
 from plait.config.option import option
-from plait.config.schedulers import DEFAULT_SCHEDULER, SCHEDULERS, SchedulerChoice, parse_scheduler
+from plait.config.schedulers import DEFAULT_SCHEDULER, SCHEDULERS, SchedulerChoice, parse_simulated_scheduler
 from plait.config.values import (
     count_between,
     count_from,
@@ -22,8 +22,8 @@ from plait.config.values import (
     parse_flag,
     parse_path,
     parse_report,
-    parse_seconds,
     parse_seed,
+    parse_target,
     parse_text,
 )
 
@@ -76,9 +76,11 @@ class SimOptions:
         1, count_between(1, 1 << 16), "divide all lengths, for models with a short context", metavar="N", rare=True
     )
     seed: int = option(0, parse_seed, "for whatever is drawn", metavar="N")
-    ttft_slo: float | None = option(None, parse_seconds, "time to the first token, e.g. 500ms", metavar="TIME")
-    itl_slo: float | None = option(None, parse_seconds, "longest time between two tokens", metavar="TIME")
-    tpot_slo: float | None = option(None, parse_seconds, "mean time of a later token", metavar="TIME")
+    ttft_slo: float | None = option(
+        None, parse_target, "time to the first token, e.g. 500ms; a number alone is seconds", metavar="TIME"
+    )
+    itl_slo: float | None = option(None, parse_target, "longest time between two tokens", metavar="TIME")
+    tpot_slo: float | None = option(None, parse_target, "mean time of a later token", metavar="TIME")
     kv_cache_memory: int | None = option(
         None,
         parse_bytes,
@@ -120,7 +122,7 @@ class SimOptions:
     )
     scheduler: SchedulerChoice = option(
         DEFAULT_SCHEDULER,
-        parse_scheduler,
+        parse_simulated_scheduler,
         f"how prompts and decode share a device: {', '.join(SCHEDULERS)}, chunked:TIME, static:UNITS, interleaved",
         metavar="NAME",
         rare=True,

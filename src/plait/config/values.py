@@ -19,6 +19,8 @@ _SECONDS = re.compile(_NUMBER + r"\s*(ms|s|m)?")
 _SEED = re.compile(r"[+-]?[0-9]{1,19}")
 _SHARD = re.compile(r"([0-9]{1,9})/([1-9][0-9]{0,8})")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+MOST_BARE_S = 30.0
+MOST_TARGET_S = 86_400.0
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
@@ -118,6 +120,18 @@ def parse_seconds(text: str) -> float:
     value = 0.0 if found is None else float(found.group(1)) * {"ms": 1e-3, "m": 60.0}.get(found.group(2) or "s", 1.0)
     if value <= 0:
         raise ValueError("a time above 0 such as 0.5s, 500ms or 2m is expected")
+    return value
+
+
+def parse_target(text: str) -> float:
+    """A time as `parse_seconds`, for how soon something should be there. Many write such times in milliseconds, so that
+    a number without a unit is believed up to `MOST_BARE_S` only.
+    """
+    value, number = parse_seconds(text), text.strip()
+    if value > MOST_BARE_S and number[-1].isdigit():
+        raise ValueError(f"a number alone is seconds; write {number}s if that is meant, or {number}ms")
+    if value > MOST_TARGET_S:
+        raise ValueError(f"a time of at most {MOST_TARGET_S / 3600:g} hours is expected")
     return value
 
 

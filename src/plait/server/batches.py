@@ -85,7 +85,7 @@ class Batches:
             tenant=tenant,
             input_file_id=file.id,
             endpoint=endpoint,
-            completion_window=fields.completion_window,
+            completion_window=fields.completion_window.strip(),
             created_at=now,
             expires_at=now + window_s,
             output_expires_after_s=None if expires is None else life_s(expires.seconds, "output_expires_after.seconds"),

@@ -1,7 +1,8 @@
 """An engine client that follows a script: it shouts the end of each prompt back, one token per delta.
 
 Implements `EngineClient` in full, so the type checker holds it to the protocol. What it does to a request is decided by
-words in the prompt: `refuse`, `fail`, `abort`, `busy` and `stopped`.
+words in the prompt: `refuse`, `fail`, `abort`, `busy` and `stopped`; and, the first time it is asked, `once` (gives it
+up), `unread` (says that nobody reads) and `closing` (gives it up and takes nothing more).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ScriptedClient:
         self.num_open += 1
         self.most_open = max(self.most_open, self.num_open)
         try:
-            self._raise_if_told(words_of(request))
+            self._raise_if_told(request, words_of(request))
             for choice in range(request.n):
                 async for delta in self._choice(request, choice):
                     yield delta
@@ -66,11 +67,18 @@ class ScriptedClient:
     def health(self) -> Health:
         return Health(True, 0, self.num_open)
 
-    def _raise_if_told(self, words: str) -> None:
+    def _is_first(self, request: Request) -> bool:
+        return sum(one.id == request.id for one in self.submitted) == 1
+
+    def _raise_if_told(self, request: Request, words: str) -> None:
         if "refuse" in words:
             raise RequestError(
                 "the request needs memory for 99 tokens", param="max_tokens", code="context_length_exceeded"
             )
+        if "unread" in words and self._is_first(request):
+            raise RequestError("the answer was not read", status=408, code="reader_too_slow")
+        if "closing" in words and not self._is_first(request):
+            raise RequestError("the engine is closing", status=503, code="closing")
         if "busy" in words:
             raise RequestError("the queue is full", code="queue_full", status=429)
         if "overloaded" in words:
@@ -82,6 +90,8 @@ class ScriptedClient:
     async def _choice(self, request: Request, choice: int) -> AsyncIterator[Delta]:
         words = words_of(request)
         ending = {"fail": FinishReason.ERROR, "abort": FinishReason.ABORT}
+        if self._is_first(request):
+            ending |= {"once": FinishReason.ABORT, "closing": FinishReason.ABORT}
         bad = next((reason for word, reason in ending.items() if word in words), None)
         text = "" if bad else echo_of(request)
         for letter in text:

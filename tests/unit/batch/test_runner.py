@@ -31,6 +31,7 @@ from plait.batch.ledger import JobTerms, Ledger
 from plait.batch.lines import read_lines
 from plait.batch.progress import BatchProgress
 from plait.batch.runner import JOB_NAME, run_batch
+from plait.batch.serving import TRIES
 from plait.batch.source import open_source
 from plait.core.errors import EngineStopped, InvariantError, PlaitError, UsageError
 from plait.core.request import Request
@@ -252,7 +253,7 @@ def test_at_most_so_many_lines_are_in_flight(tmp_path: Path) -> None:
     ("word", "reason"),
     [
         ("stopped", "the engine stopped on a fault of its own"),
-        ("abort", "the engine closed before line 3 was answered"),
+        ("closing", "the engine takes no more work: the engine is closing"),
         ("busy", "the engine takes no more work: the queue is full"),
     ],
 )
@@ -264,6 +265,27 @@ def test_an_engine_that_stops_ends_the_job_and_no_line_is_blamed(tmp_path: Path,
     assert not config.output.exists()
     assert finished_in(config) == {1, 2}
     assert [line["custom_id"] for line in read_lines_of(config.partial)] == ["id-1", "id-2"]
+
+
+@pytest.mark.parametrize("word", ["once", "unread"])
+def test_a_line_that_an_engine_gives_up_and_goes_on_is_run_again(tmp_path: Path, word: str) -> None:
+    lines = [chat_line("given up", f"{word} 0001"), chat_line("after", "0002")]
+    client = ScriptedClient()
+    summary = run(replace(config_of(tmp_path, lines), max_in_flight=1), client)
+    assert answers_in(tmp_path / "out.jsonl") == [("given up", "0001"), ("after", "0002")]
+    assert [words_of(request)[-4:] for request in client.submitted] == ["0001", "0001", "0002"]
+    assert client.submitted[0] == client.submitted[1]
+    assert summary.run_usage.output_tokens == 10
+
+
+def test_a_line_that_is_given_up_again_and_again_hurts_itself_alone(tmp_path: Path) -> None:
+    lines = [chat_line("bad", "abort"), chat_line("after", "0002")]
+    client = ScriptedClient()
+    summary = run(replace(config_of(tmp_path, lines), max_in_flight=1), client)
+    assert len(client.submitted) == TRIES + 1
+    assert (summary.lines_completed, summary.lines_failed) == (1, 1)
+    bad, _ = read_lines_of(tmp_path / "out.jsonl")
+    assert status_of(bad) == (500, "engine_failure")
 
 
 def test_the_next_run_serves_what_the_stopped_one_left(tmp_path: Path) -> None:

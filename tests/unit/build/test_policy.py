@@ -13,7 +13,7 @@ from tests.unit.cost.invented import ABOUT
 from plait.build import LoadedModel, check_scheduler, fused_only, load_model, policy_of
 from plait.config.engine_options import EngineOptions
 from plait.config.machine import num_cores
-from plait.config.schedulers import parse_scheduler
+from plait.config.schedulers import SchedulerChoice, parse_scheduler
 from plait.core.errors import UsageError
 from plait.cost.calibration import CountedAs
 from plait.cost.hardware import find_hardware, write_hardware
@@ -104,7 +104,7 @@ def test_what_cannot_be_had_is_refused_before_the_model_is_looked_for(path: Path
     assert "static:1 to static:1 do" in refusal(replace(options, scheduler=parse_scheduler("static:2")))
     assert "has no mechanism 'admission'" in refusal(replace(options, ablate="admission"))
     assert "interleaved is there in plait sim alone" in refusal(
-        replace(options, scheduler=parse_scheduler("interleaved"))
+        replace(options, scheduler=SchedulerChoice("interleaved"))
     )
     preset, hardware = check_scheduler(replace(options, scheduler=parse_scheduler("plait"), ablate="admission"))
     assert hardware is not None

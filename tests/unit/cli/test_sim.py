@@ -190,7 +190,7 @@ def test_what_is_a_flag_elsewhere_names_no_file_here(
 def test_targets_decide_goodput(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("--card", "sharegpt", "--rate", "5", "--requests", "20")
     assert report(capsys, *call)["goodput_requests_per_s"] is None
-    easy = report(capsys, *call, "--ttft-slo", "1000", "--tpot-slo", "1000", "--itl-slo", "1000")
+    easy = report(capsys, *call, "--ttft-slo", "1000s", "--tpot-slo", "1000s", "--itl-slo", "1000s")
     assert easy["slo_attainment_fraction"] == 1.0
     throughput = easy["throughput"]
     assert isinstance(throughput, dict)

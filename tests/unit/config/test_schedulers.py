@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.config.ablations import OF_SCHEDULERS
-from plait.config.schedulers import SCHEDULERS, SchedulerChoice, parse_scheduler
+from plait.config.schedulers import SCHEDULERS, SchedulerChoice, parse_scheduler, parse_simulated_scheduler
 from plait.core.errors import UsageError
 from plait.sched.multiplex.mechanisms import WITHOUT, Mechanism
 from plait.sched.multiplex.presets import PRESETS, mechanisms_of, preset_of
@@ -33,7 +33,7 @@ def test_the_names_are_those_of_the_presets() -> None:
     ],
 )
 def test_schedulers_are_read_and_written(text: str, expected: SchedulerChoice) -> None:
-    assert parse_scheduler(text) == expected
+    assert parse_scheduler(text) == parse_simulated_scheduler(text) == expected
     assert str(expected) == text
 
 
@@ -41,9 +41,12 @@ def test_schedulers_are_read_and_written(text: str, expected: SchedulerChoice) -
     ("text", "words"),
     [
         ("muxwize", "did you mean muxwise"),
-        ("bullet:3", "chunked:TIME, static:UNITS, unpartitioned or interleaved"),
-        ("static", "static:UNITS, unpartitioned or interleaved is expected$"),
-        ("static:0", "static:UNITS, unpartitioned or interleaved is expected$"),
+        ("bullet:3", "chunked:TIME, static:UNITS or unpartitioned is expected$"),
+        ("static", "static:UNITS or unpartitioned is expected$"),
+        ("static:0", "static:UNITS or unpartitioned is expected$"),
+        ("interleavd", "static:UNITS or unpartitioned is expected$"),
+        ("interleaved", "plait sim alone"),
+        ("chunked:200", "write 200s if that is meant, or 200ms"),
         ("chunked:", "a time above 0 such as"),
         ("", "one of chunked"),
     ],
@@ -51,6 +54,12 @@ def test_schedulers_are_read_and_written(text: str, expected: SchedulerChoice) -
 def test_what_is_no_scheduler_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_scheduler(text)
+
+
+def test_what_only_a_simulation_has_is_offered_there() -> None:
+    assert parse_simulated_scheduler("interleaved") == SchedulerChoice("interleaved")
+    with pytest.raises(ValueError, match=r"unpartitioned or interleaved is expected; did you mean interleaved\?"):
+        parse_simulated_scheduler("interleavd")
 
 
 def test_a_preset_does_not_do_without_what_it_does_not_have() -> None:

@@ -23,6 +23,7 @@ from plait.config.values import (
     parse_positive,
     parse_report,
     parse_seed,
+    parse_target,
     parse_text,
 )
 
@@ -111,6 +112,27 @@ def test_limits_of_counts_are_included_and_named() -> None:
     assert count_from(2)("2") == 2
     with pytest.raises(ValueError, match="a number of at least 2 is expected"):
         count_from(2)("1")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0.5", 0.5), ("30", 30.0), (" 2 ", 2.0), ("300s", 300.0), ("300ms", 0.3), ("5m", 300.0)]
+)
+def test_targets(text: str, value: float) -> None:
+    assert parse_target(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("300", "a number alone is seconds; write 300s if that is meant, or 300ms"),
+        (" 31 ", "write 31s if that is meant, or 31ms"),
+        ("2000m", "a time of at most 24 hours"),
+        ("0", "a time above 0"),
+    ],
+)
+def test_what_is_no_target_is_answered_with_one(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_target(text)
 
 
 @pytest.mark.parametrize(("text", "value"), [("0.5", 0.5), ("0.5%", 0.5), (" 12 % ", 12.0), ("0", 0.0)])

@@ -13,11 +13,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from collections.abc import Sequence as AnySequence
+from collections.abc import Set as AnySet
 from dataclasses import dataclass
 
-from plait.core.ids import StepId
+from plait.core.ids import SeqId, StepId
 from plait.core.request import Sequence
-from plait.core.step import ChunkShape, StepPlan, StepResult, StepShape
+from plait.core.step import ChunkShape, SeqStatus, StepPlan, StepResult, StepShape
 from plait.cost.model import CostModel
 from plait.kv.cache import Hit
 from plait.sched.colocation.demand import WINDOW_S, OnlineDemand
@@ -66,8 +67,8 @@ class Colocation:
         self._rows = OnlineDemand(lives.max_rows, 1)
         self._ttft_s: float | None = None
         """The tightest target of a first token so far."""
-        self._flights: dict[StepId, tuple[int, bool]] = {}
-        """Tokens of steps in flight, and whether any are online."""
+        self._flights: dict[StepId, tuple[StepPlan, bool]] = {}
+        """Steps in flight, and whether any rows of them are online."""
         self._last_online_s = -math.inf
         """When somebody online was last seen."""
         self._held = self._held_rows = 0
@@ -177,7 +178,7 @@ class Colocation:
     @property
     def _ahead_s(self) -> float:
         """Until what is in flight has ended, as far as is known."""
-        return sum([self._times.seconds(num_tokens) for num_tokens, _ in self._flights.values()])
+        return sum([self._times.seconds(_num_tokens(plan)) for plan, _ in self._flights.values()])
 
     # What offline work may hold.
 
@@ -211,11 +212,13 @@ class Colocation:
     # What came of it.
 
     def submitted(self, plan: StepPlan, *, has_online: bool) -> None:
-        self._flights[plan.step] = (sum([chunk.num_tokens for chunk in plan.chunks]), has_online)
+        self._flights[plan.step] = (plan, has_online)
 
     def committed(self, result: StepResult) -> None:
-        _, has_online = self._flights.pop(result.step)
-        num_tokens = sum([one.num_computed for one in result.seqs])
+        plan, has_online = self._flights.pop(result.step)
+        gone = {one.seq for one in result.seqs if one.status is SeqStatus.CANCELLED}
+        # As limits count them: a draft that was wrong took as long as one that was right.
+        num_tokens = _num_tokens(plan, gone)
         if not num_tokens:
             return
         seconds, start_s = result.end_s - result.start_s, result.start_s
@@ -225,6 +228,11 @@ class Colocation:
         if has_online:
             share = self._config.urgent_share if self._is_urgent(self._lives.running) else self._config.share
             self._credit_s = min(self._credit_s + share * seconds, MOST_CREDIT_S)
+
+
+def _num_tokens(plan: StepPlan, without: AnySet[SeqId] = frozenset()) -> int:
+    """That a step computes, drafts among them."""
+    return sum([chunk.num_tokens for chunk in plan.chunks if chunk.seq not in without])
 
 
 def _rows_of(offline: AnySequence[Sequence], num_tokens: int) -> Iterator[ChunkShape]:

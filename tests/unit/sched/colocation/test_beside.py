@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.unit.kv.kit import make_kv
 from tests.unit.sched.kit import Stage, chunks
 
+from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import SeqState, ServiceClass, Slo
-from plait.core.step import StepPlan, StepShape
+from plait.core.step import (
+    Chunk,
+    Drafts,
+    OutputKind,
+    Outputs,
+    SeqResult,
+    SeqStatus,
+    StepPlan,
+    StepResult,
+    StepShape,
+    StepStatus,
+)
 from plait.cost.model import Bound, StepPrice
-from plait.sched.colocation.policy import ColocationConfig
+from plait.sched.colocation.policy import Colocation, ColocationConfig
+from plait.sched.lives import Lives, LivesConfig
 from plait.sched.waiting import OFTEN
 
 BATCH = ServiceClass.BATCH
@@ -217,6 +231,23 @@ def test_nobody_online_waits_for_a_prefix_that_resting_work_computes() -> None:
     assert online.id in {chunk.seq for chunk in plan.chunks}
     one.finish(plan)
     one.run()
+
+
+def test_times_are_learned_of_drafts_as_they_are_planned() -> None:
+    """Whether they were right or wrong: limits count them, too."""
+    policy = Colocation(ColocationConfig(), Lives(LivesConfig(), make_kv(16), lambda event: None))
+    for step, num_drafts in enumerate((0, 3, 7, 1, 5)):
+        drafts = Drafts((5,) * num_drafts, tuple(range(-1, num_drafts - 1))) if num_drafts else None
+        chunk = Chunk(SeqId(1), 10, 1 + num_drafts, (4,), drafts, (Outputs(0, 1 + num_drafts, OutputKind.SAMPLE),))
+        gone = Chunk.of_unknown(SeqId(2), 10)
+        plan = StepPlan(StepId(step), LaneId(0), (), (), (), (chunk, gone))
+        policy.submitted(plan, has_online=True)
+        # One token of each is accepted, and nothing of whoever was cancelled was computed.
+        seqs = (SeqResult(SeqId(1), SeqStatus.OK, 1, (6,)), SeqResult(SeqId(2), SeqStatus.CANCELLED))
+        end_s = BASE_S + TOKEN_S * (1 + num_drafts)
+        policy.committed(StepResult(plan.step, plan.lane, StepStatus.COMPLETED, 0.0, end_s, 1, seqs))
+    # 25 ms but for what a step costs by itself.
+    assert policy.alone(64) == pytest.approx(17, abs=1)
 
 
 def test_equal_calls_give_equal_plans() -> None:
