@@ -1,10 +1,10 @@
 """The simulator of this machine beside the machine: the same workloads through the same engine, in earnest and priced.
 
 In rounds: each runs every workload in process with the native executor (real arrivals, real tokens, no HTTP), and in
-front of each measures a part of the steps that `plait calibrate` measures. Prices are fitted to the steps of all
-rounds; then each real run is simulated with equal limits, prompts and arrivals, on a machine that departs from these
-prices as it did right before and right after that run (`--spells all`: as it did at any time). So a machine whose
-speed drifts drifts for both sides alike.
+front of each measures a part of the steps that `plait calibrate` measures, of those that have the whole device. Prices
+are fitted to the steps of all rounds; then each real run is simulated with equal limits, prompts and arrivals, on a
+machine that departs from these prices as it did right before and right after that run (`--spells all`: as it did at any
+time). So a machine whose speed drifts drifts for both sides alike.
 Prints the error of each figure beside how far real runs lie apart, speed-ups between variants of a workload, and by
 kinds of steps what they took by what they were priced at. The last line is one JSON object. The machine must be quiet.
 """
@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from operator import mul
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from plait.assembly import assemble
 from plait.build import LoadedModel, choose_executor, load_model, start_engine
 from plait.cli.calibrate import Measured, fit_outcome, measure
 from plait.cli.calibrate_report import kind_of, lines
+from plait.cli.calibrate_states import part_on_whole_device
 from plait.cli.engine_gaps import EngineStep, StepRecorder
 from plait.cli.tune import QUIET_SHARE, others_share
 from plait.config.engine_options import EngineOptions
@@ -283,7 +285,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--hardware", help="a file that plait calibrate wrote; default: calibrate in every round")
     parser.add_argument("--rounds", type=int, default=3, help="of calibration and real runs")
-    parser.add_argument("--steps-s", type=float, default=40.0, help="seconds of measuring steps in a round")
+    parser.add_argument("--steps-s", type=float, default=72.0, help="seconds of measuring steps in a round")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="two workloads once, a short calibration: does it work?")
@@ -313,7 +315,8 @@ def main() -> None:
         print(f"round {number + 1} of {rounds}, {time.monotonic() - began_s:.0f} s")
         for place, one in enumerate(chosen):
             if not given.hardware:
-                part, repeats = (place + number, len(chosen)), 1 if place % GAPS_EVERY == 0 else 0
+                part = partial(part_on_whole_device, number=place + number, parts=len(chosen))
+                repeats = 1 if place % GAPS_EVERY == 0 else 0
                 measured.append(measure(model, options, steps_s / len(chosen), repeats, lambda words: None, part))
             runs.append((one, run_real(model, with_limits(options, one), requests_of(one.asks, "ask"))))
     others = 0.0 if given.replay else others_share(before, processor_seconds(), time.monotonic() - began_s)
@@ -380,7 +383,7 @@ def scatters_of(measured: Sequence[Measured], num_runs: int, cost: Prices) -> li
     whole = cost.calibration.scatter if isinstance(cost, CalibratedModel) else None
     if whole is None or not isinstance(cost, CalibratedModel) or len(measured) != num_runs:
         return [whole] * num_runs
-    found = []
+    found: list[Scatter | None] = []
     for place in range(num_runs):
         samples = [sample for part in measured[place : place + 2] for sample in part.fitted]
         units = measured[place].units

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from plait.build import LoadedModel, choose_executor, load_executor, load_model
 from plait.cli.calibrate_report import Outcome, errors_by_kind, json_report, lines
-from plait.cli.calibrate_states import Limits, State, guard_edges, states, states_of_part
+from plait.cli.calibrate_states import Limits, State, guard_edges, states
 from plait.cli.machine_rates import MachineRates, measure_rates
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import download_progress
@@ -66,6 +66,14 @@ _BESIDE_REPEATS, _BESIDE_S = 4, 0.5
 _BENCH_TOKENS = 40_000
 """That stand before others, at most: more than fits into caches many times over."""
 GAP_REPEATS = 3
+
+
+Choice = Callable[[Sequence[State], int], Sequence[State]]
+"""Which states to measure on so many units."""
+
+
+def everything(wanted: Sequence[State], units: int) -> Sequence[State]:
+    return wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +157,14 @@ def measure(
     steps_s: float,
     gap_repeats: int,
     tell: Callable[[str], None],
-    part: tuple[int, int] = (0, 1),
+    choose: Choice = everything,
 ) -> Measured:
-    """Steps on the device alone for so many seconds, and of the engine so many times. `part`: which of how many
-    parts of the states; who measures all of them in parts can do something else in between.
+    """Steps on the device alone for so many seconds, and of the engine so many times. `choose`: which of the
+    states; who measures them in parts can do something else in between.
     """
     from plait.cli.engine_gaps import measure_gaps
 
-    measured, alone = _measure_steps(model, options, steps_s, tell, part)
+    measured, alone = _measure_steps(model, options, steps_s, tell, choose)
     if not gap_repeats:
         return measured
     tell("measuring what the engine adds")
@@ -194,7 +202,7 @@ def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured) 
 
 
 def _measure_steps(
-    model: LoadedModel, options: EngineOptions, steps_s: float, tell: Callable[[str], None], part: tuple[int, int]
+    model: LoadedModel, options: EngineOptions, steps_s: float, tell: Callable[[str], None], choose: Choice
 ) -> tuple[Measured, dict[int, Sample]]:
     """And decode steps by rows, measured at the end."""
     from plait import _native
@@ -222,7 +230,7 @@ def _measure_steps(
             most_context=min(bench.most_context, ready.sizes.max_model_tokens),
             block=options.block_size,
         )
-        wanted = states_of_part(states(limits), limits.units, *part)
+        wanted = choose(states(limits), limits.units)
         tell("measuring what this machine can do at best")
         rates = measure_rates(_native, limits.units)
         prices = _roofline(model, options, _spec(rates))

@@ -91,10 +91,13 @@ def states(limits: Limits) -> list[State]:
     return list(unique.values())
 
 
-def states_of_part(wanted: Sequence[State], units: int, number: int, parts: int) -> list[State]:
-    """For who measures in so many parts with something else in between: short ones in each, the others in one."""
-    others = [state for state in wanted if not state.is_short(units)]
-    return [*(state for state in wanted if state.is_short(units)), *others[number % parts :: parts]]
+def part_on_whole_device(wanted: Sequence[State], units: int, number: int, parts: int) -> list[State]:
+    """For who measures in so many parts with something else in between, and only what has all units to itself: short
+    ones in each, the others in one.
+    """
+    whole = [state for state in wanted if state.share == units and state.beside is None]
+    others = [state for state in whole if not state.is_short(units)]
+    return [*(state for state in whole if state.is_short(units)), *others[number % parts :: parts]]
 
 
 def _alone(limits: Limits) -> Iterator[State]:

@@ -17,7 +17,7 @@ pytest.importorskip("plait._native", reason="needs the native runtime, and that 
 
 from plait.cli.calibrate import STEPS_S, planned_s
 from plait.cli.calibrate_report import KINDS, kind_of
-from plait.cli.calibrate_states import Limits, State, guard_edges, shares_of, states, states_of_part
+from plait.cli.calibrate_states import Limits, State, guard_edges, part_on_whole_device, shares_of, states
 from plait.cli.engine_gaps import EngineStep, Overhead, StepRecorder, fit_overhead, jitter, lateness
 from plait.cli.main import main
 from plait.cli.step_bench import LONG_S, steps_alone
@@ -117,16 +117,16 @@ def test_a_long_step_counts_once_and_a_short_one_after_those_that_warm_up() -> N
     assert steps_alone(decode_shape(4, 64), LONG_S / 2, 2) == 4
 
 
-def test_who_measures_in_parts_measures_all_states_and_short_ones_in_every_part() -> None:
+def test_who_measures_in_parts_measures_the_whole_device_and_short_steps_in_every_part() -> None:
     found = states(USUAL)
-    parts = [states_of_part(found, USUAL.units, number, 6) for number in range(6)]
-    assert {state for part in parts for state in part} == set(found)
-    short = [state for state in found if state.is_short(USUAL.units)]
-    assert sum(len(part) for part in parts) == len(found) + 5 * len(short)
+    parts = [part_on_whole_device(found, USUAL.units, number, 6) for number in range(6)]
+    whole = [state for state in found if state.share == USUAL.units and state.beside is None]
+    short = [state for state in whole if state.is_short(USUAL.units)]
+    assert {state for part in parts for state in part} == set(whole)
+    assert sum(len(part) for part in parts) == len(whole) + 5 * len(short)
     assert all(part[: len(short)] == short for part in parts)
     assert any(state.shape.num_tokens == 1 for state in short)
-    assert not any(state.beside or state.share < USUAL.units for state in short)
-    assert states_of_part(found, USUAL.units, 6, 6) == parts[0]
+    assert part_on_whole_device(found, USUAL.units, 6, 6) == parts[0]
 
 
 def test_one_core_has_no_neighbours_and_many_have_a_middle() -> None:
