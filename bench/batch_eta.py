@@ -24,6 +24,7 @@ from plait.build import LocalEngine, load_model, start_engine
 from plait.config.engine_options import EngineOptions
 from plait.core.errors import PlaitError
 
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2")

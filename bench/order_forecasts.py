@@ -3,8 +3,8 @@
     .venv/bin/python bench/order_forecasts.py [--jobs 40] [--seed 1] [--processes 2]
 
 Each job is run in every order by the engine in simulated time (scheduler and memory are those that serve) and foretold
-by what `plait batch --order auto` asks. Counts alone: it says the same on every machine. Prints a line for each job and
-order that is off by more than a tenth, what `auto` took beside the best fixed order, and as its last line one JSON object.
+by what `plait batch --order auto` asks. Counts alone: it says the same on every machine. Prints a line for each job:
+what `auto` took beside the best fixed order, and seconds foretold over those taken. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import random
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from plait.core.ids import RequestId
@@ -138,9 +138,7 @@ def runs(one: Drawn) -> dict[JobOrder, Run]:
     requests = one.requests()
     longest = max(len(prompt) + output for prompt, output in requests)
     tokens = max(round(one.memory * longest), longest + 2 * one.block)
-    hardware = HardwareSpec(
-        "drawn", one.flops_per_s, one.bytes_per_s, 10**9, 4, 2.0, one.overhead_s, 0.0
-    )
+    hardware = HardwareSpec("drawn", one.flops_per_s, one.bytes_per_s, 10**9, 4, 2.0, one.overhead_s, 0.0)
     program, formats = build_program(model()), Formats(default_cache_bytes=2.0)
     spec = ReplicaSpec(
         program,
@@ -216,10 +214,7 @@ def judged(seed: int) -> Judged:
         found[best].real.makespan_s / found[chosen].real.makespan_s,
         {order.value: run.told.seconds / run.real.makespan_s for order, run in found.items()},
         {order.value: (run.real.num_steps, run.told.steps) for order, run in found.items()},
-        {
-            order.value: (run.real.prefix_hit_fraction, run.told.found_tokens / asked)
-            for order, run in found.items()
-        },
+        {order.value: (run.real.prefix_hit_fraction, run.told.found_tokens / asked) for order, run in found.items()},
         {order.value: (run.real.num_preemptions, run.told.preempted) for order, run in found.items()},
         {order.value: (run.real.makespan_s, run.told.seconds) for order, run in found.items()},
     )

@@ -36,8 +36,9 @@ def check_count(path: str, shard: Shard) -> None:
     """
     num_lines = num_lines_at(path)
     if num_lines is not None and shard.count > max(1, num_lines):
+        most = max(1, num_lines)
         raise UsageError(
-            f"{path} has {num_lines} lines, too few for {shard.count} shards; give --shard i/{max(1, num_lines)} at most"
+            f"{path} has {num_lines} lines, too few for {shard.count} shards; give --shard i/{most} at most"
         )
 
 
