@@ -387,13 +387,14 @@ def _tell_steps(alone: Sequence[Phase], beside: Sequence[Phase], common: set[str
         pauses = sorted(pauses_ms(phase.steps)) or [0.0]
         offline = [1000 * one.seconds for one in phase.steps if not one.rows and not one.prompt_tokens]
         both = [one for one in phase.steps if one.rows + one.prompt_tokens and one.offline_tokens]
+        decoding = [one.rows for one in phase.steps]
         late = ", ".join(f"{one.whole_s:.2f} s at {one.arrival_s - begun_s:.1f}" for one in slowest)
         print(f"{kind:<7} whole p50 {1000 * percentile([one.whole_s for one in answers], 0.5):.0f} ms; slowest {late}")
         print(f"        decode ms by rows  {decode}")
         print(
             f"        pauses mean {mean(pauses):.2f}, p99 {percentile(pauses, 0.99):.2f}, most {pauses[-1]:.0f} ms; "
             f"{len(offline)} steps of the batch alone, mean {mean(offline or [0.0]):.1f}, most "
-            f"{max(offline, default=0.0):.0f} ms; with {len(both)} of {sum(one.rows > 0 for one in phase.steps)} it rode"
+            f"{max(offline, default=0.0):.0f} ms; it rode with {len(both)} of {sum(map(bool, decoding))}"
         )
         print(f"        cores: workers {phase.cores[0]:.2f}, other threads {phase.cores[1]:.2f}")
 
