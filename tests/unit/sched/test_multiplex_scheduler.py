@@ -266,6 +266,25 @@ def test_decode_is_planned_ahead_while_nobody_has_a_prompt_and_no_further(preset
     assert on.answers.tokens("stream") == alone.answers.tokens("stream")
 
 
+@pytest.mark.parametrize("preset", [MUXWISE, BULLET], ids=lambda one: one.name)
+def test_what_was_chosen_for_a_prompt_holds_although_a_decode_step_had_been_planned_before(preset: Preset) -> None:
+    """The prompt comes while one decode step runs and another one is behind it."""
+    seen: list[tuple[bool, Form, Form]] = []
+
+    def observe(situation: Situation, choice: Choice) -> None:
+        seen.append((situation.is_prefilling, situation.form, choice.form))
+
+    policy = Policy(preset, OneSecondPerToken(), num_spans=4, runs_ahead=True, observe=observe)
+    on = Stage(max_step_tokens=40, max_rows=4, queue_depth=2, policy=policy, share_units=4)
+    on.arrive(ask("stream", "abc", max_tokens=30))
+    on.arrive(ask("prompt", "defghijklmno", max_tokens=1), at_s=6.5)
+    on.run()
+    begun = next(place for place, (_, _, form) in enumerate(seen) if form is Form.LANES)
+    beside = [form for is_prefilling, form, _ in seen[begun + 1 :] if is_prefilling]
+    assert len(beside) > 2
+    assert set(beside) == {Form.LANES}
+
+
 @pytest.mark.parametrize("preset", [PLAIT, MUXWISE, BULLET, TEMPORAL, XYSERVE], ids=lambda preset: preset.name)
 def test_an_offline_row_goes_to_who_is_online(preset: Preset) -> None:
     played = stage(preset, slo=Slo(itl_s=100.0, ttft_s=500.0), max_rows=1)
