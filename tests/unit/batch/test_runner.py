@@ -289,6 +289,7 @@ class Flooding(Inbox):
         super().__init__()
         self.client = AsyncClient(MODEL, self, max_unread=3)
         self.asked: list[RequestId] = []
+        self._ending: set[RequestId] = set()
 
     def put(self, message: Message) -> None:
         match message:
@@ -298,7 +299,8 @@ class Flooding(Inbox):
                     self._say(request.id, Delta(0, letter, tuple(letter.encode())))
                 if self.asked.count(request.id) > 1:
                     self._say(request.id, Delta(0, "", (END,), finish_reason=FinishReason.STOP))
-            case Abort(request_id):
+            case Abort(request_id) if request_id not in self._ending:
+                self._ending.add(request_id)
                 ended = Delta(0, "", finish_reason=FinishReason.ABORT)
                 asyncio.get_running_loop().call_later(0.02, self._say, request_id, ended)
 

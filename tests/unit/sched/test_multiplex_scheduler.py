@@ -20,7 +20,7 @@ from plait.cost.model import StepPrice
 from plait.sched.multiplex.mechanisms import Mechanism
 from plait.sched.multiplex.presets import BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE, Preset, static_split
 from plait.sched.multiplex.scheduler import Observer, unobserved
-from plait.sched.multiplex.situation import Choice, Situation
+from plait.sched.multiplex.situation import Choice, Form, Situation
 from plait.sim.arrivals import Arrival, Lengths, arrivals_of, poisson_trace
 from plait.sim.cluster import ClusterSpec, simulate_cluster
 from plait.sim.driver import simulate
