@@ -394,7 +394,9 @@ class MultiplexScheduler:
         submit = self._lives.submit(found.step)
         self._verifying.passed()
         self._looked_behind = submit.plan.step if found.is_short else step
-        self._behind = Flight(submit.plan, submit.plan.shape(), choice=found.choice)
+        # What was taken for granted is no choice: another one may be made before it runs, and holds then.
+        choice = None if self._ahead.situation is None else found.choice
+        self._behind = Flight(submit.plan, submit.plan.shape(), choice=choice)
         return submit
 
     def _waits_for_prefill(self, shape: StepShape, now: float) -> bool:
