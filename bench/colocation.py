@@ -1,18 +1,20 @@
 """A batch beside online traffic on this machine: what it costs those who wait, and what of the idle time it gets.
 
-    .venv/bin/python bench/colocation.py [--model MODEL] [--seconds 22] [--load 0.5]
+    .venv/bin/python bench/colocation.py [--model MODEL] [--seconds 22] [--load 0.5] [--no-kill]
 
 Online requests come at random times, at half the rate that the engine could answer with all of them there. The bound is
 printed first: the batch's rate alone, times the part of the time in which online traffic alone leaves the engine idle.
 Then online alone, with the batch, with the batch, alone (ABBA), and last the batch beside online traffic in a process
 that is killed in the middle and started again. Every answer of every run is compared. Under four minutes on two cores,
-nothing else should run beside it. Prints a table and, as its last line, one JSON object.
+nothing else should run beside it. Prints a table, what each run's steps were like and, as its last line, one JSON
+object. In 22 s the idle time is too uneven for anybody to foretell the batch's end: that takes minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import hashlib
 import json
 import math
@@ -31,6 +33,7 @@ from statistics import mean
 from batch_lines import completion, drawn_words
 from serving.plait_engine import engine_options, open_model
 from serving.quiet import QUIET_FRACTION, busy_fraction
+from step_records import Step, StepRecords, decode_ms, pauses_ms, thread_seconds
 
 from plait.batch.config import BatchConfig
 from plait.batch.progress import BatchProgress
@@ -88,6 +91,9 @@ class Phase:
     job_s: float = 0.0
     eta_error: float | None = None
     """At a fifth of the batch's time, as a part of the whole."""
+    steps: list[Step] = field(default_factory=list)
+    cores: tuple[float, float] = (0.0, 0.0)
+    """Kept busy by workers, and by all other threads."""
 
 
 class Bench:
@@ -173,15 +179,23 @@ class _Running:
 
     def __init__(self, bench: Bench, phase: Phase) -> None:
         self._bench, self._phase, self._totals = bench, phase, Totals()
+        self._records = StepRecords()
 
     def __enter__(self) -> LocalEngine:
+        self._begun_s, self._threads_s = time.perf_counter(), thread_seconds()
         self._engine = start_engine(self._bench.options, self._bench.model, self._tell, print)
         return self._engine
 
     def _tell(self, event: Event) -> None:
         self._totals(event)
+        self._records(event)
 
     def __exit__(self, *trouble: object) -> None:
+        took_s = time.perf_counter() - self._begun_s
+        # Its workers are the only ones: each phase has an engine of its own.
+        (_, before), (workers, after) = self._threads_s, thread_seconds()
+        self._phase.cores = (workers / took_s, (after - before - workers) / took_s)
+        self._phase.steps = self._records.steps
         self._phase.seconds = self._totals.elapsed_s
         self._phase.busy = self._totals.busy_s / self._totals.elapsed_s if self._totals.elapsed_s else 0.0
         self._engine.close()
@@ -267,6 +281,9 @@ def measure(given: argparse.Namespace) -> int:
     if busy is not None and busy > QUIET_FRACTION:
         print(f"warning: other work uses {busy:.0%} of this machine, so that these figures say little")
     bench = Bench(open_model(options), options, given.seed)
+    # As a server does: looking through a vocabulary for garbage stops every thread.
+    gc.collect()
+    gc.freeze()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         bench.capacity()  # warm
@@ -290,7 +307,7 @@ def measure(given: argparse.Namespace) -> int:
         source.write_text(lines(count, given.seed))
         beside = [bench.job(source, folder / f"beside-{turn}.jsonl", rate) for turn in range(2)]
         alone = [first, bench.alone(rate, seconds)]
-        whole, before, resumed = killed(given, source, folder, rate)
+        whole, before, resumed = ({}, 0, 0) if given.no_kill else killed(given, source, folder, rate)
     return _report(given, alone, beside, bound, solo_rate, whole, before, resumed)
 
 
@@ -333,9 +350,12 @@ def _report(
     print(
         f"time left at a fifth   off by {', '.join('?' if one is None else f'{one:+.1%}' for one in etas)} of the whole"
     )
-    jobs = {digest(dict(one)) for one in (*(phase.job for phase in beside), whole)}
+    _tell_steps(alone, beside, common)
+    jobs = {digest(dict(one)) for one in (*(phase.job for phase in beside), *([] if given.no_kill else [whole]))}
     online = _are_equal([*alone, *beside])
-    print(f"killed at {before} lines    {resumed} were kept, {len(whole)} of {len(beside[0].job)} answered in the end")
+    if not given.no_kill:
+        kept = f"{resumed} were kept, {len(whole)} of {len(beside[0].job)} answered in the end"
+        print(f"killed at {before} lines    {kept}")
     print(f"answers                {'equal' if len(jobs) == 1 and online else 'DIFFERENT'} in all runs: {jobs}")
     checks = {
         "online p50 within 5 %": found["whole p50"] <= 1.05,
@@ -343,7 +363,7 @@ def _report(
         "on time within a point": on_time[1] >= on_time[0] - 1,
         "batch 60 % of the bound": rate >= 0.6 * bound,
         "time left within 10 %": all(one is not None and abs(one) <= 0.1 for one in etas),
-        "nothing lost": resumed >= before and len(whole) == len(beside[0].job),
+        "nothing lost": given.no_kill or (resumed >= before and len(whole) == len(beside[0].job)),
         "answers equal": len(jobs) == 1 and online,
     }
     for name, is_met in checks.items():
@@ -351,6 +371,32 @@ def _report(
     told = {"ratios": found, "on_time": on_time, "bound": bound, "rate": rate, "solo": solo_rate, "eta": etas}
     print(json.dumps({**told, "busy": [one.busy for one in alone], "checks": checks, "quick": given.quick}))
     return 0 if checks["nothing lost"] and checks["answers equal"] else 1
+
+
+def _tell_steps(alone: Sequence[Phase], beside: Sequence[Phase], common: set[str]) -> None:
+    """Run by run: whether steps with the same in them took longer, whether the engine paused, and when who waited most
+    came.
+    """
+    for kind, phase in (("alone", alone[0]), ("beside", beside[0]), ("beside", beside[1]), ("alone", alone[1])):
+        if not phase.steps:
+            continue
+        answers = [phase.online[name] for name in common]
+        slowest = sorted(answers, key=lambda one: -one.whole_s)[:3]
+        begun_s = min(one.arrival_s for one in answers)
+        decode = "  ".join(f"{rows}: {ms:.2f} ({count})" for rows, (count, ms) in decode_ms(phase.steps).items())
+        pauses = sorted(pauses_ms(phase.steps)) or [0.0]
+        offline = [1000 * one.seconds for one in phase.steps if not one.rows and not one.prompt_tokens]
+        both = [one for one in phase.steps if one.rows + one.prompt_tokens and one.offline_tokens]
+        decoding = [one.rows for one in phase.steps]
+        late = ", ".join(f"{one.whole_s:.2f} s at {one.arrival_s - begun_s:.1f}" for one in slowest)
+        print(f"{kind:<7} whole p50 {1000 * percentile([one.whole_s for one in answers], 0.5):.0f} ms; slowest {late}")
+        print(f"        decode ms by rows  {decode}")
+        print(
+            f"        pauses mean {mean(pauses):.2f}, p99 {percentile(pauses, 0.99):.2f}, most {pauses[-1]:.0f} ms; "
+            f"{len(offline)} steps of the batch alone, mean {mean(offline or [0.0]):.1f}, most "
+            f"{max(offline, default=0.0):.0f} ms; it rode with {len(both)} of {sum(map(bool, decoding))}"
+        )
+        print(f"        cores: workers {phase.cores[0]:.2f}, other threads {phase.cores[1]:.2f}")
 
 
 def _are_equal(phases: Sequence[Phase]) -> bool:
@@ -368,6 +414,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--load", type=float, default=0.5, help="part of what the engine can answer at most")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="a few seconds: does it run?")
+    parser.add_argument("--no-kill", action="store_true", help="leave out the run that is killed")
     parser.add_argument("--child", nargs=2, metavar=("IN", "OUT"), help=argparse.SUPPRESS)
     parser.add_argument("--rate", type=float, default=1.0, help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -363,15 +363,24 @@ def text_of(line: JsonObject) -> JsonValue:
         ("5/4", "of 4 shards there is no number 5"),
         ("1", "a shard and how many there are, such as 1/4, are expected"),
         ("1/0", "such as 1/4, are expected"),
-        ("1/1000", "has 10 different requests that can be served, too few for 1000 shards; give --shard i/10 at most"),
+        ("1/1000", "in.jsonl has 11 lines, too few for 1000 shards; give --shard i/11 at most"),
     ],
 )
-def test_a_shard_that_cannot_be_is_one_line(tiny: Path, tmp_path: Path, shard: str, reason: str) -> None:
-    write_lines(tmp_path / "in.jsonl", many_lines(10))
-    refused = batch(tmp_path, tiny, "--shard", shard)
+def test_a_shard_that_cannot_be_is_one_line_before_a_model_is_looked_for(
+    tmp_path: Path, shard: str, reason: str
+) -> None:
+    write_lines(tmp_path / "in.jsonl", [*many_lines(10), {}])
+    refused = batch(tmp_path, tmp_path / "no such model", "--shard", shard)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert reason in refused.stderr
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_lines_that_nobody_can_serve_make_no_shard(tiny: Path, tmp_path: Path) -> None:
+    write_lines(tmp_path / "in.jsonl", [*many_lines(10), {}])
+    refused = batch(tmp_path, tiny, "--shard", "1/11")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "has 10 different requests that can be served, too few for 11 shards" in refused.stderr
 
 
 def test_when_it_should_be_done_is_judged_at_the_end(tmp_path: Path, tiny: Path) -> None:

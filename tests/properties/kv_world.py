@@ -262,7 +262,8 @@ class World(Naive):
         chosen = self.dice.sample(ready, min(len(ready), self.dice.randint(1, 3)))
         step = StepId(self.num_steps)
         self.num_steps += 1
-        flight = Flight(lane)
+        # From now on, because what a hit copies stays there while checkpoints look for room.
+        flight = self.flights[step] = Flight(lane)
         moves: list[Move] = []
         chunks = []
         for talker in chosen:
@@ -285,7 +286,6 @@ class World(Naive):
             flight.chunks.append((talker, flying))
         blocks = self.name_another(chosen, flight)
         self.kv.submitted(StepPlan(step, lane, (), blocks, tuple(moves), tuple(chunks)))
-        self.flights[step] = flight
         for talker in chosen:
             for g, prefix in talker.states.items() if talker.keeps_states else ():
                 self.stamp_piece(prefix, g, self.told_s)

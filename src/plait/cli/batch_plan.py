@@ -177,7 +177,7 @@ def _planned(found: Survey, num_lines: int, base: Ordering, machine: Machine, ha
     lengths: array[int] = job.prompt_tokens
     runs = {}
     for order in JobOrder:
-        feed = feed_over(tree, job, replace(base, order=order))
+        feed = feed_over(tree, job, replace(base, order=order), look.dense)
         runs[order.value] = forecast(feed, tree, lengths, outputs, base.lives, machine)
     return BatchPlan(
         lines=num_lines,

@@ -594,7 +594,7 @@ class KVCache:
             return True
         if not self._room.is_obtainable(demand):
             return False
-        while not self._room.is_free(demand):
-            if not self._index.evict(self._room.missing(demand)) and not self.drafts.give_way():
+        while short := self._room.short_of(demand):
+            if not self._index.evict(short) and not self.drafts.give_way():
                 raise InvariantError(f"{demand} blocks seemed obtainable, but nothing helps to evict: {self.explain()}")
         return True

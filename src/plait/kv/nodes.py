@@ -58,6 +58,8 @@ class Node:
     """Some of the pieces before its end are kept for it."""
     num_leases: int = 0
     """Sequences that wait and will begin with its prefix (`plait.kv.leases`)."""
+    listed: Key | None = None
+    """Of its entry among what may be evicted (`plait.kv.victims`)."""
 
     @property
     def key(self) -> Key:
@@ -94,6 +96,8 @@ class Piece:
     their own.
     """
     num_leases: int = 0
+    listed: Key | None = None
+    """Of its entry among what may be evicted."""
 
     @property
     def length(self) -> int:

@@ -222,11 +222,10 @@ class Speculation:
         self._prune(running)
         able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
         guesses = self._guesses(able, 0, lambda reached, chance: may_pay(chance))
+        if able:
+            # Whether drafts are taken is another question, whose answer may change with the next prompt.
+            self._looks.came_to(len(running), 0, nothing=not guesses)
         return [Offer(seq, guess.tokens, chances) for seq, guess, chances in guesses if guess.tokens]
-
-    def chose(self, running: AnySequence[Sequence], *, nothing: bool) -> None:
-        """What came of `offers`."""
-        self._looks.came_to(len(running), 0, nothing=nothing)
 
     def passed(self) -> None:
         """A step was planned by a policy that chooses himself."""

@@ -133,3 +133,20 @@ def test_reports_come_at_most_ten_times_a_second_and_on_demand() -> None:
     watched.tally.report()
     watched.tally.report()
     assert watched.reports[-1].output_tokens == 100
+
+
+def test_where_a_step_has_room_for_few_of_many_the_rate_says_what_is_left() -> None:
+    """Beside other work: for eight steps all ten lines get a token, for twenty-four one of them, while others have the
+    device. Neither how long the longest answer is nor what a step can hold bounds what is to come.
+    """
+    watched = Watched(10)
+    lines = [watched.tally.opened(100) for _ in range(10)]
+    turn = 0
+    for number in range(3 * 32):
+        watched.pass_time(0.01)
+        for _ in range(10 if number % 32 < 8 else 1):
+            watched.tally.emitted(lines[turn % 10], 1)
+            turn += 1
+    assert turn == 3 * 104
+    left_s = watched.tally.progress().left_s
+    assert left_s == pytest.approx((1000 - turn) / 104 * 0.32, rel=0.1)

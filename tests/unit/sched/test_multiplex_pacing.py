@@ -56,6 +56,18 @@ def test_a_form_that_was_noisy_is_tried_again() -> None:
     assert pacing.paces()[Form.LANES].margin_s == pytest.approx(4.0)
 
 
+def test_forecasts_go_by_how_long_steps_took_in_the_last_seconds_and_no_step_counts_more_than_fourfold() -> None:
+    pacing = Pacing(1.0)
+    for _ in range(2000):
+        pacing.went(2.0, 0.01)
+    assert pacing.slowness == pytest.approx(2.0, abs=0.01)
+    pacing.went(100.0, 0.01)
+    assert pacing.slowness < 2.02
+    for _ in range(2000):
+        pacing.went(1.0, 0.01)
+    assert pacing.slowness == pytest.approx(1.0, abs=0.01)
+
+
 def test_a_margin_begins_with_what_nearly_all_steps_of_a_calibration_kept_to() -> None:
     scatter = Scatter((1.0,), (1.0,), (-1e-3, 0.0, 1e-3), (1e-4, 3e-3), 0.0)
     assert scatter.margin_s(1.0) == pytest.approx(4e-3)

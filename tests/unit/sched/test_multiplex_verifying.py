@@ -72,7 +72,11 @@ def test_drafts_that_memory_refused_put_nothing_at_risk(verified: tuple[int, int
     verifying.decide(situation(2), seqs)
     assert all(verifying.of(seq) is not None for seq in seqs)
     verifying.sent(plan(1, verified))
+    # However little drafts would be worth for as many as run now, prompts counted.
+    verifying._bars[5] = (0, 2.0)
+    assert verifying.rests([*seqs, *running(3)]) is (sum(verified) == 0)
     verifying.ended(ended(1))
+    assert verifying.rests([*seqs, *running(3)])
     over_s = STEP_S * max((2 + sum(verified)) / FREE_ROWS - 1.0, 0.0)
     assert verifying._credit.seconds == pytest.approx(before_s + LOSS_SHARE * STEP_S - over_s)
 
@@ -132,7 +136,8 @@ def in_turn(stage: Stage) -> list[StepPlan | StepId]:
 def test_where_no_draft_pays_decode_is_planned_ahead_as_without(streams: int) -> None:
     guesser, cost = Guesser(sevens), OneSecondPerToken()
     drafted, plain = (in_turn(played(one, cost, streams)) for one in (Drafting(guesser, PricedDepth()), None))
-    # What drafts would have to be is asked when so many decode for the first time, which is the third step of all.
+    # What drafts would have to be is asked when so many decode for the first time, which is the third step of all;
+    # that one is planned late.
     first = drafted.index(StepId(2))
     assert drafted[first:] == plain[first:]
     assert len(drafted) == len(plain)

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.sim.kit import DEVICE, SPEC, TOKEN_BYTES
 
 from plait.core.ids import RequestId
-from plait.core.request import Request
+from plait.core.request import Request, ServiceClass
 from plait.core.sampling import SamplingParams
 from plait.cost.calibrated import cost_model
 from plait.model.cost import Formats, Parallel
@@ -96,7 +96,13 @@ def both(kind: Kind, memory_tokens: int, order: JobOrder) -> tuple[Report, Forec
     outputs = [output for _, output in requests]
     told = forecast(feed_over(tree, job, ordering), tree, job.prompt_tokens, outputs, lives, machine)
     asked = [
-        Request(RequestId(str(place)), prompt, SamplingParams(max_tokens=output, ignore_eos=True))
+        Request(
+            RequestId(str(place)),
+            prompt,
+            SamplingParams(max_tokens=output, ignore_eos=True),
+            # As lines of batches are.
+            service_class=ServiceClass.BATCH,
+        )
         for place, (prompt, output) in enumerate(requests)
     ]
     load = OfflineLoad(asked, ordering, job, IN_FLIGHT)

@@ -76,7 +76,7 @@ def feed_for(job: OfflineJob, how: AnyOrdering, go_on: Callable[[], None] = lamb
 
     def seconds(order: JobOrder) -> float:
         go_on()
-        feed = feed_over(tree, job, replace(base, order=order))
+        feed = feed_over(tree, job, replace(base, order=order), look.dense)
         return forecast(
             feed, tree, job.prompt_tokens, outputs, base.lives, how.machine, lambda compute, memory, count: go_on()
         ).seconds
@@ -85,7 +85,7 @@ def feed_for(job: OfflineJob, how: AnyOrdering, go_on: Callable[[], None] = lamb
     go_on()
     job.prompts.clear()
     chosen = chosen_of(told)
-    feed = feed_over(tree, job, replace(base, order=chosen))
+    feed = feed_over(tree, job, replace(base, order=chosen), look.dense)
     return feed, Choice(chosen, num_requests, told)
 
 

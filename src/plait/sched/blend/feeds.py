@@ -90,13 +90,13 @@ def feed_of(job: OfflineJob, ordering: Ordering, go_on: Callable[[], None] = lam
     return feed_over(tree, job, ordering)
 
 
-def feed_over(tree: PrefixTree, job: OfflineJob, ordering: Ordering) -> Feed:
-    """The same where the tree of its prompts is known."""
+def feed_over(tree: PrefixTree, job: OfflineJob, ordering: Ordering, dense: DensityTree | None = None) -> Feed:
+    """The same where the tree of its prompts is known; and perhaps what its parts ask for, as `outlook` says it."""
     if ordering.order is JobOrder.BLEND:
         return BlendFeed(job, tree, ordering)
     if ordering.order is JobOrder.INPUT:
         return FixedFeed(range(len(job)))
-    dense = outlook(job, tree, ordering.lives, job.known).dense
+    dense = dense or outlook(job, tree, ordering.lives, job.known).dense
     return FixedFeed(fixed_order(Order(ordering.order.value), dense, ordering.seed))
 
 
@@ -342,8 +342,8 @@ class BlendFeed:
                 charged, size = self._charged_to.pop(node)
                 self._used[charged] -= size
 
-    def _shared(self, place: int) -> list[int]:
-        return [] if self._beginnings is None else self._beginnings.shared_by(place, root=True)
+    def _shared(self, place: int) -> tuple[int, ...]:
+        return () if self._beginnings is None else self._beginnings.shared_by(place, root=True)
 
     def ended(self, place: int, output_tokens: int) -> None:
         end, mean_bytes = self._running.pop(place)

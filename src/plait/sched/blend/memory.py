@@ -10,7 +10,7 @@ Invariant: what is in use and what is kept for later never exceed the memory tog
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from plait.sched.blend.job import Lives
@@ -56,15 +56,23 @@ class Beginnings:
                 self._node_of[request] = node
         # A node that one request alone goes through is nobody's beginning.
         self._is_shared = bytearray(tree.num_below(node) > 1 for node in range(num_nodes))
+        self._paths: dict[int, tuple[int, ...]] = {}
+        """By the node where it ends, the shared ones of a path that was asked for, with the root."""
 
-    def shared_by(self, place: int, *, root: bool) -> list[int]:
+    def shared_by(self, place: int, *, root: bool) -> tuple[int, ...]:
         """From the deepest on, the root only if asked for."""
-        found, node = [], self._node_of[place]
+        end = self._node_of[place]
+        if (path := self._paths.get(end)) is None:
+            path = self._paths[end] = tuple(self._up_from(end))
+        return path if root or not path or path[-1] != self.root else path[:-1]
+
+    def _up_from(self, node: int) -> Iterator[int]:
         while node < self.root:
             if self._is_shared[node]:
-                found.append(node)
+                yield node
             node = self._upper[node]
-        return [*found, self.root] if root and self._is_shared[self.root] else found
+        if self._is_shared[self.root]:
+            yield self.root
 
 
 class MeanMemory:
@@ -128,10 +136,15 @@ class BlockMemory:
         self._beginnings = Beginnings(tree)
         self._lives, self._memory_bytes, self._size = lives, memory_bytes, block_tokens
         num_nodes = len(tree.ends)
-        self._blocks = array("q", (self._up_to(end) for end in tree.ends))
+        self._begins = array("q", (begin // block_tokens * block_tokens for begin in tree.begins))
+        self._ends = array("q", (end // block_tokens * block_tokens for end in tree.ends))
+        """Tokens of whole blocks before and up to the end of each node."""
+        self._blocks = array("q", (end - begin for begin, end in zip(self._begins, self._ends, strict=True)))
         for node in range(num_nodes):
-            self._blocks[node] -= self._up_to(tree.begins[node])
+            self._blocks[node] //= block_tokens
         self._block_bytes = lives.mean_held_bytes(block_tokens, 0)
+        self._sizes: dict[int, float] = {}
+        """Bytes of nodes that were asked for."""
         self._users = array("q", bytes(8 * num_nodes))
         self._kept = array("q", bytes(8 * num_nodes))
         """Blocks of a node that are there although nobody uses it."""
@@ -147,19 +160,16 @@ class BlockMemory:
         """What answers have grown in step t: growth * t - offset."""
         self._computing: dict[int, int] = {}
         """Nodes that a request began to compute, and which."""
-        self._running: dict[int, tuple[list[int], float, float, int]] = {}
+        self._running: dict[int, tuple[Sequence[int], float, float, int]] = {}
         """Beginnings in use, own bytes at the start, growth in a step, and the step when it began."""
-
-    def _up_to(self, tokens: int) -> int:
-        """Whole blocks in so many tokens."""
-        return tokens // self._size
 
     def _held(self, tokens: int) -> float:
         return self._lives.mean_held_bytes(tokens, 0) if tokens else 0.0
 
     def _node_bytes(self, node: int) -> float:
-        begin, end = (self._up_to(one[node]) * self._size for one in (self._beginnings.begins, self._beginnings.ends))
-        return self._held(end) - self._held(begin)
+        if (size := self._sizes.get(node)) is None:
+            size = self._sizes[node] = self._held(self._ends[node]) - self._held(self._begins[node])
+        return size
 
     def _used(self, step: int) -> float:
         return self._shared_bytes + self._own_bytes + self._growth * step - self._offset
@@ -194,7 +204,7 @@ class BlockMemory:
         nodes = self._beginnings.shared_by(place, root=True)
         found = self._found(nodes, prompt)
         for node in nodes:
-            if found < self._up_to(self._beginnings.ends[node]) * self._size:
+            if found < self._ends[node]:
                 self._computing.setdefault(node, place)
             if not self._users[node]:
                 self._unused_bytes -= self._unused[self._class(node)].pop(node, 0.0)
@@ -202,9 +212,9 @@ class BlockMemory:
                 self._kept[node] = self._blocks[node]
             self._users[node] += 1
             self._num_uses[node] += 1
-            if prompt + output > (self._up_to(self._beginnings.ends[node]) + 1) * self._size:
+            if prompt + output > self._ends[node] + self._size:
                 self._has_tail[node] = 1
-        shared = self._up_to(self._beginnings.ends[nodes[0]]) * self._size if nodes else 0
+        shared = self._ends[nodes[0]] if nodes else 0
         own = self._held(prompt) - self._held(min(shared, prompt)) + self._block_bytes / 2
         grows = (self._held(prompt + output) - self._held(prompt)) / output
         self._running[place] = (nodes, own, grows, step)
@@ -236,7 +246,7 @@ class BlockMemory:
         tokens = 0
         for node in reversed(nodes):
             blocks = self._blocks[node] if self._users[node] else self._kept[node]
-            tokens = (self._up_to(self._beginnings.begins[node]) + blocks) * self._size
+            tokens = self._begins[node] + blocks * self._size
             if blocks < self._blocks[node]:
                 break
             if self._has_tail[node]:

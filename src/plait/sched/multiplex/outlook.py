@@ -99,8 +99,9 @@ class Outlook:
             # Decode leaves nothing for prompts until somebody has ended.
             speed, num_lacking = 1.0, max(1, num_lacking)
         places_s = num_lacking * self._between_ends_s(rows, now_s)
-        speed /= 1.0 if pacing is None else pacing.slowness
-        return Forecast(max(work_s / speed, places_s + seconds[-1] / speed), seconds[-1])
+        slowness = 1.0 if pacing is None else pacing.slowness
+        prompts_s, own_s = slowness * work_s / speed, slowness * seconds[-1] / speed
+        return Forecast(max(prompts_s, places_s + own_s), slowness * seconds[-1])
 
     def _between_ends_s(self, rows: AnySequence[Sequence], now_s: float) -> float:
         """Of those who run: their mean stay by their number. It is as long as they have been there, at least."""

@@ -51,26 +51,29 @@ class Tracker:
         self._cost = cost
         self._units = dict(units)
         self._steps: dict[LaneId, _Step] = {}
+        self._is_priced = True
+        """Whether prices are those of the present company. Most changes are followed by another before anybody asks."""
 
     def begin(self, lane: LaneId, shape: StepShape, now: float) -> None:
         self._settle(now)
         self._steps[lane] = _Step(shape, 1.0, now, None)
-        self._reprice()
+        self._is_priced = False
 
     def end(self, lane: LaneId, now: float) -> float:
         """How long it took by its price."""
         self._settle(now)
         ended = self._steps.pop(lane)
-        self._reprice()
+        self._is_priced = False
         return ended.gone
 
     def assign(self, units: Mapping[LaneId, int], now: float) -> None:
         self._settle(now)
         self._units = dict(units)
-        self._reprice()
+        self._is_priced = False
 
     def left(self, lane: LaneId, now: float) -> float:
         """Part of the lane's step that is not done."""
+        self._price()
         step = self._steps[lane]
         if step.price_s is None:
             return step.left
@@ -78,15 +81,22 @@ class Tracker:
 
     def whole_s(self, lane: LaneId) -> float:
         """What the lane's step would take in the present company; 0 while it rests."""
+        self._price()
         return self._steps[lane].price_s or 0.0
 
     def _settle(self, now: float) -> None:
+        if all([step.since_s == now for step in self._steps.values()]):
+            return
+        self._price()
         for lane, step in self._steps.items():
             if step.price_s is not None:
                 step.gone += (now - step.since_s) / step.price_s
             step.left, step.since_s = self.left(lane, now), now
 
-    def _reprice(self) -> None:
+    def _price(self) -> None:
+        if self._is_priced:
+            return
+        self._is_priced = True
         running = {lane: step for lane, step in self._steps.items() if self._units[lane]}
         for lane, step in self._steps.items():
             beside = tuple(other.shape for one, other in running.items() if one != lane)

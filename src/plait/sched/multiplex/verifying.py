@@ -48,6 +48,8 @@ class Verifying:
         speculation = self._speculation
         if speculation is None or not speculation.follows_prices:
             return speculation is None
+        if self._bets:
+            return False  # behind drafts nobody knows where a sequence goes on
         _, least = self._bars.get(len(running), (0, 0.0))
         return least >= 1.0 or not speculation.is_due(running)
 
@@ -69,9 +71,7 @@ class Verifying:
         offers = {offer.seq.id: offer for offer in found}
         asked = [Offer(one.seq, offers[one.seq].chances) for one in now.decoding if one.seq in offers]
         plan = decide_with_drafts(now, self._setting, asked, most_rows)
-        is_taken = plan.depth is not None and plan.bet is not None and self._credit.allows(plan.bet)
-        speculation.chose(running, nothing=not is_taken)
-        if plan.depth is None or not is_taken:
+        if plan.depth is None or plan.bet is None or not self._credit.allows(plan.bet):
             return plan.plain
         for seq, count in plan.depth.counts.items():
             self._keep(offers[seq].seq, offers[seq].first(count))
