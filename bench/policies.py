@@ -25,6 +25,7 @@ from statistics import mean, median
 
 from lanes.decisions import show_decisions
 from lanes.machine import Machine, measure_machine
+from lanes.taken import watch_cores
 from lanes.trial import CACHE_BYTES, Load, Trial, run_trial, with_scheduler
 
 from plait.build import LoadedModel, choose_executor, load_model
@@ -50,6 +51,8 @@ HELD = 0.99
 """Of the gaps, that must keep to the bound; 5 % beyond it are forgiven, as they are timers'."""
 FORGIVEN = 1.05
 RIVALS = ("token chunk", "time chunk", "lanes", "temporal")
+TAKEN_S = 6.0
+"""How long cores are watched."""
 ALONE = "alone"
 Trials = dict[str, dict[float, list[Trial]]]
 """By policy and bound, one for each seed."""
@@ -107,6 +110,8 @@ class Bench:
     machine: Machine
     load: Load
     seeds: tuple[int, ...]
+    only: tuple[str, ...] = ()
+    """Policies that are run; none: all of them."""
     trials: dict[tuple[str, float], list[Trial]] = field(default_factory=dict)
 
     def limit_s(self, factor: float) -> float:
@@ -130,7 +135,7 @@ class Bench:
     def _jobs(self) -> Iterable[tuple[Way, float]]:
         """Chunks of tokens know no bound: one trial is for both."""
         yield Way(ALONE, "chunked"), 0.0
-        for way in token_chunks(self.load.streams):
+        for way in self.chunks:
             yield way, 0.0
         for factor in FACTORS:
             for way in self.timed(factor):
@@ -139,10 +144,17 @@ class Bench:
     def timed(self, factor: float) -> list[Way]:
         chunks = [f"chunked:{part * self.limit_s(factor) * 1e3:.1f}ms" for part in TIME_CHUNKS]
         named = [("lanes", "muxwise"), ("temporal", "temporal"), ("plait", "plait")]
-        return [*(Way("time chunk", one) for one in chunks), *(Way(*one) for one in named)]
+        return self._wanted([*(Way("time chunk", one) for one in chunks), *(Way(*one) for one in named)])
+
+    @property
+    def chunks(self) -> list[Way]:
+        return self._wanted(token_chunks(self.load.streams))
+
+    def _wanted(self, ways: list[Way]) -> list[Way]:
+        return [way for way in ways if not self.only or way.policy in self.only]
 
     def scores(self, factor: float) -> list[Score]:
-        ways = [(way, 0.0) for way in token_chunks(self.load.streams)] + [(way, factor) for way in self.timed(factor)]
+        ways = [(way, 0.0) for way in self.chunks] + [(way, factor) for way in self.timed(factor)]
         return [self._score(way, self.trials[way.name, at], self.limit_s(factor)) for way, at in ways]
 
     @property
@@ -183,6 +195,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--window-s", type=float, default=4.0, help="of a trial")
+    parser.add_argument("--only", default="", help=f"policies to run, of {', '.join((*RIVALS, 'plait'))}; all of them")
     parser.add_argument("--quick", action="store_true", help="one seed, short windows: does everything run?")
     given = parser.parse_args()
     if given.decisions:
@@ -215,10 +228,13 @@ def _real(given: argparse.Namespace) -> int:
     hardware = read_hardware(path, str(path))
     machine = measure_machine(model, options, given.streams, 1 if given.quick else 3)
     load = Load(given.streams, 1.0 if given.quick else given.window_s)
-    bench = Bench(model, options, machine, load, tuple(range(1, 2 if given.quick else given.seeds + 1)))
+    only = tuple(one.strip() for one in given.only.split(",") if one.strip())
+    seeds = tuple(range(1, 2 if given.quick else given.seeds + 1))
+    bench = Bench(model, options, machine, load, seeds, only)
     show_machine(machine, bench)
+    taken = show_taken(machine, 1.0 if given.quick else TAKEN_S)
     bench.run()
-    report: dict[str, object] = {"floor": show_floor(bench)}
+    report: dict[str, object] = {"taken": taken, "floor": show_floor(bench)}
     for factor in FACTORS:
         report[f"{factor}x"] = show_scores(bench, factor)
     report["longest gaps"] = show_longest(bench, hardware)
@@ -251,6 +267,17 @@ def show_machine(machine: Machine, bench: Bench) -> None:
         if machine.decode_beside_s > limit_s:
             print(f"  side by side cannot hold it: one core is too coarse a share, decode takes "
                   f"{machine.decode_beside_s * 1e3:.1f} ms")  # fmt: skip
+
+
+def show_taken(machine: Machine, seconds: float) -> dict[str, float]:
+    """How often cores are away though nobody here computes, and what steps as long as decode lose by that."""
+    taken = watch_cores(seconds)
+    lengths_s, lost_s = taken.lengths_s, taken.lost_s(machine.decode_s, HELD)
+    rate = sum(one >= 1e-3 for one in lengths_s) / seconds
+    print(f"cores that nobody else here uses are away {rate:.1f} times a second for 1 ms and more, "
+          f"{max(lengths_s, default=0.0) * 1e3:.1f} ms at most; a step of {machine.decode_s * 1e3:.1f} ms loses up to "
+          f"{lost_s * 1e3:.1f} ms in {HELD:.0%} of times")  # fmt: skip
+    return {"per_s": rate, "longest_s": max(lengths_s, default=0.0), "lost_s": lost_s}
 
 
 def show_floor(bench: Bench) -> dict[str, object]:

@@ -29,6 +29,8 @@ from plait.core.request import Request, Sequence, ServiceClass, Slo
 from plait.core.sampling import SamplingParams
 from plait.core.step import StepResult, StepShape
 from plait.metrics.histogram import Histogram
+from plait.sched.multiplex import ahead
+from plait.sched.multiplex.decide import Setting
 from plait.sched.multiplex.situation import Choice, Situation
 from plait.sched.multiplex.verifying import Verifying
 
@@ -269,12 +271,19 @@ def timed() -> Iterator[Timers]:
     """The multiplexing scheduler with a clock around what it does, as it is served with."""
     timers = Timers()
     kind = multiplex.MultiplexScheduler
-    plan, commit, decide = kind.plan, kind.commit, Verifying.decide
+    plan, commit, decide, decide_ahead = kind.plan, kind.commit, Verifying.decide, ahead.decide
     spent = [0.0]
 
     def timed_decide(self: Verifying, now: Situation, running: AnySequence[Sequence]) -> Choice:
         begin = time.thread_time()
         choice = decide(self, now, running)
+        timers.decisions.append(time.thread_time() - begin)
+        spent[0] -= timers.decisions[-1]
+        return choice
+
+    def timed_ahead(now: Situation, setting: Setting) -> Choice:
+        begin = time.thread_time()
+        choice = decide_ahead(now, setting)
         timers.decisions.append(time.thread_time() - begin)
         spent[0] -= timers.decisions[-1]
         return choice
@@ -296,10 +305,12 @@ def timed() -> Iterator[Timers]:
         return updates
 
     kind.plan, kind.commit, Verifying.decide = timed_plan, timed_commit, timed_decide  # type: ignore[method-assign]
+    ahead.decide = timed_ahead  # type: ignore[attr-defined]
     try:
         yield timers
     finally:
         kind.plan, kind.commit, Verifying.decide = plan, commit, decide  # type: ignore[method-assign]
+        ahead.decide = decide_ahead  # type: ignore[attr-defined]
 
 
 def with_scheduler(options: EngineOptions, scheduler: str, step_tokens: int | None = None) -> EngineOptions:

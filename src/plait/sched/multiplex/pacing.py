@@ -20,6 +20,10 @@ from plait.sched.multiplex.situation import Form, Pace
 LOOKED_BACK = 5
 """Steps whose median is the factor: one that was disturbed is none, and a slow spell is noticed after three."""
 _MOST_FACTOR = 4.0
+STALLED_PART = 0.5
+"""Of a step: one that comes later than that was held up, by whoever else has its core. No margin is kept for it: it
+would leave prompts nothing, and hold hardly more, since who takes a core away does not ask for how long.
+"""
 FORECAST_S = 2.0
 """Of priced seconds, that forecasts look back at."""
 _MOVE = 0.25
@@ -77,7 +81,7 @@ class Pacing:
     def ended(self, promise: Promise, seconds: float, now: float) -> None:
         """A step took so many seconds on the device, and its end is seen now."""
         self.ran(promise.form, seconds, promise.expected_s)
-        if promise.seen_s is not None:
+        if promise.seen_s is not None and now - promise.seen_s <= STALLED_PART * promise.expected_s:
             self.seen(promise.form, now - promise.seen_s)
 
     def ran(self, form: Form, seconds: float, expected_s: float) -> None:
