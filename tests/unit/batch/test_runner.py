@@ -301,7 +301,7 @@ class Flooding(Inbox):
                     self._say(request.id, Delta(0, "", (END,), finish_reason=FinishReason.STOP))
             case Abort(request_id) if request_id not in self._ending:
                 self._ending.add(request_id)
-                ended = Delta(0, "", finish_reason=FinishReason.ABORT)
+                ended = Delta(0, "", (), finish_reason=FinishReason.ABORT)
                 asyncio.get_running_loop().call_later(0.02, self._say, request_id, ended)
 
     def _say(self, request: RequestId, delta: Delta) -> None:
