@@ -588,15 +588,24 @@ class World(Naive):
         self.look(self.random_tokens(6 * self.size), self.dice.choice(ROOTS), limit)
         return True
 
+    def end_lease(self) -> bool:
+        """Who has a prefix kept for him waits no longer."""
+        if not self.leases:
+            return False
+        seq = self.dice.choice(list(self.leases))
+        del self.leases[seq]
+        self.kv.leases.end(seq)
+        self.count("lease ended")
+        return True
+
     def lease(self) -> bool:
-        """Somebody begins to wait who will want a prefix for a while, or waits no longer."""
-        if self.leases and self.dice.random() < 0.3:
-            seq = self.dice.choice(list(self.leases))
-            del self.leases[seq]
-            self.kv.leases.end(seq)
-            self.count("lease ended")
-            return True
+        """Somebody begins to wait who will want a prefix for a while."""
         root, tokens = self.dice.choice(ROOTS), self.random_tokens(6 * self.size)
+        kept = [prefix for prefix, g in self.pieces if g in self.states] or list(self.published)
+        if kept and self.dice.random() < 0.5:
+            # Drawn at random, texts hardly ever go by a checkpoint.
+            root, begun = self.dice.choice(kept)
+            tokens = [*begun, *self.random_tokens(self.size)]
         hit, seq = self.kv.lookup(tokens, root), SeqId(self.num_seqs)
         self.num_seqs += 1
         until_s = self.now_s + self.dice.choice((0.0, 1.0, 5.0, 40.0))
@@ -648,10 +657,11 @@ class World(Naive):
     def act(self) -> None:
         """One operation that changes or asks something."""
         self.now_s += self.dice.choice((0.0, 0.0, 1.0))
-        acts = (self.admit, self.look_around, self.lease, self.grow, self.submit, self.collect, self.leave, self.reset)
+        acts = (self.admit, self.look_around, self.lease, self.end_lease)
+        acts += (self.grow, self.submit, self.collect, self.leave, self.reset)
         # Where windows alone are kept, memory hardly limits how many there are, as rows would.
         leaving = 118 if len(self.live) <= MOST_LIVE else 1000
-        while not self.dice.choices(acts, (200, 70, 30, 100, 250, 230, leaving, 2))[0]():
+        while not self.dice.choices(acts, (200, 70, 30, 60, 100, 250, 230, leaving, 2))[0]():
             pass
 
     def compare(self) -> None:
