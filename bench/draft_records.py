@@ -21,7 +21,8 @@ from plait.core.errors import PlaitError
 from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
-from plait.draft.ngram import NgramDrafter
+from plait.draft.drafter import Drafter
+from plait.draft.ngram import NgramDrafts
 from plait.draft.suffixes import SuffixAutomaton
 from plait.sim.drafts import DIGITS
 
@@ -110,7 +111,7 @@ async def _record(engine: LocalEngine, number: int, messages: list[dict[str, str
 
 def record(prompt: Sequence[int], answer: Sequence[int]) -> tuple[str, str]:
     """Behind each token of an answer but the last."""
-    automaton, drafter = SuffixAutomaton(), NgramDrafter()
+    automaton, drafter = SuffixAutomaton(), NgramDrafts().begin()
     tokens: list[int] = []
     for token in prompt:
         automaton.add(token)
@@ -129,7 +130,7 @@ def record(prompt: Sequence[int], answer: Sequence[int]) -> tuple[str, str]:
     return endings, runs
 
 
-def _all(drafter: NgramDrafter, tokens: Sequence[int]) -> Sequence[int]:
+def _all(drafter: Drafter, tokens: Sequence[int]) -> Sequence[int]:
     """A long prompt is taken up over several calls."""
     guess = drafter.guess(tokens, LONGEST_RUN)
     for _ in range(len(tokens) // 256 if len(tokens) > 256 else 0):

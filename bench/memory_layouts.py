@@ -6,7 +6,8 @@ differs.
 The model has layers with windows (gemma3-270m: 3 layers of 18 see everything). The budget holds two sequences of 6,000
 tokens under `uniform`. Rows: what is found again by number of documents (the memory alone, without a model); how many
 such sequences are answered at once, beside the closed form; ten long answers to short prompts; questions about six
-documents in random order; and what the memory costs in a step of a model with one kind of layer. The first two layouts
+documents in random order; what the memory costs in a step of a model with one kind of layer; and how many steps the ten
+answers take, by the simulator and with gemma3-270m's shape whatever the model. The first two layouts
 are visited again at the end, the other way round (A B ... B A). Bounds come first. The last line is one JSON object.
 About ten minutes on two quiet cores.
 """
@@ -22,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from layouts.memory_alone import hit_fraction
+from layouts.simulated import run
 from layouts.taking_turns import turns
 from layouts.visit import Refused, Visit, visit
 from layouts.workload import Batch, Sizes, answers_batch, capacity_batch, documents_batch
@@ -32,16 +34,38 @@ from serving.quiet import QUIET_FRACTION, busy_fraction
 
 from plait import _native
 from plait.config.engine_options import EngineOptions
+from plait.core.errors import PlaitError
 from plait.core.step import ChunkShape, StepShape
 from plait.kv.layouts.serving import cut
 from plait.model.cache_layout import group_token_bytes, token_bytes
 from plait.model.cache_type import CacheType
+from plait.model.config import config_from_hf
+from plait.model.families import build_program
 from plait.model.keeping import keep_all_tokens
 from plait.model.program import CacheGroup, Program
 
 LAYOUTS = "uniform,paged,vllm,max-page,static"
-ROWS = "hits,capacity,answers,documents,kv"
+ROWS = "hits,capacity,answers,documents,kv,steps"
 KV_SEQUENCES, KV_OUTPUT = 32, 64
+GEMMA3_270M: dict[str, object] = {
+    "model_type": "gemma3_text",
+    "hidden_size": 640,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 18,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "sliding_window": 512,
+    "vocab_size": 262_144,
+    "max_position_embeddings": 32_768,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 1e4,
+    "query_pre_attn_scalar": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+    "layer_types": ["full_attention" if layer % 6 == 5 else "sliding_attention" for layer in range(18)],
+}
 F16, BLOCK = CacheType.F16, 32
 
 
@@ -73,11 +97,14 @@ def main() -> None:
     args = _arguments()
     found: dict[str, object] = {"scale": args.scale}
     rows = args.rows.split(",")
+    program = build_program(config_from_hf(GEMMA3_270M))
     if args.model is None:
-        print("without --model, a GGUF file whose layers have windows, the row kv alone")
-        rows = ["kv"]
+        print("without --model, a GGUF file whose layers have windows, the rows kv and steps alone")
+        rows = [row for row in rows if row in ("kv", "steps")]
     else:
         found |= _of_windows(args, rows)
+    if "steps" in rows:
+        found["steps"] = _steps(program, Sizes().scaled(args.scale), args.layouts.split(","))
     if "kv" in rows:
         found["kv"] = _kv_part(args.small_model)
     print(json.dumps(found))
@@ -255,6 +282,29 @@ def _most_ratio(bench: Bench, all_at_once_s: float, seconds: Callable[[Sequence[
         f"{sum(found.again):,} tokens are computed again"
     )
     return took / all_at_once_s
+
+
+def _steps(program: Program, sizes: Sizes, layouts: Sequence[str]) -> dict[str, object]:
+    """Of the ten long answers, what each layout has the engine do: counts by the simulator, with no clock in them."""
+    batch = answers_batch(sizes, program.vocab_size)
+    length = -(-sizes.document // BLOCK) * BLOCK
+    least = batch.num_tokens - len(batch.prompts)
+    print(f"\n{program.name}: steps of {len(batch.prompts)} answers of {batch.output:,} tokens, by the simulator")
+    found: dict[str, object] = {}
+    for layout in layouts:
+        kept = keep_all_tokens(program) if layout == "uniform" else program
+        try:
+            one = run(cut(kept, layout, BLOCK, F16), 2 * length * token_bytes(program, F16), batch, 16, length + BLOCK)
+        except (PlaitError, Refused) as trouble:
+            print(f"  {layout:<10}refused: {trouble}")
+            continue
+        again = one.num_computed - least
+        print(
+            f"  {layout:<10}{one.num_steps:>6,} steps of {one.rows_of_a_step:.2f} sequences, "
+            f"{one.num_preemptions} leave, {again:,} tokens computed again"
+        )
+        found[layout] = {"steps": one.num_steps, "sequences": one.rows_of_a_step, "computed_again": again}
+    return found
 
 
 def _hits(bench: Bench, layouts: Sequence[str]) -> dict[str, object]:

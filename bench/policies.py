@@ -1,9 +1,10 @@
 """Policies of prompts beside decode on this machine's cores: what each is worth, and what control costs.
 
 Prints first what an ideal schedule of the steps measured here could give, and the floor: what gaps streams have with no
-prompt beside them, so what this machine allows. Then prompt tokens a second beside streams that decode, and the
-streams' gaps, for every policy under two bounds on gaps; then a prompt of 4,096 tokens beside them, control latency,
-the cost of a choice and of planning, and predicted against measured steps. Everything in one run, policies in turns,
+prompt beside them, so what this machine allows, and which bounds are below it. Then prompt tokens a second beside
+streams that decode, and the streams' gaps, for every policy under two bounds on gaps, and what the longest of them
+consist of; then a prompt of 4,096 tokens beside them, control latency, the cost of a choice and of planning, and
+predicted against measured steps. Everything in one run, policies in turns,
 once for each seed. Needs what `plait calibrate` measured on this machine, and a quiet machine.
 The last line is one JSON object. --decisions: only what choosing costs on a simulated device of 108 units.
 
@@ -20,10 +21,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from lanes.decisions import show_decisions
 from lanes.machine import Machine, measure_machine
+from lanes.taken import watch_cores
 from lanes.trial import CACHE_BYTES, Load, Trial, run_trial, with_scheduler
 
 from plait.build import LoadedModel, choose_executor, load_model
@@ -32,21 +34,25 @@ from plait.config.engine_options import EngineOptions
 from plait.config.machine import processor_seconds
 from plait.config.places import calibration_file
 from plait.core.errors import PlaitError
+from plait.core.wakeups import wake_promptly
 from plait.cost.calibrated import CalibratedModel, cost_model
 from plait.cost.hardware import HardwareSpec, read_hardware
 from plait.cost.roofline import RooflineModel
 from plait.metrics.histogram import Histogram
 from plait.model_formats import formats_of
+from plait.server.running import SWITCH_INTERVAL_S
 
 FACTORS = (1.5, 2.0)
 """Bounds on gaps, by a decode step of the streams alone on all cores."""
-TOKEN_CHUNKS = (2, 4, 8, 16, 32)
+TOKEN_CHUNKS = (2, 4, 8, 16)
 TIME_CHUNKS = (0.8, 0.95)
 """By the bound."""
 HELD = 0.99
 """Of the gaps, that must keep to the bound; 5 % beyond it are forgiven, as they are timers'."""
 FORGIVEN = 1.05
 RIVALS = ("token chunk", "time chunk", "lanes", "temporal")
+TAKEN_S = 6.0
+"""How long cores are watched."""
 ALONE = "alone"
 Trials = dict[str, dict[float, list[Trial]]]
 """By policy and bound, one for each seed."""
@@ -67,7 +73,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Of one way under one bound, medians over seeds."""
+    """Of one way under one bound; tokens a second are the median over seeds, gaps those of all seeds together."""
 
     way: Way
     tokens_per_s: float
@@ -82,11 +88,14 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Gaps of the streams by themselves, medians over seeds."""
+    """Gaps of the streams by themselves, of all seeds together."""
 
     usual_s: float
+    most_s: float
+    """That nine in ten keep to."""
     gap_s: float
     """That `HELD` of them keep to."""
+    count: int
 
     @property
     def noise_s(self) -> float:
@@ -101,6 +110,8 @@ class Bench:
     machine: Machine
     load: Load
     seeds: tuple[int, ...]
+    only: tuple[str, ...] = ()
+    """Policies that are run; none: all of them."""
     trials: dict[tuple[str, float], list[Trial]] = field(default_factory=dict)
 
     def limit_s(self, factor: float) -> float:
@@ -124,7 +135,7 @@ class Bench:
     def _jobs(self) -> Iterable[tuple[Way, float]]:
         """Chunks of tokens know no bound: one trial is for both."""
         yield Way(ALONE, "chunked"), 0.0
-        for way in token_chunks(self.load.streams):
+        for way in self.chunks:
             yield way, 0.0
         for factor in FACTORS:
             for way in self.timed(factor):
@@ -133,23 +144,36 @@ class Bench:
     def timed(self, factor: float) -> list[Way]:
         chunks = [f"chunked:{part * self.limit_s(factor) * 1e3:.1f}ms" for part in TIME_CHUNKS]
         named = [("lanes", "muxwise"), ("temporal", "temporal"), ("plait", "plait")]
-        return [*(Way("time chunk", one) for one in chunks), *(Way(*one) for one in named)]
+        return self._wanted([*(Way("time chunk", one) for one in chunks), *(Way(*one) for one in named)])
+
+    @property
+    def chunks(self) -> list[Way]:
+        return self._wanted(token_chunks(self.load.streams))
+
+    def _wanted(self, ways: list[Way]) -> list[Way]:
+        return [way for way in ways if not self.only or way.policy in self.only]
 
     def scores(self, factor: float) -> list[Score]:
-        ways = [(way, 0.0) for way in token_chunks(self.load.streams)] + [(way, factor) for way in self.timed(factor)]
+        ways = [(way, 0.0) for way in self.chunks] + [(way, factor) for way in self.timed(factor)]
         return [self._score(way, self.trials[way.name, at], self.limit_s(factor)) for way, at in ways]
 
     @property
     def floor(self) -> Floor:
         trials = self.trials[Way(ALONE, "chunked").name, 0.0]
-        return Floor(median(one.gap_s(0.5) for one in trials), median(one.gap_s(HELD) for one in trials))
+        return Floor(*(gap_s(trials, part) for part in (0.5, 0.9, HELD)), sum(len(one.gaps) for one in trials))
 
     def _score(self, way: Way, trials: Sequence[Trial], limit_s: float) -> Score:
         rates = [one.prompt_tokens_per_s for one in trials]
-        gap_s = median(one.gap_s(HELD) for one in trials)
+        gap = gap_s(trials, HELD)
         spread = (max(rates) - min(rates)) / median(rates) if median(rates) else 0.0
-        holds, beside = gap_s <= FORGIVEN * limit_s, gap_s <= limit_s + self.floor.noise_s
-        return Score(way, median(rates), gap_s, holds, holds or beside, spread)
+        holds, beside = gap <= FORGIVEN * limit_s, gap <= limit_s + self.floor.noise_s
+        return Score(way, median(rates), gap, holds, holds or beside, spread)
+
+
+def gap_s(trials: Sequence[Trial], part: float) -> float:
+    """That this part of the gaps keeps to, of all trials together."""
+    ordered = sorted(one for trial in trials for one in trial.gaps_s)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
 
 
 def token_chunks(streams: int) -> list[Way]:
@@ -171,6 +195,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--window-s", type=float, default=4.0, help="of a trial")
+    parser.add_argument("--only", default="", help=f"policies to run, of {', '.join((*RIVALS, 'plait'))}; all of them")
     parser.add_argument("--quick", action="store_true", help="one seed, short windows: does everything run?")
     given = parser.parse_args()
     if given.decisions:
@@ -195,17 +220,24 @@ def _real(given: argparse.Namespace) -> int:
     path = calibration_file(options.cache_dir)
     if not path.is_file():
         raise PlaitError(f"{path} is not there; run plait calibrate first")
+    # As a server runs.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    wake_promptly()
     began_s, before = time.monotonic(), processor_seconds()
     model = load_model(options, lambda done, total: None, datetime.now)
     hardware = read_hardware(path, str(path))
     machine = measure_machine(model, options, given.streams, 1 if given.quick else 3)
     load = Load(given.streams, 1.0 if given.quick else given.window_s)
-    bench = Bench(model, options, machine, load, tuple(range(1, 2 if given.quick else given.seeds + 1)))
+    only = tuple(one.strip() for one in given.only.split(",") if one.strip())
+    seeds = tuple(range(1, 2 if given.quick else given.seeds + 1))
+    bench = Bench(model, options, machine, load, seeds, only)
     show_machine(machine, bench)
+    taken = show_taken(machine, 1.0 if given.quick else TAKEN_S)
     bench.run()
-    report: dict[str, object] = {"floor": show_floor(bench)}
+    report: dict[str, object] = {"taken": taken, "floor": show_floor(bench)}
     for factor in FACTORS:
         report[f"{factor}x"] = show_scores(bench, factor)
+    report["longest gaps"] = show_longest(bench, hardware)
     report["long"] = show_long(bench)
     report["control"] = show_control(bench)
     report["prediction"] = show_prediction(bench, hardware)
@@ -237,24 +269,49 @@ def show_machine(machine: Machine, bench: Bench) -> None:
                   f"{machine.decode_beside_s * 1e3:.1f} ms")  # fmt: skip
 
 
+def show_taken(machine: Machine, seconds: float) -> dict[str, float]:
+    """How often cores are away though nobody here computes, and what steps as long as decode lose by that."""
+    taken = watch_cores(seconds)
+    lengths_s, lost_s = taken.lengths_s, taken.lost_s(machine.decode_s, HELD)
+    rate = sum(one >= 1e-3 for one in lengths_s) / seconds
+    print(f"cores that nobody else here uses are away {rate:.1f} times a second for 1 ms and more, "
+          f"{max(lengths_s, default=0.0) * 1e3:.1f} ms at most; a step of {machine.decode_s * 1e3:.1f} ms loses up to "
+          f"{lost_s * 1e3:.1f} ms in {HELD:.0%} of times")  # fmt: skip
+    return {"per_s": rate, "longest_s": max(lengths_s, default=0.0), "lost_s": lost_s}
+
+
 def show_floor(bench: Bench) -> dict[str, object]:
     floor, solo_s = bench.floor, bench.machine.decode_s
-    print(f"\nfloor: with no prompt beside them the streams' gaps are {floor.usual_s * 1e3:.1f} ms, P99 "
-          f"{floor.gap_s * 1e3:.1f} ms ({floor.gap_s / solo_s:.2f} x solo)")  # fmt: skip
-    return {"usual_s": floor.usual_s, "gap_s": floor.gap_s}
+    times = ", ".join(
+        f"{name} {seconds * 1e3:.1f} ms"
+        for name, seconds in (("P50", floor.usual_s), ("P90", floor.most_s), ("P99", floor.gap_s))
+    )
+    print(f"\nfloor: {floor.count} gaps of the streams with no prompt beside them, {times} (P99 "
+          f"{floor.gap_s / solo_s:.2f} x solo)")  # fmt: skip
+    for factor in FACTORS:
+        limit_s = bench.limit_s(factor)
+        left_s, name = limit_s - floor.gap_s, f"{factor}x solo ({limit_s * 1e3:.1f} ms)"
+        if floor.gap_s > FORGIVEN * limit_s:
+            print(
+                f"  {factor}x solo ({limit_s * 1e3:.1f} ms) is below this machine's own scatter: no policy can hold it"
+            )
+        elif left_s <= 0:
+            print(f"  {name} leaves nothing to prompts but what is forgiven")
+        else:
+            print(f"  {name} leaves {left_s * 1e3:.1f} ms of a gap to prompts, "
+                  f"{left_s / limit_s:.0%} of the time, if steps with them scatter no more")  # fmt: skip
+    return {"usual_s": floor.usual_s, "most_s": floor.most_s, "gap_s": floor.gap_s, "count": floor.count}
 
 
 def show_scores(bench: Bench, factor: float) -> dict[str, object]:
     limit_s, scores, floor = bench.limit_s(factor), bench.scores(factor), bench.floor
-    print(f"\nbound on gaps {factor}x solo = {limit_s * 1e3:.1f} ms; median of {len(bench.seeds)} seeds")
+    print(f"\nbound on gaps {factor}x solo = {limit_s * 1e3:.1f} ms; {len(bench.seeds)} seeds")
     print(f"holds: P99 within {FORGIVEN} of it; beside the floor: within it and {floor.noise_s * 1e3:.1f} ms, by which "
           "the floor's P99 is above its median")  # fmt: skip
     print(f"{'policy':28} {'prompt tok/s':>12} {'spread':>7} {'P99 gap':>9}  holds  beside the floor")
     for one in scores:
         print(f"{one.way.name:28} {one.tokens_per_s:12.0f} {one.spread:7.1%} {one.gap_s * 1e3:7.1f}ms  "
               f"{'yes' if one.holds else 'no':5}  {'yes' if one.holds_floor else 'no'}")  # fmt: skip
-    if floor.gap_s > FORGIVEN * limit_s:
-        print("decode alone does not hold this bound here: no policy can")
     found: dict[str, object] = {
         "limit_s": limit_s,
         "ideal": bench.machine.bounds(limit_s),
@@ -299,6 +356,34 @@ def show_comparison(
     return found
 
 
+def show_longest(bench: Bench, hardware: HardwareSpec) -> dict[str, list[float]]:
+    """What gaps consist of: those in the middle, and the longest of a hundred."""
+    cost, found = prices(bench.model, bench.options, hardware), dict[str, list[float]]()
+    print("\ngaps in their parts, ms: before the step (prompts alone, the engine) + on the device (by its price on all "
+          "cores) + seen later than the one before; of the middle fifth, and of the longest hundredth")  # fmt: skip
+    for (name, factor), trials in bench.trials.items():
+        gaps = sorted((one for trial in trials for one in trial.gaps), key=lambda one: one.whole_s)
+        if not gaps:
+            continue
+        middle, longest = gaps[2 * len(gaps) // 5 : 3 * len(gaps) // 5 + 1], gaps[int(HELD * len(gaps)) :]
+        units = trials[0].units
+        parts = [
+            mean(part) * 1e3
+            for some in (middle, longest)
+            for part in (
+                [one.whole_s for one in some],
+                [one.before_s for one in some],
+                [one.device_s for one in some],
+                [cost.price(one.step.shape, units).expected_s - cost.overhead_s(one.step.shape) for one in some],
+                [one.late_s for one in some],
+            )
+        ]
+        words = [f"{a:5.1f} = {b:4.1f} + {c:4.1f} ({d:4.1f}) + {e:4.1f}" for a, b, c, d, e in (parts[:5], parts[5:])]
+        print(f"{name:28} {f'{factor}x' if factor else '':5} {words[0]}   {words[1]}")
+        found[f"{name} {factor}"] = parts
+    return found
+
+
 def show_long(bench: Bench) -> dict[str, object]:
     """A prompt of 4,096 tokens beside the streams, under plait and the best other policy that holds 2x solo."""
     factor = FACTORS[-1]
@@ -309,10 +394,10 @@ def show_long(bench: Bench) -> dict[str, object]:
     found: dict[str, tuple[float, float]] = {}
     for way in ways:
         trials = [bench.trial(way, factor, seed, window_s=None) for seed in bench.seeds]
-        gap_s, ttft_s = median(one.gap_s(HELD) for one in trials), median(one.ttft_s or 0.0 for one in trials)
-        found[way.name] = (gap_s, ttft_s)
-        print(f"{way.name:28} TTFT {ttft_s:6.2f} s, P99 gap {gap_s * 1e3:.1f} ms "
-              f"(reach {FORGIVEN * limit_s * 1e3:.1f}): {verdict(gap_s <= FORGIVEN * limit_s)}")  # fmt: skip
+        gap, ttft_s = gap_s(trials, HELD), median(one.ttft_s or 0.0 for one in trials)
+        found[way.name] = (gap, ttft_s)
+        print(f"{way.name:28} TTFT {ttft_s:6.2f} s, P99 gap {gap * 1e3:.1f} ms "
+              f"(reach {FORGIVEN * limit_s * 1e3:.1f}): {verdict(gap <= FORGIVEN * limit_s)}")  # fmt: skip
     if len(ways) > 1:
         ratio = found[ways[0].name][1] / found[ways[1].name][1]
         print(f"TTFT of plait by that of {ways[1].name}: {ratio:.3f} (reach 1.1): {verdict(ratio <= 1.1)}")

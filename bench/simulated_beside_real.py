@@ -1,9 +1,10 @@
 """The simulator of this machine beside the machine: the same workloads through the same engine, in earnest and priced.
 
 In rounds: each runs every workload in process with the native executor (real arrivals, real tokens, no HTTP), and in
-front of each measures a part of the steps that `plait calibrate` measures. Prices are fitted to the steps of all
-rounds, so that a machine whose speed drifts drifts for both sides alike; then each real run is simulated with equal
-limits, prompts and arrivals.
+front of each measures a part of the steps that `plait calibrate` measures, of those that have the whole device. Prices
+are fitted to the steps of all rounds; then each real run is simulated with equal limits, prompts and arrivals, on a
+machine that departs from these prices as it did right before and right after that run (`--spells all`: as it did at any
+time). So a machine whose speed drifts drifts for both sides alike.
 Prints the error of each figure beside how far real runs lie apart, speed-ups between variants of a workload, and by
 kinds of steps what they took by what they were priced at. The last line is one JSON object. The machine must be quiet.
 """
@@ -20,12 +21,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from operator import mul
 from pathlib import Path
 
 from plait.assembly import assemble
 from plait.build import LoadedModel, choose_executor, load_model, start_engine
 from plait.cli.calibrate import Measured, fit_outcome, measure
 from plait.cli.calibrate_report import kind_of, lines
+from plait.cli.calibrate_states import part_on_whole_device
 from plait.cli.engine_gaps import EngineStep, StepRecorder
 from plait.cli.tune import QUIET_SHARE, others_share
 from plait.config.engine_options import EngineOptions
@@ -38,9 +42,10 @@ from plait.core.request import Request
 from plait.core.sampling import SamplingParams
 from plait.cost.calibrated import CalibratedModel, cost_model
 from plait.cost.estimators import device_s
+from plait.cost.fit import fit_scatter
 from plait.cost.hardware import HardwareSpec, find_hardware
 from plait.cost.roofline import RooflineModel
-from plait.cost.scatter import Replay
+from plait.cost.scatter import Replay, Scatter
 from plait.cost.solo import phases
 from plait.engine.client import AsyncClient
 from plait.engine.engine import Engine, EngineConfig, Ports
@@ -205,6 +210,7 @@ def run_simulated(
     options: EngineOptions,
     info: ExecutorInfo,
     cost: Prices,
+    scatter: Scatter | None,
     arrivals: Sequence[Arrival],
     seed: int,
 ) -> Report:
@@ -215,7 +221,6 @@ def run_simulated(
 
     def make_engine(clock: Clock, ports: Ports) -> Engine:
         simulated = replace(info, name="simulated", bit_exact=False)
-        scatter = cost.calibration.scatter if isinstance(cost, CalibratedModel) else None
         replay = None if scatter is None else Replay(scatter, seed)
         executor = SimulatedExecutor(simulated, slots_of(layout), clock, cost, any_token, replay=replay)
         limits = EngineConfig(model.program.vocab_size, model.config.max_positions, step_limit_s=STEP_LIMIT_S)
@@ -280,10 +285,16 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--hardware", help="a file that plait calibrate wrote; default: calibrate in every round")
     parser.add_argument("--rounds", type=int, default=3, help="of calibration and real runs")
-    parser.add_argument("--steps-s", type=float, default=40.0, help="seconds of measuring steps in a round")
+    parser.add_argument("--steps-s", type=float, default=72.0, help="seconds of measuring steps in a round")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="two workloads once, a short calibration: does it work?")
+    parser.add_argument(
+        "--spells",
+        choices=("around", "all"),
+        default="around",
+        help="which of the machine's moments a run is simulated in",
+    )
     parser.add_argument("--record", type=Path, help="keep what is measured in this file")
     parser.add_argument("--replay", type=Path, help="measure nothing: price and simulate again what was recorded")
     given = parser.parse_args()
@@ -304,9 +315,9 @@ def main() -> None:
         print(f"round {number + 1} of {rounds}, {time.monotonic() - began_s:.0f} s")
         for place, one in enumerate(chosen):
             if not given.hardware:
-                part = slice((place + number) % len(chosen), None, len(chosen))
-                seconds, repeats = steps_s / len(chosen), 1 if place % GAPS_EVERY == 0 else 0
-                measured.append(measure(model, options, seconds, repeats, lambda words: None, part))
+                part = partial(part_on_whole_device, number=place + number, parts=len(chosen))
+                repeats = 1 if place % GAPS_EVERY == 0 else 0
+                measured.append(measure(model, options, steps_s / len(chosen), repeats, lambda words: None, part))
             runs.append((one, run_real(model, with_limits(options, one), requests_of(one.asks, "ask"))))
     others = 0.0 if given.replay else others_share(before, processor_seconds(), time.monotonic() - began_s)
     if given.record:
@@ -316,7 +327,9 @@ def main() -> None:
         model.program, formats_of(model, options, choose_executor(options, model.program, None).cache_type), spec
     )
     show_drift(measured, parts, cost)
-    pairs = beside(model, options, cost, runs)
+    scatters = scatters_of(measured if given.spells == "around" else (), len(runs), cost)
+    show_moments([run for _, run in runs], scatters, cost)
+    pairs = beside(model, options, cost, runs, scatters)
     show_steps([run for _, run in runs], len(chosen), cost)
     show_figures(pairs)
     speed_ups = show_speed_ups(chosen, pairs)
@@ -337,7 +350,7 @@ def with_limits(options: EngineOptions, workload: Workload) -> EngineOptions:
 
 def fitted(model: LoadedModel, options: EngineOptions, measured: Sequence[Measured]) -> HardwareSpec:
     """The machine with prices of all rounds, and the report of that calibration."""
-    outcome = fit_outcome(model, options, together(measured), lambda words: None)
+    outcome = fit_outcome(model, options, together(measured))
     print("\n".join(lines(outcome)))
     return outcome.spec
 
@@ -363,14 +376,33 @@ def show_drift(measured: Sequence[Measured], parts: int, cost: Prices) -> None:
         print(f"  the machine in round {number + 1}, steps by their price: {told}")
 
 
+def scatters_of(measured: Sequence[Measured], num_runs: int, cost: Prices) -> list[Scatter | None]:
+    """Of each run: how steps departed from their prices in what was measured right before it and right after it; where
+    not every run has its own part, in all that was measured.
+    """
+    whole = cost.calibration.scatter if isinstance(cost, CalibratedModel) else None
+    if whole is None or not isinstance(cost, CalibratedModel) or len(measured) != num_runs:
+        return [whole] * num_runs
+    found: list[Scatter | None] = []
+    for place in range(num_runs):
+        samples = [sample for part in measured[place : place + 2] for sample in part.fitted]
+        units = measured[place].units
+        found.append(fit_scatter(samples, cost, units, whole.jitter_s, whole.late_s, whole.rested_s) or whole)
+    return found
+
+
 def beside(
-    model: LoadedModel, options: EngineOptions, cost: Prices, runs: Sequence[tuple[Workload, RealRun]]
+    model: LoadedModel,
+    options: EngineOptions,
+    cost: Prices,
+    runs: Sequence[tuple[Workload, RealRun]],
+    scatters: Sequence[Scatter | None],
 ) -> dict[str, Pair]:
     """Each real run, and simulations of it: several, because it is drawn when the machine is slow. Workloads of a round
     are simulated on a machine that is slow in the same moments, as a comparison wants it.
     """
     found: dict[str, Pair] = {}
-    for workload, run in runs:
+    for (workload, run), scatter in zip(runs, scatters, strict=True):
         planned = requests_of(workload.asks, "ask")
         arrivals = zip(run.arrived_s, planned, strict=True)
         came = sorted((Arrival(at_s, one.request) for at_s, one in arrivals), key=lambda one: one.at_s)
@@ -378,8 +410,23 @@ def beside(
         limits, first = with_limits(options, workload), SEEDS * len(pair.real)
         pair.real.append(figures(run.report))
         for seed in range(first, first + SEEDS):
-            pair.simulated.append(figures(run_simulated(model, limits, run.info, cost, came, seed)))
+            pair.simulated.append(figures(run_simulated(model, limits, run.info, cost, scatter, came, seed)))
     return found
+
+
+def show_moments(runs: Sequence[RealRun], scatters: Sequence[Scatter | None], cost: Prices) -> None:
+    """Run by run: what steps took by their prices in the moments that it is simulated in, and what its own took on the
+    device. Where both are alike, it was the machine; where not, the price or something between the moments.
+    """
+    for run, scatter in zip(runs, scatters, strict=True):
+        if scatter is None:
+            continue
+        around = sum(map(mul, scatter.spell_s, scatter.spell_ratios)) / sum(scatter.spell_s)
+        took_s = sum(step.device_s for step in run.steps)
+        priced_s = sum(
+            cost.price(step.shape, run.info.share_units).expected_s - cost.overhead_s(step.shape) for step in run.steps
+        )
+        print(f"  steps by their price: {around:.3f} around the run, {took_s / priced_s:.3f} in it")
 
 
 def class_of(step: EngineStep) -> str:
@@ -437,8 +484,10 @@ def show_figures(pairs: dict[str, Pair]) -> None:
         num, num_in = num + len(marks), num_in + sum(mark == " " for mark in marks.values())
         num_spread += sum(mark == "~" for mark in marks.values())
         gaps = f"  {real['itl count']:,.0f} gaps"
-        print(f"{name:<26}{'real':<12}" + "".join(f"{real[one]:>12.2f} " for one in FIGURES))
-        print(f"{gaps:<26}{'simulated':<12}" + "".join(f"{simulated[one]:>12.2f} " for one in FIGURES))
+        rows = {f"real {number + 1}": run for number, run in enumerate(pair.real)}
+        rows |= {"median": real, "simulated": simulated}
+        for told, (row, of_row) in zip((name, gaps, *[""] * len(rows)), rows.items(), strict=False):
+            print(f"{told:<26}{row:<12}" + "".join(f"{of_row[one]:>12.2f} " for one in FIGURES))
         print(f"{'':<26}{'error':<12}" + "".join(f"{off[one]:>+12.1%}{marks[one]}" for one in FIGURES))
         print(f"{'':<26}{'real spread':<12}" + "".join(f"{spread[one]:>12.1%} " for one in FIGURES))
     print(f"{num_in} of {num} figures within {BAR:.0%}; {num_spread} more off by no more than real runs are apart")

@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("trace", type=Path)
     parser.add_argument("num_requests", type=int, nargs="?", default=100_000)
     parser.add_argument("step_tokens", type=int, nargs="?", default=2048)
+    parser.add_argument("--single", action="store_true", help="no runs of steps: the plan hash must be the same")
     given = parser.parse_args()
     num_requests = given.num_requests
     spec = ReplicaSpec(
@@ -72,7 +73,7 @@ def main() -> None:
     trace = [TraceRow(one.at_s or 0.0, one.num_prompt, one.num_output) for one in open_trace(given.trace).requests()]
     rows = itertools.islice(repeated(trace), num_requests)
     begin_s = time.process_time()
-    report = simulate_cluster(arrivals_of(rows, VOCAB), ClusterSpec(spec))
+    report = simulate_cluster(arrivals_of(rows, VOCAB), ClusterSpec(spec, macro_steps=not given.single))
     took_s = time.process_time() - begin_s
     print("\n".join(report.whole.lines()))
     print(f"CPU      {took_s:.1f} s, {took_s / num_requests * 1e6:.0f} us per request")

@@ -9,11 +9,13 @@ proportion.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as AnySequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import plait.sched.multiplex.scheduler as multiplex
 from plait.build import LoadedModel, LocalEngine, start_engine
@@ -27,6 +29,8 @@ from plait.core.request import Request, Sequence, ServiceClass, Slo
 from plait.core.sampling import SamplingParams
 from plait.core.step import StepResult, StepShape
 from plait.metrics.histogram import Histogram
+from plait.sched.multiplex import ahead
+from plait.sched.multiplex.decide import Setting
 from plait.sched.multiplex.situation import Choice, Situation
 from plait.sched.multiplex.verifying import Verifying
 
@@ -61,6 +65,10 @@ class Step:
     shape: StepShape
     prompt_tokens: int
     """Of sequences that had not said anything when it was planned."""
+    seen_s: float
+    """When the engine collected it."""
+    said: list[SeqId] = field(default_factory=list)
+    """Whose tokens came with it."""
 
 
 @dataclass(slots=True)
@@ -79,10 +87,11 @@ class Heard:
             case Submitted(plan=plan):
                 fresh = sum(chunk.num_tokens for chunk in plan.chunks if chunk.seq not in self.emitted)
                 self.planned[plan.step] = (plan.shape(), fresh)
-            case Collected(result=result):
-                self.steps.append(Step(result, *self.planned.pop(result.step)))
+            case Collected(at_s=at_s, result=result):
+                self.steps.append(Step(result, *self.planned.pop(result.step), at_s))
             case Emitted(at_s=at_s, seq=seq):
                 self.emitted.setdefault(seq, []).append(at_s)
+                self.steps[-1].said.append(seq)
             case _:
                 pass
 
@@ -101,6 +110,19 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """Between two tokens of a stream, in the parts that make it up. Seconds."""
+
+    whole_s: float
+    before_s: float
+    """From the end of the step before to the beginning of its own on the device: prompts alone, and the engine."""
+    device_s: float
+    late_s: float
+    """By how much later the engine saw this end than the one before: below 0 if that was seen late."""
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     gaps_s: tuple[float, ...]
     """Of the streams, inside the window."""
@@ -108,6 +130,8 @@ class Trial:
     ttft_s: float | None
     """Of the only prompt, where there is one."""
     steps: tuple[Step, ...]
+    gaps: tuple[Gap, ...]
+    """Of one stream; a step brings all of them a token."""
     control: Control
     units: int
 
@@ -122,6 +146,9 @@ def run_trial(model: LoadedModel, options: EngineOptions, limit_s: float | None,
     slos = {} if limit_s is None else {ServiceClass.ONLINE: Slo(itl_s=limit_s)}
     with timed() as timers:
         engine = start_engine(options, model, heard, lambda words: None, slos=slos)
+        # As `plait serve` does it: to look whether a model is garbage takes a tenth of a second, in which nobody runs.
+        gc.collect()
+        gc.freeze()
         try:
             begin_s, end_s, ttft_s = asyncio.run(_drive(engine, heard, load, model.program.vocab_size))
             delays, own_delays = [
@@ -129,6 +156,7 @@ def run_trial(model: LoadedModel, options: EngineOptions, limit_s: float | None,
             ]
         finally:
             engine.close()
+            gc.unfreeze()
     assert heard.info is not None
     streams = list(heard.emitted)[2 * load.streams : 3 * load.streams]
     gaps = [
@@ -143,9 +171,24 @@ def run_trial(model: LoadedModel, options: EngineOptions, limit_s: float | None,
         tokens / (end_s - begin_s),
         ttft_s,
         tuple(step for step in heard.steps if begin_s <= step.result.start_s and step.result.end_s <= end_s),
+        tuple(_gaps(heard.steps, streams[0], begin_s, end_s)),
         Control(tuple(timers.decisions), tuple(timers.turns), delays, own_delays),
         heard.info.share_units,
     )
+
+
+def _gaps(steps: AnySequence[Step], stream: SeqId, begin_s: float, end_s: float) -> Iterator[Gap]:
+    spoke = [step for step in steps if stream in step.said]
+    for before, step in pairwise(spoke):
+        if begin_s <= before.seen_s and step.seen_s <= end_s:
+            one, other = before.result, step.result
+            yield Gap(
+                step.seen_s - before.seen_s,
+                other.start_s - one.end_s,
+                other.end_s - other.start_s,
+                (step.seen_s - other.end_s) - (before.seen_s - one.end_s),
+                step,
+            )
 
 
 def _inside(result: StepResult, begin_s: float, end_s: float) -> float:
@@ -228,12 +271,19 @@ def timed() -> Iterator[Timers]:
     """The multiplexing scheduler with a clock around what it does, as it is served with."""
     timers = Timers()
     kind = multiplex.MultiplexScheduler
-    plan, commit, decide = kind.plan, kind.commit, Verifying.decide
+    plan, commit, decide, decide_ahead = kind.plan, kind.commit, Verifying.decide, ahead.decide
     spent = [0.0]
 
     def timed_decide(self: Verifying, now: Situation, running: AnySequence[Sequence]) -> Choice:
         begin = time.thread_time()
         choice = decide(self, now, running)
+        timers.decisions.append(time.thread_time() - begin)
+        spent[0] -= timers.decisions[-1]
+        return choice
+
+    def timed_ahead(now: Situation, setting: Setting) -> Choice:
+        begin = time.thread_time()
+        choice = decide_ahead(now, setting)
         timers.decisions.append(time.thread_time() - begin)
         spent[0] -= timers.decisions[-1]
         return choice
@@ -255,10 +305,12 @@ def timed() -> Iterator[Timers]:
         return updates
 
     kind.plan, kind.commit, Verifying.decide = timed_plan, timed_commit, timed_decide  # type: ignore[method-assign]
+    ahead.decide = timed_ahead  # type: ignore[attr-defined]
     try:
         yield timers
     finally:
         kind.plan, kind.commit, Verifying.decide = plan, commit, decide  # type: ignore[method-assign]
+        ahead.decide = decide_ahead  # type: ignore[attr-defined]
 
 
 def with_scheduler(options: EngineOptions, scheduler: str, step_tokens: int | None = None) -> EngineOptions:

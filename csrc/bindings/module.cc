@@ -19,6 +19,7 @@
 #include "base/cpu.h"
 #include "base/philox.h"
 #include "bindings/arguments.h"
+#include "bindings/ngram_bindings.h"
 #include "bindings/panels_bindings.h"
 #include "bindings/runtime_bindings.h"
 #include "bindings/sampler_bindings.h"
@@ -38,7 +39,7 @@ namespace {
 constexpr uint64_t kMaxDraws = uint64_t{1} << 24;
 
 // Revision of everything below and of what the bindings read, the same number as in exec/native/presence.py.
-constexpr int kInterface = 17;
+constexpr int kInterface = 18;
 
 #if defined(__clang__)
 constexpr const char* kCompiler = "clang " __clang_version__;
@@ -115,6 +116,7 @@ NB_MODULE(_native, module) {
   plait::BindPanels(module);
   plait::BindRuntime(module);
   plait::BindSampler(module);
+  plait::BindNgrams(module);
   plait::BindLimits(module);
   module.def("philox_uniform", &plait::PhiloxUniforms, nb::arg("seed"), nb::arg("choice"), nb::arg("position"),
              nb::arg("draws"),

@@ -60,8 +60,8 @@ class Policy:
     """Of a step of prompts and decode together; None: what the executor takes."""
     observe: Observer = unobserved
     runs_ahead: bool = False
-    """Whether decode steps are planned behind the one in flight, where the executor takes them. What lies between two
-    steps of a simulated device is in their prices.
+    """Whether steps of the whole device are planned behind the one in flight, where the executor takes them. Nothing
+    lies between two steps of a simulated device that keeps to its prices.
     """
     margin_s: float | None = None
     """What all but one in a hundred ends come late by, where steps depart from their prices; None: they do not."""

@@ -47,6 +47,7 @@ from plait.cost.hardware import HardwareSpec, read_hardware
 from plait.draft.depth import PricedDepth
 from plait.draft.draft_model import ModelDrafts
 from plait.draft.ngram import NgramDrafts
+from plait.draft.window import Window
 from plait.engine.client import AsyncClient
 from plait.engine.engine import EngineConfig, Ports
 from plait.engine.inbox import Inbox
@@ -343,7 +344,8 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     if options.speculative == "off":
         return None, ()
     if options.speculative == "ngram":
-        return Drafting(NgramDrafts(), PricedDepth()), ()
+        is_native = _executor_of(options, model).is_native
+        return Drafting(NgramDrafts(_native_windows()) if is_native else NgramDrafts(), PricedDepth()), ()
     if model.draft is None:
         raise UsageError("--speculative model needs a model that drafts: name it with --draft-model")
     choice = _executor_of(options, model)
@@ -357,6 +359,12 @@ def drafting_of(options: EngineOptions, model: LoadedModel) -> tuple[Drafting | 
     except ModelError as error:
         raise ModelError(f"--draft-model {options.draft_model} does not run on the native executor: {error}") from None
     return Drafting(ModelDrafts(), PricedDepth()), ()
+
+
+def _native_windows() -> Callable[[int, int], Window]:
+    from plait.exec.native.ngrams import native_window
+
+    return native_window
 
 
 def counted_formats(options: EngineOptions, model: LoadedModel) -> Formats:

@@ -65,9 +65,11 @@ class Flying:
 
 @dataclass(frozen=True)
 class Copy:
-    """What a sequence takes from a partly matched block, in the first step that computes it."""
+    """What a sequence takes from a partly matched block, in the first step that computes it. Where there are states
+    alone, tokens that they have seen: nothing is copied from.
+    """
 
-    source: Prefix
+    source: Prefix | None
     num_tokens: int
 
 
@@ -174,7 +176,8 @@ class Naive:
 
     def used_prefixes(self) -> set[Prefix]:
         used = {prefix for talker in [*self.live.values(), *self.quarantined] for prefix in self.prefixes(talker)}
-        sources = [talker.copy.source for talker in self.live.values() if talker.copy is not None]
+        copies = [talker.copy for talker in self.live.values() if talker.copy is not None]
+        sources = [copy.source for copy in copies if copy.source is not None]
         sources += [source for flight in self.flights.values() for source in flight.sources]
         for root, tokens in sources:
             used |= {(root, tokens[:end]) for end in range(self.size, len(tokens) + 1, self.size)}
@@ -184,7 +187,7 @@ class Naive:
         used = {key for flight in self.flights.values() for key in flight.pieces} | self.kept()
         for talker in [*self.live.values(), *self.quarantined]:
             used |= {(prefix, g) for g, prefix in talker.states.items() if talker.keeps_states}
-            if talker.copy is not None:
+            if talker.copy is not None and talker.copy.source is not None:
                 used |= {(talker.copy.source, g) for g in self.windows}
             for place, prefix in enumerate(self.prefixes(talker)):
                 for g in self.windows:
@@ -308,9 +311,14 @@ class Naive:
         for prefix in below:
             del self.published[prefix]
             self.num_evicted += 1
-        for key in [key for key in self.pieces if key[0] in below]:
+        for key in [key for key in self.pieces if self.whole_blocks(key[0]) in below]:
             del self.pieces[key]
             self.num_evicted += 1
+
+    def whole_blocks(self, prefix: Prefix) -> Prefix:
+        """What goes, goes with the checkpoints inside the next block."""
+        root, tokens = prefix
+        return root, tokens[: len(tokens) // self.size * self.size]
 
     def obtainable_tokens(self) -> int:
         """By trying every number of blocks against pages whose pinned blocks stay."""
@@ -359,10 +367,29 @@ class Naive:
             for place in range(end // self.size)
         )
 
+    def checkpoints_inside(self, tokens: list[int], root: Root, start: int, cap: int) -> list[int]:
+        """Lengths beyond `start` inside blocks where a hit may end: every state was copied there, and something that
+        begins so is published, where there are blocks of tokens.
+        """
+        most, found = self.expected_chain(tokens, root, cap), []
+        for length in range(start + 1, cap + 1):
+            end, prefix = length // self.size * self.size, tuple(tokens[:length])
+            if length == end or end > most or any(((root, prefix), g) not in self.pieces for g in self.states):
+                continue
+            blocks = [
+                tokens
+                for other, tokens in self.published
+                if other == root and len(tokens) == end + self.size and tokens[:length] == prefix
+            ]
+            is_there = any(all(((root, block), g) in self.pieces for g in self.windows) for block in blocks)
+            if (is_there or not (self.whole or self.windows)) and all(
+                self.is_possible(tokens, root, end, g) for g in self.windows
+            ):
+                found.append(length)
+        return found
+
     def expected_tail(self, tokens: list[int], root: Root, start: int, cap: int) -> int:
         best = 0
-        if self.states:
-            return 0
         for other, prefix in self.published:
             if any(((other, prefix), g) not in self.pieces for g in self.windows):
                 continue

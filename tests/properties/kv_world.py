@@ -46,10 +46,13 @@ class World(Naive):
             return
         cap = len(tokens) - 1 if limit is None else min(limit, len(tokens) - 1)
         end = self.expected_hit(tokens, root, cap)
+        if self.states:
+            hit = self.look_inside(hit, tokens, root, end, cap)
         assert hit.num_tokens == end
         for group, blocks in enumerate(hit.blocks):
             assert list(blocks) == self.expected_blocks(tokens, root, end, group)
-        found, best = hit.tail.num_tokens if hit.tail else 0, self.expected_tail(tokens, root, end, cap)
+        found = hit.tail.num_tokens if hit.tail else 0
+        best = 0 if self.states else self.expected_tail(tokens, root, end, cap)
         # Of several that share the most, one may be without a window's block.
         assert found == best if not self.windows else found in (best, 0)
         assert hit.pending == self.expected_pending(tokens, root, end, cap)
@@ -57,6 +60,21 @@ class World(Naive):
             self.count("tail")
         if hit.pending is not None:
             self.count("pending")
+
+    def look_inside(self, hit: Hit, tokens: list[int], root: Root, end: int, cap: int) -> Hit:
+        """A hit that ends at a checkpoint inside a block is the longest; returns what there is without."""
+        lengths = self.checkpoints_inside(tokens, root, end, cap)
+        if hit.tail is None:
+            assert not lengths or self.windows, "or the block that shares most is without a window's"
+            return hit
+        assert hit.num_reused in lengths
+        assert hit.num_reused == lengths[-1] or self.windows
+        for g, blocks in enumerate(hit.blocks):
+            assert g in self.states or list(blocks) == self.expected_blocks(tokens, root, hit.num_tokens, g)
+        for g in self.states:
+            assert hit.tail.blocks[g] == self.pieces[(root, tuple(tokens[: hit.num_reused])), g].block
+        self.count("inside a block")
+        return hit.without_tail()
 
     def expected_blocks(self, tokens: list[int], root: Root, end: int, group: int) -> list[BlockId]:
         prefixes = [(root, tuple(tokens[:e])) for e in range(self.size, end + 1, self.size)]
@@ -121,13 +139,14 @@ class World(Naive):
             talker.branch = (root, tuple(tokens[:end])) if end else None
             talker.branch_node = self.kv.lookup(tokens, root).branch
             assert (talker.branch is None) == (talker.branch_node is None)
-        if hit.num_tokens:
-            talker.states = {g: (root, tuple(tokens[: hit.num_tokens])) for g in self.states}
+        if hit.num_reused:
+            talker.states = {g: (root, tuple(tokens[: hit.num_reused])) for g in self.states}
             talker.born = {g: self.pieces[prefix, g].born for g, prefix in talker.states.items()}
             talker.keeps_states = bool(talker.states)
         if hit.tail is not None:
             talker.copy = Copy(self.prefix_of(hit), hit.tail.num_tokens)
-            assert list(talker.copy.source[1][: hit.num_reused]) == tokens[: hit.num_reused]
+            if talker.copy.source is not None:
+                assert list(talker.copy.source[1][: hit.num_reused]) == tokens[: hit.num_reused]
             assert hit.num_reused < len(tokens)
         talker.moved = talker.copy is None and not talker.states
         end = self.kv.extent(seq, len(tokens), self.dice.randint(hit.num_reused + 1, len(tokens)))
@@ -141,7 +160,8 @@ class World(Naive):
 
     def note_hit(self, talker: Talker, hit: Hit, num_prompt: int) -> None:
         """What others may hit again, because this one did, or because its prompt parts from another's there."""
-        used = [self.prefix_of(hit)] if hit.tail is not None else []
+        source = self.prefix_of(hit) if hit.tail is not None else None
+        used = [source] if source is not None else []
         for end in range(self.size, hit.num_tokens + 1, self.size):
             used.append((talker.root, tuple(talker.tokens[:end])))
         for prefix in used:
@@ -154,14 +174,17 @@ class World(Naive):
             talker.matched = self.expected_chain(talker.tokens, talker.root, cap)
             assert hit.num_matched == talker.matched
 
-    def prefix_of(self, hit: Hit) -> Prefix:
-        """The prefix whose last block is the hit's tail."""
+    def prefix_of(self, hit: Hit) -> Prefix | None:
+        """The prefix whose last block is the hit's tail; None: there are states alone."""
         assert hit.tail is not None
+        if not self.whole and not self.windows:
+            return None
+        tail = {g: block for g, block in enumerate(hit.tail.blocks) if g not in self.states}
         for prefix, entry in self.published.items():
             blocks = entry.blocks | {
                 g: self.pieces[prefix, g].block for g in self.windows if (prefix, g) in self.pieces
             }
-            if blocks == dict(enumerate(hit.tail.blocks)):
+            if blocks == tail:
                 return prefix
         raise AssertionError(f"{hit.tail} belongs to no prefix")
 
@@ -209,8 +232,9 @@ class World(Naive):
         moves = [
             Move(GroupId(g), self.pieces[p, g].block, 0, talker.tables[g][0], 0, 1) for g, p in talker.states.items()
         ]
-        for g in sorted([*self.whole, *self.windows]) if talker.copy is not None else ():
-            source, count = talker.copy.source, talker.copy.num_tokens
+        copy = talker.copy
+        for g in sorted([*self.whole, *self.windows]) if copy is not None and copy.source is not None else ():
+            source, count = copy.source, copy.num_tokens
             block = self.published[source].blocks[g] if g in self.whole else self.pieces[source, g].block
             moves.append(Move(GroupId(g), block, 0, talker.tables[g][place], 0, count))
         talker.moves = tuple(moves)
@@ -222,7 +246,8 @@ class World(Naive):
             assert self.kv.explain().index.num_nodes == len(self.published)
         for root, tokens in self.published:
             cap = len(tokens)
-            assert self.kv.lookup([*tokens, 2], root).num_tokens == self.expected_hit([*tokens, 2], root, cap)
+            hit = self.kv.lookup([*tokens, 2], root).without_tail()
+            assert hit.num_tokens == self.expected_hit([*tokens, 2], root, cap)
 
     def submit(self) -> bool:
         lane = self.dice.choice(LANES)
@@ -237,7 +262,8 @@ class World(Naive):
         chosen = self.dice.sample(ready, min(len(ready), self.dice.randint(1, 3)))
         step = StepId(self.num_steps)
         self.num_steps += 1
-        flight = Flight(lane)
+        # From now on, because what a hit copies stays there while checkpoints look for room.
+        flight = self.flights[step] = Flight(lane)
         moves: list[Move] = []
         chunks = []
         for talker in chosen:
@@ -260,7 +286,6 @@ class World(Naive):
             flight.chunks.append((talker, flying))
         blocks = self.name_another(chosen, flight)
         self.kv.submitted(StepPlan(step, lane, (), blocks, tuple(moves), tuple(chunks)))
-        self.flights[step] = flight
         for talker in chosen:
             for g, prefix in talker.states.items() if talker.keeps_states else ():
                 self.stamp_piece(prefix, g, self.told_s)
@@ -282,7 +307,8 @@ class World(Naive):
     def make_checkpoints(self, talker: Talker, start: int, end: int) -> tuple[Snapshot, ...]:
         """Now and then a chunk leaves copies of the states behind; or the blocks are there and it does not."""
         after = max([talker.planned_end, *talker.checkpoints])
-        lengths = [length for length in range(self.size, end + 1, self.size) if length > max(start, after)]
+        every = self.dice.choice((1, self.size))
+        lengths = [length for length in range(every, end + 1, every) if length > max(start, after)]
         if not self.states or not talker.publish or not lengths or self.dice.random() < 0.5:
             return ()
         length = self.dice.choice(lengths)
@@ -312,8 +338,8 @@ class World(Naive):
             flight.pieces.append((prefix, g))
             self.count("state copied")
         copy, talker.copy = talker.copy, None
-        if copy is None:
-            return 0
+        if copy is None or copy.source is None:
+            return copy.num_tokens if copy is not None else 0
         for g in [*self.whole, *self.windows]:
             flight.sources.append(copy.source)
             if g in self.windows:
@@ -395,10 +421,12 @@ class World(Naive):
                 talker.checkpoints[length] = (talker.checkpoints[length][0], True)
         for first in range(talker.published, end - self.size + 1, self.size) if talker.publish else ():
             self.publish(talker, (talker.root, tuple(talker.tokens[: first + self.size])), first // self.size)
+        self.publish_checkpoints(talker, end)
         self.drop_dead(talker)
         self.kv.check()
 
     def publish(self, talker: Talker, prefix: Prefix, place: int) -> None:
+        self.publish_checkpoints(talker, len(prefix[1]) - 1)
         if prefix not in self.published:
             blocks = {g: talker.tables[g][place] for g in self.whole}
             self.published[prefix] = Published(blocks, self.new_id(), self.now_s)
@@ -408,8 +436,14 @@ class World(Naive):
         for g in self.windows:
             if (prefix, g) not in self.pieces and talker.tables[g][place] != NO_BLOCK:
                 self.pieces[prefix, g] = Piece(talker.tables[g][place], self.new_id(), self.now_s)
-        for length in [length for length in talker.checkpoints if length <= talker.published]:
+        self.publish_checkpoints(talker, talker.published)
+
+    def publish_checkpoints(self, talker: Talker, end: int) -> None:
+        """Those that were made of what is committed, inside the last block too."""
+        for length in [length for length in talker.checkpoints if length <= end]:
             blocks, is_written = talker.checkpoints.pop(length)
+            prefix = (talker.root, tuple(talker.tokens[:length]))
+            self.count("checkpoint inside a block" if length % self.size else "checkpoint behind a block")
             for g, block in blocks.items():
                 if is_written and (prefix, g) not in self.pieces:
                     self.pieces[prefix, g] = Piece(block, self.new_id(), self.now_s)
@@ -486,11 +520,11 @@ class World(Naive):
             self.keeping.clear()
         talker.released_s = self.now_s
         self.stamp(talker.root, tuple(talker.tokens[: talker.published]), self.now_s)
-        if talker.copy is not None:
+        if talker.copy is not None and talker.copy.source is not None:
             self.stamp(*talker.copy.source, self.now_s)
             for g in self.windows:
                 self.stamp_piece(talker.copy.source, g, self.now_s)
-            talker.copy = None
+        talker.copy = None
         self.stamp_lingering(talker)
         self.stamp_branch(talker)
         talker.keeps_states = talker.keeps_states and talker.in_flight
@@ -573,7 +607,10 @@ class World(Naive):
         pieces = {}
         for g in [*self.windows, *self.states]:
             places = prefixes[-1:] if g in self.states else prefixes
-            for prefix, block in zip(places, hit.blocks[g], strict=True):
+            blocks = hit.blocks[g]
+            if g in self.states and hit.tail is not None:
+                places, blocks = [(root, tuple(tokens[: hit.num_reused]))], (hit.tail.blocks[g],)
+            for prefix, block in zip(places, blocks, strict=True):
                 if block != NO_BLOCK:
                     pieces[prefix, g] = self.pieces[prefix, g].born
         held = self.bytes_of(self.leased_nodes(), self.leased_pieces())

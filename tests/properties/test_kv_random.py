@@ -1,5 +1,5 @@
 """Random operations on tiny memories, each followed by `check()` and compared with a naive model: 1,000 on every
-memory, and 100,000 together where slow tests run.
+memory, and where slow tests run 100,000 on all together and as many on the one that has all kinds of groups.
 """
 
 from __future__ import annotations
@@ -46,6 +46,15 @@ def test_memory_agrees_with_a_naive_model(memory: Memory) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_memory_of_all_kinds_agrees_with_a_naive_model_for_100_000_operations() -> None:
+    of_all_kinds = max(MEMORIES, key=lambda memory: len(memory[1]))
+    world = play(of_all_kinds, 100_000)
+    happened = ("checkpoint inside a block", "inside a block", "state copied", "whole page", "left the window")
+    assert min(world.seen.get(what, 0) for what in happened) >= 20, world.seen
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("memory", MEMORIES, ids=str)
 def test_memory_agrees_with_a_naive_model_for_long(memory: Memory) -> None:
@@ -56,7 +65,7 @@ def test_memory_agrees_with_a_naive_model_for_long(memory: Memory) -> None:
     if world.enable_prefix and world.size > 1 and not world.states:
         happened += ["copied", "hit copied", "tail"]
     if world.enable_prefix and world.states:
-        happened += ["checkpoint", "state published", "state copied"]
+        happened += ["checkpoint", "checkpoint inside a block", "state published", "state copied", "inside a block"]
     if world.enable_prefix and world.whole and (world.windows or world.states):
         happened += ["whole page"]
     if world.windows:

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("plait._native", reason="needs the native runtime, and that a C++ compiler")
 
 from tests.conformance.families import CASES, family_model
+from tests.conformance.models import MAX_POSITIONS, tiny_rwkv
 from tests.conformance.native_rooms import Treatment
 from tests.conformance.serving import Answer, AnswerKey, Served, Serving, Setup, alone
 from tests.properties import test_load_tiny as tiny
@@ -49,7 +50,7 @@ def write_requests() -> list[Request]:
 
     documents = [text(count) for count in (41, 64, 90)]
     asked = [(*document, *text(3 + 4 * number)) for document in documents for number in range(3)]
-    asked += [asked[0], asked[4], documents[1], text(BLOCK), text(1)]
+    asked += [asked[0], asked[4], documents[1], text(BLOCK), text(1), text(BLOCK - 3)]
     requests = []
     for number, prompt in enumerate(asked):
         sampling = replace(tiny.SAMPLINGS[number % len(tiny.SAMPLINGS)], max_tokens=10 + number % 4)
@@ -82,8 +83,28 @@ def test_from_a_cold_and_from_a_warm_index(expected: dict[AnswerKey, Answer], bu
     warm = {key: answer.num_cached for key, answer in serving.answers.items()}
     assert any(cold.values())
     for request in REQUESTS:
-        # The same prompt again goes on from the state behind its last whole block but for one token.
-        assert warm[request.id, 0] == (len(request.prompt) - 1) // BLOCK * BLOCK
+        # The same prompt again goes on from the state behind its last whole block but for one token; one that is no
+        # longer than a block, which the first answer has filled, from that behind all but its last token.
+        before_last = len(request.prompt) - 1
+        assert warm[request.id, 0] == (before_last // BLOCK * BLOCK or before_last)
+
+
+@pytest.mark.parametrize("treatment", TREATMENTS)
+@pytest.mark.parametrize("budget", [1, 7, 512])
+def test_where_there_are_states_alone_all_but_the_last_token_is_found(budget: int, treatment: str) -> None:
+    model = tiny_rwkv()
+    subject = Served(model.program, model.table(), BLOCK, MAX_POSITIONS, eos_token_ids=(3,))
+    vocab = model.program.vocab_size
+    asked = [replace(one, prompt=tuple(4 + token % (vocab - 4) for token in one.prompt)) for one in REQUESTS]
+    quiet = Serving(subject, Setup(max_step_tokens=512, make_room=QUIET))
+    answers = alone(quiet, asked)
+    quiet.close()
+    serving = Serving(subject, Setup(budget, enable_prefix=True, cache_tokens=8192, make_room=TREATMENTS[treatment]))
+    check_bits(serving.serve(asked, ticks_between=2), answers)
+    check_bits(serving.serve(asked), answers)
+    serving.close()
+    for one in asked:
+        assert serving.answers[one.id, 0].num_cached == len(one.prompt) - 1
 
 
 @pytest.mark.parametrize("treatment", TREATMENTS)

@@ -14,7 +14,7 @@ from tests.properties.test_load_tiny import NOISE, REQUESTS, SERVED, of_requests
 from plait.assembly import Drafting, Policy
 from plait.core.step import StepShape
 from plait.cost.model import Bound, StepPrice
-from plait.draft.depth import FixedDepth
+from plait.draft.depth import FixedDepth, PricedDepth
 from plait.draft.ngram import NgramDrafts
 from plait.sched.multiplex.presets import BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE, Preset, static_split, timed_chunks
 from plait.sched.multiplex.situation import Choice, Form, Situation
@@ -78,3 +78,12 @@ def test_drafts_under_a_policy_give_the_answers_of_solitude(ledger: Ledger, pres
     serving, _ = serve(preset, 1, has_lanes=has_lanes, drafting=Drafting(NgramDrafts(), FixedDepth(3)))
     ledger.check(of_requests(serving))
     assert serving.num_drafts > 20
+
+
+@pytest.mark.parametrize("has_lanes", [False, True], ids=["fused", "lanes"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_drafts_by_whatever_prices_give_the_answers_of_solitude(ledger: Ledger, seed: int, has_lanes: bool) -> None:
+    """Somebody is cancelled while his step is in flight, too."""
+    drafting = Drafting(NgramDrafts(), PricedDepth())
+    serving, _ = serve(PLAIT, seed, has_lanes=has_lanes, drafting=drafting)
+    ledger.check(of_requests(serving))

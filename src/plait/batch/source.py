@@ -103,9 +103,13 @@ def check_input(path: str) -> None:
 
 
 def num_lines_at(path: str) -> int | None:
-    """Lines of an input that can be read twice; None for others, which nobody may read before the job does."""
-    with _opened(path) as file:
-        return _survey(file)[1] if path != STDIN and stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    """Lines of an input that can be read twice; None for others, which nobody may open before the job does: who writes
+    into a pipe would lose his reader.
+    """
+    if path == STDIN or not stat.S_ISREG(_mode(path)):
+        return None
+    with _opened(path) as file, _trouble_in_words(path):
+        return _survey(file)[1]
 
 
 @contextmanager

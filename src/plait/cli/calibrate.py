@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from math import fsum
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from plait.build import LoadedModel, choose_executor, load_executor, load_model
@@ -39,10 +41,11 @@ from plait.cost.estimators import held_out
 from plait.cost.fit import fit_calibration, fit_scatter
 from plait.cost.hardware import ATTENTION, FILE_BEGINNING, Basis, Figure, HardwareSpec, write_hardware
 from plait.cost.roofline import RooflineModel
-from plait.cost.solo import Sample
+from plait.cost.solo import Sample, decode_shape
 from plait.exec.native import presence
 from plait.exec.native.tune_table import check_folder
 from plait.model.cache_layout import token_bytes
+from plait.model.cost import Formats
 
 if TYPE_CHECKING:
     from plait.cli.engine_gaps import EngineStep
@@ -56,10 +59,21 @@ _REPEATS = 2
 _VISITS, _SHORT_S = 3, 0.1
 """Of a state in a round, if one takes no longer and there is time: steps of a few milliseconds are disturbed most.
 """
-_BESIDE_REPEATS, _BESIDE_S = 4, 0.8
+_ALONE_VISITS = 5
+_USUAL_ALPHA = 1.6
+"""What steps take by the roofs of a machine, where nothing is known yet: to say how long measuring them will take."""
+_BESIDE_REPEATS, _BESIDE_S = 4, 0.5
 _BENCH_TOKENS = 40_000
 """That stand before others, at most: more than fits into caches many times over."""
 GAP_REPEATS = 3
+
+
+Choice = Callable[[Sequence[State], int], Sequence[State]]
+"""Which states to measure on so many units."""
+
+
+def everything(wanted: Sequence[State], units: int) -> Sequence[State]:
+    return wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +81,7 @@ class Measured:
     """Samples that tables are fitted to, those that are kept back, and steps of the whole engine."""
 
     units: int
+    rates: MachineRates
     fitted: tuple[Sample, ...]
     held_out: tuple[Sample, ...]
     engine_steps: tuple[EngineStep, ...] = ()
@@ -75,6 +90,7 @@ class Measured:
         """What was measured at another time, too."""
         return Measured(
             self.units,
+            self.rates,
             (*self.fitted, *more.fitted),
             (*self.held_out, *more.held_out),
             (*self.engine_steps, *more.engine_steps),
@@ -132,7 +148,7 @@ def _target(options: CalibrateOptions, engine_options: EngineOptions) -> Path:
 def calibrate(model: LoadedModel, options: EngineOptions, *, quick: bool, tell: Callable[[str], None]) -> Outcome:
     """The device with its calibration, and how well that foretells steps."""
     steps_s, gap_repeats = (QUICK_STEPS_S, 1) if quick else (STEPS_S, GAP_REPEATS)
-    return fit_outcome(model, options, measure(model, options, steps_s, gap_repeats, tell), tell)
+    return fit_outcome(model, options, measure(model, options, steps_s, gap_repeats, tell))
 
 
 def measure(
@@ -141,28 +157,26 @@ def measure(
     steps_s: float,
     gap_repeats: int,
     tell: Callable[[str], None],
-    part: slice = slice(None),
+    choose: Choice = everything,
 ) -> Measured:
-    """Steps on the device alone for so many seconds, and of the engine so many times. `part`: of the states to measure;
-    who measures all of them in parts can do something else in between.
+    """Steps on the device alone for so many seconds, and of the engine so many times. `choose`: which of the
+    states; who measures them in parts can do something else in between.
     """
     from plait.cli.engine_gaps import measure_gaps
 
-    measured = _measure_steps(model, options, steps_s, tell, part)
+    measured, alone = _measure_steps(model, options, steps_s, tell, choose)
+    if not gap_repeats:
+        return measured
     tell("measuring what the engine adds")
-    return replace(measured, engine_steps=tuple(measure_gaps(model, options, gap_repeats)) if gap_repeats else ())
+    return replace(measured, engine_steps=tuple(measure_gaps(model, options, gap_repeats, alone)))
 
 
-def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, tell: Callable[[str], None]) -> Outcome:
-    """Tables fitted to what was measured, on the roofs of this machine as they are now."""
-    from plait import _native
+def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured) -> Outcome:
+    """Tables fitted to what was measured."""
     from plait.cli.engine_gaps import fit_overhead, jitter, lateness
-    from plait.model_formats import formats_of
 
-    tell("measuring what this machine can do at best")
-    spec = _spec(measure_rates(_native, measured.units))
-    formats = formats_of(model, options, choose_executor(options, model.program, None).cache_type)
-    roofline = RooflineModel(model.program, formats, spec)
+    spec = _spec(measured.rates)
+    formats, roofline = _formats(model, options), _roofline(model, options, spec)
     counted = CountedAs.of(model.program.num_parameters, formats, spec.numbers)
     about = replace(_about(model, options), counted=counted)
     fitted = fit_calibration(measured.fitted, roofline, about, guard_edges(measured.units))
@@ -188,8 +202,10 @@ def fit_outcome(model: LoadedModel, options: EngineOptions, measured: Measured, 
 
 
 def _measure_steps(
-    model: LoadedModel, options: EngineOptions, steps_s: float, tell: Callable[[str], None], part: slice
-) -> Measured:
+    model: LoadedModel, options: EngineOptions, steps_s: float, tell: Callable[[str], None], choose: Choice
+) -> tuple[Measured, dict[int, Sample]]:
+    """And decode steps by rows, measured at the end."""
+    from plait import _native
     from plait.cli.step_bench import StepBench, bench_memory
     from plait.exec.native.executor import NativeExecutor
 
@@ -214,19 +230,28 @@ def _measure_steps(
             most_context=min(bench.most_context, ready.sizes.max_model_tokens),
             block=options.block_size,
         )
-        return _measure(bench, states(limits)[part], steps_s, tell)
+        wanted = choose(states(limits), limits.units)
+        tell("measuring what this machine can do at best")
+        rates = measure_rates(_native, limits.units)
+        prices = _roofline(model, options, _spec(rates))
+        about_s = planned_s(wanted, lambda one: _USUAL_ALPHA * prices.roof(one.shape, one.share).seconds)
+        tell(f"measuring {len(wanted)} kinds of steps once: about {about_s:.0f} s")
+        return _measure(bench, rates, wanted, steps_s, tell), _alone(bench, limits)
     finally:
         ready.executor.close()
 
 
-def _measure(bench: StepBench, wanted: Sequence[State], limit_s: float, tell: Callable[[str], None]) -> Measured:
+def _measure(
+    bench: StepBench, rates: MachineRates, wanted: Sequence[State], limit_s: float, tell: Callable[[str], None]
+) -> Measured:
     """All states in turn, in another order each time, so that what others do on the machine meets all of them."""
     rng = random.Random(0)
     fitted: list[Sample] = []
     kept: list[Sample] = []
     until_s = time.monotonic() + limit_s
     for number in range(MOST_ROUNDS):
-        tell(f"measuring {len(wanted)} kinds of steps, round {number + 1}")
+        if number:
+            tell(f"measuring them again, round {number + 1}")
         visits = dict.fromkeys(wanted, 0)
         queue = rng.sample(list(wanted), len(wanted))
         while queue:
@@ -240,13 +265,55 @@ def _measure(bench: StepBench, wanted: Sequence[State], limit_s: float, tell: Ca
                 queue.insert(rng.randrange(len(queue) + 1), state)
         if time.monotonic() > until_s:
             break
-    return Measured(bench.units, tuple(fitted), tuple(kept))
+    return Measured(bench.units, rates, tuple(fitted), tuple(kept))
+
+
+def _alone(bench: StepBench, limits: Limits) -> dict[int, Sample]:
+    """What an engine's steps are compared with, all sizes in turn, so that a moment meets all of them."""
+    from plait.cli.engine_gaps import ALONE_CONTEXT, STREAMS
+
+    context = min(ALONE_CONTEXT, limits.most_context - limits.most_tokens) // limits.block * limits.block
+    shapes = {rows: decode_shape(rows, context) for rows in STREAMS if rows <= limits.most_rows}
+    found: dict[int, list[float]] = {rows: [] for rows in shapes}
+    for _ in range(_ALONE_VISITS):
+        for rows, shape in shapes.items():
+            found[rows] += [sample.seconds for sample in bench.alone(shape, limits.units, _REPEATS)]
+    return {rows: Sample(shapes[rows], limits.units, median(seconds)) for rows, seconds in found.items()}
+
+
+def planned_s(wanted: Sequence[State], step_s: Callable[[State], float]) -> float:
+    """What one visit of each state takes, without which there is no calibration; `step_s` foretells a step. More visits
+    are made as long as there is time.
+    """
+    return fsum(_visit_s(state, step_s) for state in wanted)
+
+
+def _visit_s(state: State, step_s: Callable[[State], float]) -> float:
+    from plait.cli.step_bench import steps_alone
+
+    took_s = step_s(state)
+    if state.beside is None:
+        return took_s * steps_alone(state.shape, took_s, _REPEATS)
+    other_s = step_s(replace(state, shape=state.beside, beside=state.shape))
+    # Those that run when it is enough go on to their end, and one more each.
+    longest_s = max(took_s, other_s)
+    return min(_BESIDE_S, _BESIDE_REPEATS * longest_s) + 2 * longest_s
 
 
 def _samples(bench: StepBench, state: State) -> list[Sample]:
     if state.beside is None:
         return bench.alone(state.shape, state.share, _REPEATS)
     return bench.side_by_side(state.shape, state.beside, state.share, _BESIDE_REPEATS, _BESIDE_S)
+
+
+def _formats(model: LoadedModel, options: EngineOptions) -> Formats:
+    from plait.model_formats import formats_of
+
+    return formats_of(model, options, choose_executor(options, model.program, None).cache_type)
+
+
+def _roofline(model: LoadedModel, options: EngineOptions, spec: HardwareSpec) -> RooflineModel:
+    return RooflineModel(model.program, _formats(model, options), spec)
 
 
 def _about(model: LoadedModel, options: EngineOptions) -> Calibration:

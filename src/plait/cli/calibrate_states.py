@@ -21,6 +21,11 @@ contexts that of both is no straight line.
 """
 _PROMPTS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 _STARTS = (0, 512, 2048, 8192)
+_PART_ROWS, _PART_CONTEXTS = (1, 4, 16, 64, 256), (64, 512, 2048, 8192)
+_PART_PROMPTS, _PART_STARTS = (4, 16, 64, 256, 512, 1024, 2048), (0, 2048, 8192)
+"""On a part of the device, where a step takes longest and whole servers hardly ever are: every other crossing. Prices
+of those between lie on the line through their neighbours.
+"""
 _MIXED_PROMPTS = (4, 8, 16, 32, 64, 256, 448)
 """Close to each other where chunks are cut by time: what rows above a whole tile cost is no straight line."""
 _MIXED_ROWS = (1, 8, 32)
@@ -30,6 +35,7 @@ _BESIDE_PROMPTS = (64, 256, 512)
 _BESIDE_STARTS = (0, 1024)
 _CONTEXT = 512
 """Before what is measured at one context only."""
+_SHORT_TOKENS, _SHORT_CONTEXT = 32, 1024
 
 _HELD_ROWS = (5, 12, 24, 48, 96)
 _HELD_CONTEXTS = (160, 768)
@@ -62,6 +68,14 @@ class State:
     beside: StepShape | None = None
     is_held_out: bool = False
 
+    def is_short(self, units: int) -> bool:
+        """Alone on the whole device, few tokens behind a short context: what most steps of a server are, and what a
+        machine's good and bad moments change most.
+        """
+        if self.beside is not None or self.share < units or self.shape.num_tokens > _SHORT_TOKENS:
+            return False
+        return all(chunk.start <= _SHORT_CONTEXT for chunk in self.shape.chunks)
+
 
 def shares_of(units: int) -> tuple[int, ...]:
     """Two are enough for a line (Bullet, figure 9); a device of many units gets its middle too."""
@@ -77,11 +91,23 @@ def states(limits: Limits) -> list[State]:
     return list(unique.values())
 
 
+def part_on_whole_device(wanted: Sequence[State], units: int, number: int, parts: int) -> list[State]:
+    """For who measures in so many parts with something else in between, and only what has all units to itself: short
+    ones in each, the others in one.
+    """
+    whole = [state for state in wanted if state.share == units and state.beside is None]
+    others = [state for state in whole if not state.is_short(units)]
+    return [*(state for state in whole if state.is_short(units)), *others[number % parts :: parts]]
+
+
 def _alone(limits: Limits) -> Iterator[State]:
     for share in shares_of(limits.units):
-        for rows, context in product(_fitting(_ROWS, limits.most_rows), _contexts(_CONTEXTS, limits)):
+        is_whole = share == limits.units
+        rows_of, contexts = (_ROWS, _CONTEXTS) if is_whole else (_PART_ROWS, _PART_CONTEXTS)
+        for rows, context in product(_fitting(rows_of, limits.most_rows), _contexts(contexts, limits)):
             yield State(decode_shape(rows, context), share)
-        for tokens, start in product(_fitting(_PROMPTS, limits.most_tokens), _contexts(_STARTS, limits)):
+        prompts, starts = (_PROMPTS, _STARTS) if is_whole else (_PART_PROMPTS, _PART_STARTS)
+        for tokens, start in product(_fitting(prompts, limits.most_tokens), _contexts(starts, limits)):
             yield State(prefill_shape(tokens, start), share)
 
 

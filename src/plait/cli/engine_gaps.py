@@ -4,15 +4,17 @@ Owns a few seconds of the whole engine, at several numbers of answers at once an
 what lies between and on top of steps: planning, sampling's results, answers, and what all that takes from the cores
 that compute.
 Invariant: only steps that follow each other without a pause are looked at, and those that nothing was in front of; so
-nothing is waited for but the engine.
+nothing is waited for but the engine. What they take alone is measured in the same minute: in another one the machine
+may be a fifth faster, which is more than an engine adds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
 
@@ -27,12 +29,15 @@ from plait.core.step import StepShape
 from plait.cost.calibrated import CalibratedModel
 from plait.cost.least_squares import non_negative_least_squares
 from plait.cost.scatter import RESTED_S
-from plait.cost.solo import phases
+from plait.cost.solo import Sample, phases
 from plait.engine.client import AsyncClient
 
 _PROMPT = 32
 _OUTPUTS = 64
-_STREAMS = (1, 2, 4, 8, 16, 32)
+STREAMS = (1, 2, 4, 8, 16, 32)
+ALONE_CONTEXT = 64
+"""Of the steps that an engine's are compared with: the middle of what those have here."""
+_WARM_ANSWERS = 2
 _SHORT = 2.0
 """Times the shortest: steps whose jitter is looked at."""
 _SINGLE_PROMPTS = (32, 128, 256)
@@ -58,6 +63,8 @@ class EngineStep:
     """For how long there had been nothing, then."""
     late_s: float | None = None
     """From its end to when the engine saw it; None: the engine had come for an earlier one."""
+    alone: Sample | None = None
+    """A decode step of so many rows without an engine, in the same minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +113,15 @@ class StepRecorder:
         return found
 
 
-def measure_gaps(model: LoadedModel, options: EngineOptions, repeats: int) -> list[EngineStep]:
-    """Decode steps of answers that all run, at several numbers of them, and prompts that come to an idle engine."""
+def measure_gaps(
+    model: LoadedModel, options: EngineOptions, repeats: int, alone: Mapping[int, Sample]
+) -> list[EngineStep]:
+    """Decode steps of answers that all run, at several numbers of them, and prompts that come to an idle engine.
+    `alone`: decode steps by rows, measured right before.
+
+    The first answers count for nothing: they write memory that was never written, which makes a step half as long
+    again, and a server has done with that soon.
+    """
     recorder = StepRecorder()
     found: list[EngineStep] = []
     engine = start_engine(options, model, recorder, lambda words: None)
@@ -116,14 +130,22 @@ def measure_gaps(model: LoadedModel, options: EngineOptions, repeats: int) -> li
         min(options.max_num_batched_tokens, engine.sizes.capacity_tokens),
     )
     most_prompt = min(most_prompt, engine.sizes.max_model_tokens) - 1
+    # As a server does it once it has loaded: a look whether all of that is garbage would be taken for the engine's.
+    gc.collect()
+    gc.freeze()
     try:
         with asyncio.Runner() as runner:
+            most = min(STREAMS[-1], options.max_num_seqs)
+            for number in range(_WARM_ANSWERS):
+                runner.run(_answers(engine.client, vocab_size, f"warm-{number}", most, _PROMPT, _OUTPUTS))
+            recorder.take()
             for number in range(repeats):
-                for streams in _STREAMS:
+                for streams in STREAMS:
                     if streams <= options.max_num_seqs:
                         name = f"gap-{number}-{streams}"
                         runner.run(_answers(engine.client, vocab_size, name, streams, _PROMPT, _OUTPUTS))
-                        found += [one for one in recorder.take() if _decodes(one.shape) == streams]
+                        of_all = [one for one in recorder.take() if _decodes(one.shape) == streams]
+                        found += [replace(one, alone=alone.get(streams)) for one in of_all]
                 for length in _SINGLE_PROMPTS:
                     for single in range(2 * _SINGLES if length <= most_prompt else 0):
                         name = f"single-{number}-{length}-{single}"
@@ -132,6 +154,7 @@ def measure_gaps(model: LoadedModel, options: EngineOptions, repeats: int) -> li
                     found += [one for one in recorder.take() if one.from_idle and not _decodes(one.shape)]
     finally:
         engine.close()
+        gc.unfreeze()
     return found
 
 
@@ -146,7 +169,9 @@ def fit_overhead(steps: Sequence[EngineStep], model: CalibratedModel, units: int
     for step in steps:
         rows = _decodes(step.shape)
         if rows and not step.from_idle:
-            device_s = model.price(step.shape, units).expected_s - model.overhead_s(step.shape)
+            device_s = _device_s(step.shape, model, units)
+            if step.alone is not None:
+                device_s *= step.alone.seconds / _device_s(step.alone.shape, model, units)
             by_rows.setdefault(rows, []).append((step.period_s - device_s, step.period_s))
         elif step.from_idle and not rows:
             of_kind = prompts[step.idle_s >= RESTED_S].setdefault(step.shape.num_tokens, [])
@@ -165,6 +190,10 @@ def fit_overhead(steps: Sequence[EngineStep], model: CalibratedModel, units: int
     prompt_s = max(0.0, median(beyond) - step_s - seq_s) if beyond else 0.0
     rests = [_typical_s(rested[length]) - _typical_s(soon[length]) for length in soon if length in rested]
     return Overhead(step_s, seq_s, prompt_s, max(0.0, median(rests)) if rests else 0.0)
+
+
+def _device_s(shape: StepShape, model: CalibratedModel, units: int) -> float:
+    return model.price(shape, units).expected_s - model.overhead_s(shape)
 
 
 def jitter(steps: Sequence[EngineStep]) -> list[float]:

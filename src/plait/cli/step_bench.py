@@ -2,9 +2,11 @@
 
 Owns plans made up for shapes, the memory that stands before their tokens, and the two lanes on which steps run side by
 side. Steps are those of the executor that serves, outputs and sampling included; no engine is in between.
-Invariant: what a step reads was written before, and blocks of different sequences lie at different places of memory as
-far as it reaches, so that reading them takes what it takes in earnest. Decode goes on with the same sequences, the next
-step behind the running one, as in an engine: what caches keep of their keys from step to step is kept here too.
+Invariant: what a step reads and where it writes was written before, because the first step that writes a page takes up
+to twice as long, and a server has written all of them soon. Blocks of different sequences lie at different places of
+memory as far as it reaches, so that reading them takes what it takes in earnest. Decode goes on with the same
+sequences, the next step behind the running one, as in an engine: what caches keep of their keys from step to step is
+kept here too.
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ _COMPUTED_BLOCKS = 4
 _WARM_STEPS, _WARM_S = 8, 0.1
 """Decode steps that go before those that count, and for how long at most. One row of a model of 90 MB takes a tenth
 less by then than at first, eight rows the same.
+"""
+LONG_S = 0.25
+"""From when on a step counts from the first and is not repeated: what it takes is no matter of caches, and the moments
+in which a machine is disturbed are within it.
 """
 _SAMPLING = SamplingParams(seed=1)
 """As requests that ask for nothing special."""
@@ -85,10 +91,11 @@ class StepBench:
 
     def alone(self, shape: StepShape, share: int, repeats: int) -> list[Sample]:
         """Steps of the shape, one after the other. Those with which it begins do not count: caches still hold what was
-        computed before, and keep more of the weights the longer equal steps go on.
+        computed before, and keep more of the weights the longer equal steps go on. Long steps all count, and are not
+        repeated.
         """
         self._assign(share, 0)
-        at_once, warm_steps = (2, _WARM_STEPS) if _is_decode(shape) else (1, 1)
+        at_once, warm_steps = _in_flight(shape), _warm_steps(shape)
         found: list[Sample] = []
         began_s = time.monotonic()
         in_flight = num_warm = 0
@@ -99,7 +106,10 @@ class StepBench:
             for result in self._wait():
                 in_flight -= 1
                 is_first = self._is_first(result)
-                if num_warm < warm_steps and (not num_warm or result.start_s - began_s < _WARM_S):
+                if result.end_s - result.start_s >= LONG_S:
+                    found.append(Sample(shape, share, result.end_s - result.start_s))
+                    repeats = 1
+                elif num_warm < warm_steps and (not num_warm or result.start_s - began_s < _WARM_S):
                     num_warm += 1
                 elif not is_first:
                     found.append(Sample(shape, share, result.end_s - result.start_s))
@@ -242,7 +252,7 @@ class StepBench:
         return layout.num_blocks - 2 * len(LANES) * self._own_blocks(layout)
 
     def _fill(self) -> None:
-        """Compute a few blocks, copy them into all others."""
+        """Compute a few blocks, copy them into all others, those for new tokens included."""
         blocks = min(_COMPUTED_BLOCKS, *map(self._num_filled, self._layout.groups))
         if blocks < _COMPUTED_BLOCKS:
             raise UsageError(
@@ -263,8 +273,8 @@ class StepBench:
             roster, grants = [], []
         self._joined[LANES[0]] = [seq]
         for one in self._layout.groups:
-            for first in range(blocks, self._num_filled(one), _MOVES_AT_ONCE):
-                self._copy(one, blocks, range(first, min(first + _MOVES_AT_ONCE, self._num_filled(one))))
+            for first in range(blocks, one.num_blocks, _MOVES_AT_ONCE):
+                self._copy(one, blocks, range(first, min(first + _MOVES_AT_ONCE, one.num_blocks)))
 
     def _copy(self, layout: GroupLayout, sources: int, targets: Sequence[int]) -> None:
         """The first blocks into others, which a sequence must hold meanwhile."""
@@ -280,6 +290,21 @@ class StepBench:
 
 def _is_decode(shape: StepShape) -> bool:
     return all(chunk.num_tokens == chunk.num_outputs == 1 for chunk in shape.chunks)
+
+
+def _in_flight(shape: StepShape) -> int:
+    return 2 if _is_decode(shape) else 1
+
+
+def _warm_steps(shape: StepShape) -> int:
+    return _WARM_STEPS if _is_decode(shape) else 1
+
+
+def steps_alone(shape: StepShape, step_s: float, repeats: int) -> int:
+    """How many `StepBench.alone` runs if each takes so long."""
+    if step_s >= LONG_S:
+        return _in_flight(shape)
+    return min(_warm_steps(shape), 1 + int(_WARM_S / step_s)) + repeats + _in_flight(shape) - 1
 
 
 def bench_memory(token_bytes: int, tokens_per_block: int, rows: int, most_tokens: int) -> int:

@@ -80,7 +80,7 @@ class ServingOptions:
     ttft_slo: float | None = option(
         None,
         parse_target,
-        "time to the first token, e.g. 500ms, for goodput; a number alone is seconds",
+        "time to the first token, e.g. 500ms, for goodput",
         metavar="TIME",
     )
     tpot_slo: float | None = option(None, parse_target, "mean time of a later token, for goodput", metavar="TIME")

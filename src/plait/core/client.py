@@ -112,7 +112,9 @@ class EngineClient(Protocol):
         """
 
     async def abort(self, request: RequestId) -> None:
-        """Stop working on a request; its memory is free within one step. Unknown ids are ignored."""
+        """Stop working on a request; its memory is free within one step. Returns when its last answer is there, read or
+        not, so that its id may be used again. Unknown ids are ignored.
+        """
 
     def health(self) -> Health:
         """Whether the engine serves, without waiting for it."""

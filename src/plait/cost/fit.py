@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
@@ -55,8 +56,9 @@ class Knots:
 
 
 def fit_alpha(samples: Sequence[Sample], roofline: RooflineModel, knots: Knots | None = None) -> AlphaTable:
-    """From steps of one phase, the median of what was measured in each state. A crossing without samples takes those
-    that are nearest; samples between crossings pull those around them until they meet.
+    """From steps of one phase, the median of what was measured in each state. A crossing without samples lies on the
+    line between two that have some, or takes those that are nearest; samples between crossings pull those around them
+    until they meet.
     """
     knots = Knots.of(samples) if knots is None else knots
     return AlphaTable(
@@ -238,17 +240,43 @@ def _axes_of(states: Sequence[State]) -> tuple[Axis, ...]:
 
 
 def _fit_grid(alphas: Mapping[State, float] | Mapping[tuple[float, float, float], float], axes: Sequence[Axis]) -> Grid:
-    """Measured crossings, then the others from the nearest samples, then sweeps for what lies between crossings."""
+    """Measured crossings, lines between them, the others from the nearest samples, then sweeps for what lies between
+    crossings.
+    """
     if not alphas:
         return Grid.filled(axes, 1.0)
     measured: dict[tuple[float, ...], float] = dict(alphas.items())
-    grid = Grid(tuple(axes), tuple(_nearest(point, measured, axes) for point in _crossings(axes)))
+    known = _with_lines(measured, axes)
+    grid = Grid(
+        tuple(axes),
+        tuple(known[point] if point in known else _nearest(point, measured, axes) for point in _crossings(axes)),
+    )
     between = {state: alpha for state, alpha in measured.items() if len(grid.around(state)) > 1}
     for _ in range(_SWEEPS if between else 0):
         for state, alpha in between.items():
             if grid.contains(state):
                 grid = grid.moved(state, grid.at(state) + (alpha - grid.at(state)) / _weight(grid, state), _PULL)
     return grid
+
+
+def _with_lines(measured: Mapping[tuple[float, ...], float], axes: Sequence[Axis]) -> dict[tuple[float, ...], float]:
+    """And the crossings between two that are known and differ from it along one axis only, by the line through them:
+    contexts first, for steps grow in a line along them.
+    """
+    known = dict(measured)
+    for place in sorted(range(len(axes)), key=lambda place: axes[place].is_log):
+        axis, lines = axes[place], dict[tuple[float, ...], list[float]]()
+        for point in known:
+            lines.setdefault((*point[:place], *point[place + 1 :]), []).append(point[place])
+        for others, at in lines.items():
+            for low, high in pairwise(sorted(at)):
+                ends = [(*others[:place], value, *others[place:]) for value in (low, high)]
+                for knot in axis.knots:
+                    if low < knot < high:
+                        _, part = Axis(axis.name, (low, high), axis.is_log).between(knot, beyond=False)
+                        value = known[ends[0]] + part * (known[ends[1]] - known[ends[0]])
+                        known[*others[:place], knot, *others[place:]] = value
+    return known
 
 
 def _weight(grid: Grid, state: Sequence[float]) -> float:

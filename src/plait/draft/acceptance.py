@@ -60,9 +60,12 @@ class OwnAcceptance:
         it would count again in every token, and make long guesses out to be far worse or better than they are.
         """
         ratio, chance, chances = self._right / self._expected, 1.0, []
+        known, right = -1, 0.0
         for level in levels:
-            rate = min(self._of_all.rate(level), _MOST_CHANCE)
-            odds = rate / (1.0 - rate) * ratio
-            chance *= odds / (1.0 + odds)
+            if level != known:  # most tokens of a guess are of the level of the one before
+                rate = min(self._of_all.rate(level), _MOST_CHANCE)
+                odds = rate / (1.0 - rate) * ratio
+                known, right = level, odds / (1.0 + odds)
+            chance *= right
             chances.append(chance)
         return chances

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from plait.draft.step_times import StepTimes
 
@@ -51,8 +51,19 @@ _FIRST_WAIT_SHARE = 0.1
 """Of a step of one row: what it is taken to cost that a step cannot be planned while another runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class NextStep(NamedTuple):
+    """That drafts might go into: so many sequences that decode."""
+
+    num_sequences: int
+    most_rows: int = MOST_DRAFT_ROWS
+    """Drafts of all of them at most."""
+    within_s: float = NO_LIMIT
+    """When the next token must be there although no draft was right."""
+    waits_anyway: bool = False
+    """Without drafts nothing could be planned ahead either."""
+
+
+class Made(NamedTuple):
     """A step that was collected: one row a sequence, and drafts."""
 
     num_sequences: int
@@ -78,8 +89,6 @@ class Made:
 class AskedRound:
     """What a draft model could guess before the next step."""
 
-    num_sequences: int
-    """Of the step."""
     rates: Sequence[float]
     """Of each sequence that may be guessed for: how often a guess is right, if those before it were."""
     most: Sequence[int]
@@ -109,41 +118,20 @@ class Depth(Protocol):
     def follows_prices(self) -> bool:
         """Whether a policy with prices of steps chooses instead (`plait.sched.multiplex.drafting`)."""
 
-    def may_pay(
-        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
-    ) -> bool:
-        """Whether drafts could be worth anything in a step of so many sequences if their first is reached with chance
-        `reached` and is then right with `chance`, and none is likelier; where not, nobody need guess. Takes no time.
-        `waits_anyway`: without drafts nothing could be planned ahead either.
+    def may_pay(self, step: NextStep, reached: float = 1.0, chance: float = 1.0) -> bool:
+        """Whether drafts could be worth anything if their first is reached with chance `reached` and is then right with
+        `chance`, and none is likelier; where not, nobody need guess. Takes no time.
         """
 
-    def may_wait(
-        self,
-        num_sequences: int,
-        reached: Sequence[float],
-        chances: Sequence[Sequence[float]],
-        most_rows: int,
-        within_s: float = NO_LIMIT,
-    ) -> bool:
+    def may_wait(self, step: NextStep, reached: Sequence[float], chances: Sequence[Sequence[float]]) -> bool:
         """Whether the step is better planned when a token that is still to come is known. `reached[i]`: the chance that
         it is the one that guess i is made behind; else nothing of the guess is verified. The rest is as in `choose`.
         """
 
-    def choose(
-        self,
-        num_sequences: int,
-        chances: Sequence[Sequence[float]],
-        most_rows: int,
-        within_s: float = NO_LIMIT,
-        *,
-        waits_anyway: bool = False,
-    ) -> list[int]:
-        """How many drafts of each guess are verified by a step of `num_sequences` rows and these drafts, `most_rows`
-        of them at most. `chances[i][k]`: that drafts 0 to k of guess i are all right. `within_s`: when the next token
-        must be there although no draft was right.
-        """
+    def choose(self, step: NextStep, chances: Sequence[Sequence[float]]) -> list[int]:
+        """How many drafts of each guess are verified. `chances[i][k]`: that drafts 0 to k of guess i are all right."""
 
-    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
+    def choose_round(self, step: NextStep, asked: AskedRound) -> int:
         """How many tokens a draft model guesses for everybody; 0: it is better not asked."""
 
     def note(self, made: Made) -> None:
@@ -158,39 +146,21 @@ class FixedDepth:
     beside_prompts: bool = True
     follows_prices: bool = False
 
-    def may_pay(
-        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
-    ) -> bool:
+    def may_pay(self, step: NextStep, reached: float = 1.0, chance: float = 1.0) -> bool:
         return True
 
-    def may_wait(
-        self,
-        num_sequences: int,
-        reached: Sequence[float],
-        chances: Sequence[Sequence[float]],
-        most_rows: int,
-        within_s: float = NO_LIMIT,
-    ) -> bool:
-        return any(self.choose(num_sequences, chances, most_rows, within_s))
+    def may_wait(self, step: NextStep, reached: Sequence[float], chances: Sequence[Sequence[float]]) -> bool:
+        return any(self.choose(step, chances))
 
-    def choose(
-        self,
-        num_sequences: int,
-        chances: Sequence[Sequence[float]],
-        most_rows: int,
-        within_s: float = NO_LIMIT,
-        *,
-        waits_anyway: bool = False,
-    ) -> list[int]:
-        depths = []
+    def choose(self, step: NextStep, chances: Sequence[Sequence[float]]) -> list[int]:
+        depths, left = [], step.most_rows
         for one in chances:
-            depth = min(len(one), self.most, most_rows)
-            most_rows -= depth
-            depths.append(depth)
+            depths.append(min(len(one), self.most, left))
+            left -= depths[-1]
         return depths
 
-    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
-        return min(self.most, max(asked.most, default=0)) if most_rows > 0 else 0
+    def choose_round(self, step: NextStep, asked: AskedRound) -> int:
+        return min(self.most, max(asked.most, default=0)) if step.most_rows > 0 else 0
 
     def note(self, made: Made) -> None:
         """Nothing is learned."""
@@ -201,6 +171,8 @@ class _Bar:
     """What drafts must bring to be worth anything, in tokens."""
 
     made_at: int
+    known_rows: int
+    """Of the longest step that had been seen then."""
     least: float
     """For waiting for them, and for being better at all."""
     costs: tuple[float, ...]
@@ -240,39 +212,36 @@ class PricedDepth:
         """Seconds that may be lost."""
         return self._credit_s or 0.0
 
-    def may_pay(
-        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
-    ) -> bool:
+    def may_pay(self, step: NextStep, reached: float = 1.0, chance: float = 1.0) -> bool:
         if self._times.is_empty:
             return False
-        bar = self._bars.get((num_sequences, waits_anyway))
-        if bar is None or self._num_noted - bar.made_at >= _BAR_STEPS:
-            bar = self._bars[num_sequences, waits_anyway] = self._bar(num_sequences, waits_anyway=waits_anyway)
+        bar = self._bars.get((step.num_sequences, step.waits_anyway))
+        if bar is None or self._num_noted - bar.made_at >= _BAR_STEPS or bar.known_rows < self._times.most_rows:
+            bar = self._bars[step.num_sequences, step.waits_anyway] = self._bar(step)
         if chance <= bar.least_chance or reached >= 1.0:
             return chance > bar.least_chance
         least = bar.least / reached if reached else NO_LIMIT
         return any([chance * count - cost > least for count, cost in enumerate(bar.costs, start=1)])
 
-    def _bar(self, num_sequences: int, *, waits_anyway: bool) -> _Bar:
+    def _bar(self, step: NextStep) -> _Bar:
+        num_sequences, known_rows = step.num_sequences, self._times.most_rows
+        most = min(MOST_DRAFTS * num_sequences, MOST_DRAFT_ROWS, self._most_known(num_sequences))
         rate, plain_s = self._plain_rate(num_sequences), self._times.seconds(num_sequences)
-        wait_s = 0.0 if waits_anyway else self._waiting_s()
-        if self._times.seconds(num_sequences + 1) + wait_s - plain_s > self.credit_s:
-            return _Bar(self._num_noted, NO_LIMIT, (), NO_LIMIT)
+        wait_s = 0.0 if step.waits_anyway else self._waiting_s()
+        if most < 1 or self._times.seconds(num_sequences + 1) + wait_s - plain_s > self.credit_s:
+            return _Bar(self._num_noted, known_rows, NO_LIMIT, (), NO_LIMIT)
         least = rate * (plain_s + wait_s) - num_sequences
-        counts = range(1, min(MOST_DRAFTS * num_sequences, MOST_DRAFT_ROWS) + 1)
-        costs = tuple([rate * (self._times.seconds(num_sequences + count) - plain_s) for count in counts])
+        counts = range(num_sequences + 1, num_sequences + most + 1)
+        costs = tuple([rate * (self._times.seconds(num_rows) - plain_s) for num_rows in counts])
         least_chance = min([(least + cost) / count for count, cost in enumerate(costs, start=1)])
-        return _Bar(self._num_noted, least, costs, least_chance)
+        return _Bar(self._num_noted, known_rows, least, costs, least_chance)
 
-    def may_wait(
-        self,
-        num_sequences: int,
-        reached: Sequence[float],
-        chances: Sequence[Sequence[float]],
-        most_rows: int,
-        within_s: float = NO_LIMIT,
-    ) -> bool:
-        depths = self.choose(num_sequences, chances, most_rows, within_s)
+    def _most_known(self, num_sequences: int) -> int:
+        """Drafts. Far beyond what was seen a time is hardly known; step by step it will be."""
+        return 2 * self._times.most_rows + 2 - num_sequences
+
+    def may_wait(self, step: NextStep, reached: Sequence[float], chances: Sequence[Sequence[float]]) -> bool:
+        depths, num_sequences = self.choose(step, chances), step.num_sequences
         taken = sum(depths)
         if not taken:
             return False
@@ -284,40 +253,32 @@ class PricedDepth:
         seconds = plain_s + part * (self._times.seconds(num_sequences + taken) - plain_s) + self._waiting_s()
         return num_sequences + expected > self._plain_rate(num_sequences) * seconds
 
-    def choose(
-        self,
-        num_sequences: int,
-        chances: Sequence[Sequence[float]],
-        most_rows: int,
-        within_s: float = NO_LIMIT,
-        *,
-        waits_anyway: bool = False,
-    ) -> list[int]:
+    def choose(self, step: NextStep, chances: Sequence[Sequence[float]]) -> list[int]:
         depths = [0] * len(chances)
         if self._times.is_empty:
             return depths
+        num_sequences, seconds_of, credit_s = step.num_sequences, self._times.seconds, self.credit_s
+        most = max(min(step.most_rows, MOST_DRAFT_ROWS, self._most_known(num_sequences)), 0)
         # A draft is never likelier than the one before it, so in this order they come after those they rely on.
         drafts = [
             (-chance, place, which)
             for which, one in enumerate(chances)
-            for place, chance in enumerate(one)
+            for place, chance in enumerate(one[:most])
             if chance >= LEAST_CHANCE
         ]
         drafts.sort()
-        # Far beyond what was seen a time is hardly known; step by step it will be.
-        known_rows = max(2 * self._times.most_rows + 2 - num_sequences, 0)
-        del drafts[min(most_rows, MOST_DRAFT_ROWS, known_rows) :]
+        del drafts[most:]
         best, taken, expected = self._plain_rate(num_sequences), 0, 0.0
-        of_each, plain_s = [0.0] * len(chances), self._times.seconds(num_sequences)
-        wait_s = 0.0 if waits_anyway else self._waiting_s()
+        of_each, plain_s = [0.0] * len(chances), seconds_of(num_sequences)
+        wait_s = 0.0 if step.waits_anyway else self._waiting_s()
         for count, (chance, _, which) in enumerate(drafts, start=1):
             expected -= chance
             of_each[which] -= chance
-            seconds = self._times.seconds(num_sequences + count) + wait_s
-            if seconds - plain_s > self.credit_s:
+            seconds = seconds_of(num_sequences + count) + wait_s
+            if seconds - plain_s > credit_s:
                 break
             rate = (num_sequences + expected) / seconds
-            if rate > best and seconds <= within_s:
+            if rate > best and seconds <= step.within_s:
                 least = 1.0 + (min(of_each) if len(chances) == num_sequences else 0.0)
                 if least * plain_s >= LEAST_SHARE * seconds:
                     best, taken = rate, count
@@ -325,14 +286,14 @@ class PricedDepth:
             depths[which] += 1
         return depths
 
-    def choose_round(self, asked: AskedRound, most_rows: int, within_s: float = NO_LIMIT) -> int:
-        num_asked = len(asked.rates)
+    def choose_round(self, step: NextStep, asked: AskedRound) -> int:
+        num_asked, num_sequences = len(asked.rates), step.num_sequences
         if self._times.is_empty or not num_asked:
             return 0
-        plain_s, step_s = self._times.seconds(asked.num_sequences), self._draft_s(asked, num_asked)
+        plain_s, step_s = self._times.seconds(num_sequences), self._draft_s(asked, num_asked)
         # The last token of each is computed in any case; what is more than that is done once.
         behind_s = max(self._draft_s(asked, asked.num_behind + num_asked) - step_s, 0.0) if asked.num_behind else 0.0
-        best, taken = self._plain_rate(asked.num_sequences), 0
+        best, taken = self._plain_rate(num_sequences), 0
         expected, num_rows, of_each, chances = 0.0, 0, [0.0] * num_asked, [1.0] * num_asked
         for depth in range(1, min(self.most, max(asked.most)) + 1):
             for place, (rate, most) in enumerate(zip(asked.rates, asked.most, strict=True)):
@@ -341,16 +302,16 @@ class PricedDepth:
                     chances[place] *= rate
                     of_each[place] += chances[place]
                     expected += chances[place]
-            if num_rows > min(most_rows, MOST_DRAFT_ROWS):
+            if num_rows > min(step.most_rows, MOST_DRAFT_ROWS):
                 break
-            verify_s = self._times.seconds(asked.num_sequences + num_rows) + self._waiting_s()
+            verify_s = self._times.seconds(num_sequences + num_rows) + self._waiting_s()
             whole_s = verify_s + depth * step_s + behind_s
-            if whole_s - plain_s > self.credit_s or whole_s > within_s:
+            if whole_s - plain_s > self.credit_s or whole_s > step.within_s:
                 break
             seconds = whole_s - behind_s * (1.0 - min(1.0, (num_asked + expected) / max(asked.num_expected, 1.0)))
-            least = 1.0 + (min(of_each) if num_asked == asked.num_sequences else 0.0)
-            if (asked.num_sequences + expected) / seconds > best and least * plain_s >= LEAST_SHARE * seconds:
-                best, taken = (asked.num_sequences + expected) / seconds, depth
+            least = 1.0 + (min(of_each) if num_asked == num_sequences else 0.0)
+            if (num_sequences + expected) / seconds > best and least * plain_s >= LEAST_SHARE * seconds:
+                best, taken = (num_sequences + expected) / seconds, depth
         return taken
 
     def _draft_s(self, asked: AskedRound, num_rows: int) -> float:

@@ -1,24 +1,16 @@
 """N-gram drafter: what stood behind the same words earlier in prompt and output will stand there again.
 
-Owns the bounded window of a sequence in which it looks, and the levels of its guesses: the length of the ending that
-was found again. "Prompt lookup" as Saxena, "Prompt Lookup Decoding", 2023, has it, over the longest ending of all.
-Invariant: memory and the time of a call are bounded, whatever the text; nothing is drawn at random.
+Owns the levels of its guesses: the length of the ending that was found again. "Prompt lookup" as Saxena, "Prompt Lookup
+Decoding", 2023, has it, over the longest ending of all. The window in which it looks is `plait.draft.window`'s.
+Invariant: a guess is what the window found, whole; its levels follow from the length alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from plait.draft.drafter import NO_GUESS, Drafter, Guess
-from plait.draft.suffixes import SuffixAutomaton
-
-MOST_TOKENS = 8192
-"""In the window. An automaton takes 50 to 150 bytes each; behind the first half of the window a second one grows: up to
-about 220 bytes each then, 1.7 MiB a sequence.
-"""
-
-MOST_AT_ONCE = 512
-"""Tokens that one call adds to automata at most, about two milliseconds: a long prompt is read over several steps."""
+from plait.draft.window import MOST_AT_ONCE, MOST_TOKENS, NgramWindow, Window
 
 _LENGTHS = (1, 2, 3, 4, 6, 9, 16, 32)
 """The shortest ending of each level."""
@@ -35,67 +27,38 @@ def level_of(length: int) -> int:
     return _LEVELS[min(length, _LONGEST)]
 
 
+_LEVELS_FROM = tuple(tuple(level_of(length + place) for place in range(_LONGEST)) for length in range(_LONGEST + 1))
+"""By length of the ending, of the tokens of a guess; further ones are like the last."""
+
+
+def levels_from(length: int, count: int) -> tuple[int, ...]:
+    """Of the tokens of a guess behind an ending of so many tokens: each lengthens it for the next."""
+    levels = _LEVELS_FROM[min(length, _LONGEST)]
+    return levels[:count] if count <= _LONGEST else levels + levels[-1:] * (count - _LONGEST)
+
+
 class NgramDrafter:
     """A `Drafter`."""
 
-    __slots__ = ("_automaton", "_next", "_num_taken", "_window")
+    __slots__ = ("_find",)
 
-    def __init__(self) -> None:
-        self._num_taken = 0
-        """Of the sequence's tokens, how many were taken up."""
-        self._begin()
-
-    def _begin(self) -> None:
-        self._window: list[int] = []
-        self._automaton = SuffixAutomaton()
-        self._next: SuffixAutomaton | None = None
-        """Of the second half of the window: nothing can be taken out of an automaton, so this one is there when the
-        window is full. Made at once, half a window would hold up everybody's step.
-        """
+    def __init__(self, window: Window) -> None:
+        self._find = window.find
 
     def guess(self, tokens: Sequence[int], most: int) -> Guess:
-        self._take_up(tokens)
-        automaton, window = self._automaton, self._window
-        if self._num_taken < len(tokens) or not automaton.match_length:
-            return NO_GUESS
-        first, length = automaton.match_end + 1, automaton.match_length
-        guessed = window[first : first + most]
-        period = len(window) - first
-        while len(guessed) < most:
-            # The two occurrences overlap or touch: what repeats goes on repeating.
-            guessed.append(guessed[-period])
-        return Guess(tuple(guessed), tuple([level_of(length + i) for i in range(most)]))
-
-    def _take_up(self, tokens: Sequence[int]) -> None:
-        if len(tokens) - self._num_taken > MOST_TOKENS:
-            self._num_taken = len(tokens) - MOST_TOKENS
-            self._begin()
-        left = MOST_AT_ONCE
-        while self._num_taken < len(tokens):
-            left -= 1 if self._next is None else 2
-            if left < 0:
-                return
-            self._add(tokens[self._num_taken])
-            self._num_taken += 1
-
-    def _add(self, token: int) -> None:
-        self._window.append(token)
-        self._automaton.add(token)
-        if self._next is not None:
-            self._next.add(token)
-        if len(self._window) == MOST_TOKENS and self._next is not None:
-            self._automaton, self._next = self._next, None
-            del self._window[: MOST_TOKENS // 2]
-        if len(self._window) == MOST_TOKENS // 2:
-            self._next = SuffixAutomaton()
+        found = self._find(tokens, most)
+        return NO_GUESS if found is None else Guess(found[0], levels_from(found[1], most))
 
 
 class NgramDrafts:
-    """A `DrafterSource`."""
+    """A `DrafterSource`. `window`: makes one of so many tokens, of which a call adds so many."""
+
+    def __init__(self, window: Callable[[int, int], Window] = NgramWindow) -> None:
+        self._window = window
 
     @property
     def first_rates(self) -> Sequence[float]:
         return FIRST_RATES
 
     def begin(self) -> Drafter:
-        return NgramDrafter()
+        return NgramDrafter(self._window(MOST_TOKENS, MOST_AT_ONCE))

@@ -51,7 +51,7 @@ class _Mean:
 class StepTimes:
     """Seconds by rows."""
 
-    __slots__ = ("_means", "_num_noted", "_num_seen", "_rows", "_smooth")
+    __slots__ = ("_means", "_num_noted", "_num_seen", "_rows", "_said", "_smooth")
 
     def __init__(self) -> None:
         self._rows: list[int] = []
@@ -62,6 +62,8 @@ class StepTimes:
         self._num_noted = 0
         self._smooth: list[float] = []
         """Of each of `_rows`, what the means come to together; empty: they have moved since."""
+        self._said: dict[int, float] = {}
+        """What was said since then, by rows: a choice of a depth asks for many."""
 
     @property
     def is_empty(self) -> bool:
@@ -81,7 +83,7 @@ class StepTimes:
                 seconds = min(seconds, _MOST_FIRST * self.seconds(num_rows))
             insort(self._rows, num_rows)
             self._means[num_rows] = _Mean(seconds, 1, self._num_noted)
-            self._smooth = []
+            self._moved()
         else:
             mean.num_steps += 1
             mean.newest = self._num_noted
@@ -89,7 +91,7 @@ class StepTimes:
                 seconds = min(max(seconds, mean.seconds / _MOST_CHANGE), mean.seconds * _MOST_CHANGE)
             mean.seconds += (seconds - mean.seconds) * max(_SHARE, 1.0 / mean.num_steps)
             if mean.num_steps <= _MOST_WEIGHT or self._num_noted % _POOLED_EVERY == 0:
-                self._smooth = []
+                self._moved()
         if self._num_noted % FORGOTTEN_AFTER == 0:
             self._forget()
 
@@ -98,10 +100,19 @@ class StepTimes:
             if self._num_noted - mean.newest > FORGOTTEN_AFTER * min(self._num_seen[rows], _MOST_WEIGHT):
                 del self._means[rows]
                 self._rows.remove(rows)
-                self._smooth = []
+                self._moved()
+
+    def _moved(self) -> None:
+        self._smooth, self._said = [], {}
 
     def seconds(self, num_rows: int) -> float:
         """Of a step of so many rows. Something was seen."""
+        said = self._said.get(num_rows)
+        if said is None:
+            said = self._said[num_rows] = self._seconds(num_rows)
+        return said
+
+    def _seconds(self, num_rows: int) -> float:
         if not self._smooth:
             self._smooth = self._pooled()
         rows, times = self._rows, self._smooth

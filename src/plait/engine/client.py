@@ -35,6 +35,8 @@ class _OpenRequest:
     """False: its iterator was closed, and what still comes is dropped."""
     _waiter: asyncio.Future[None] | None = None
     """Of whoever waits for something to read. Not a queue of asyncio's: this is done for every token."""
+    _end: asyncio.Future[None] | None = None
+    """Of those who wait for the last answer, read or not."""
 
     def tell(self, told: Told) -> None:
         self.unread.append(told)
@@ -49,6 +51,16 @@ class _OpenRequest:
             await self._waiter
         taken, self.unread = self.unread, []
         return taken
+
+    def ended(self) -> None:
+        """The id is free."""
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
+
+    async def wait_for_end(self) -> None:
+        if self._end is None:
+            self._end = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._end)
 
 
 class AsyncClient:
@@ -95,7 +107,10 @@ class AsyncClient:
                 self._inbox.put(Abort(request.id))
 
     async def abort(self, request: RequestId) -> None:
+        opened = self._open.get(request)
         self._inbox.put(Abort(request))
+        if opened is not None:
+            await opened.wait_for_end()
 
     def health(self) -> Health:
         return self._health() if self._stop_reason is None else Health(False, 0, 0, self._stop_reason)
@@ -146,6 +161,7 @@ class AsyncClient:
             opened.left = opened.left - (answer.finish_reason is not None) if isinstance(answer, Delta) else 0
             if opened.left == 0:
                 del self._open[request]
+                opened.ended()
             if not opened.is_heard:
                 continue
             if self._max_unread is not None and len(opened.unread) >= self._max_unread:
@@ -169,6 +185,7 @@ class AsyncClient:
     def _fail_all(self, reason: str) -> None:
         for opened in self._open.values():
             opened.tell(EngineStopped(reason))
+            opened.ended()
         self._open.clear()
 
 

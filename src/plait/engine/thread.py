@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 
 from plait.core.executor import Executor
+from plait.core.wakeups import wake_promptly
 from plait.engine.client import AsyncClient
 from plait.engine.engine import Engine
 from plait.engine.inbox import Close, Inbox
@@ -51,6 +52,7 @@ class EngineThread:
 
     def _run(self) -> None:
         reason = "the engine was closed"
+        wake_promptly()
         try:
             self._engine.run()
         except Exception as fault:  # the engine's outermost loop: nothing may be lost silently

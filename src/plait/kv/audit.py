@@ -130,6 +130,9 @@ def _published(g: int, index: PrefixIndex, keeps: Keeps) -> dict[BlockId, tuple[
         user = node if keeps.keeps_all else node.pieces.get(g)
         if user is not None:
             found[node.block(g)] = node, user.num_refs > 0
+    for node in [*index.roots(), *index.nodes()] if keeps.is_state else ():
+        inner = [of_groups[g] for of_groups in node.inner.values() if g in of_groups]
+        found |= {piece.block: (node, piece.num_refs > 0) for piece in inner}
     return found
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from itertools import groupby
 from typing import cast
 
 from plait.core.errors import InvariantError
@@ -75,7 +76,7 @@ class BlockPool:
         self._pages = pages
         self._by_owner = by_owner
         self._own_pages = own_pages
-        self._watcher: Callable[[PageId], None] | None = None
+        self._watcher: Callable[[PageId, bool], None] | None = None
         self._states = bytearray(layout.num_blocks)
         self._holders: list[SeqId | None] = [None] * layout.num_blocks
         self._num_pinned = [0] * pages.num_pages
@@ -112,8 +113,8 @@ class BlockPool:
         """The sequence that a private or quarantined block was granted to."""
         return self._holders[block]
 
-    def watch(self, watcher: Callable[[PageId], None]) -> None:
-        """Be told of every lent page that holds cached blocks and nothing else, and again when it has one less."""
+    def watch(self, watcher: Callable[[PageId, bool], None]) -> None:
+        """Be told of every lent page that holds cached blocks and nothing else; true: again, as it has one less."""
         self._watcher = watcher
 
     def page_of(self, block: BlockId) -> PageId:
@@ -125,6 +126,9 @@ class BlockPool:
 
     def loose_pages(self) -> list[PageId]:
         return [PageId(page) for page in range(self._pages.num_pages) if self.is_loose(PageId(page))]
+
+    def is_cached_on(self, page: PageId, block: BlockId) -> bool:
+        return self._states[block] == _EVICTABLE and block // self.blocks_per_page == page
 
     def cached_on(self, page: PageId) -> list[BlockId]:
         """The evictable blocks of a page."""
@@ -182,7 +186,7 @@ class BlockPool:
         self._turn(block, BlockState.SHARED, BlockState.EVICTABLE)
         page = PageId(block // self.blocks_per_page)
         self._unpin(page)
-        self._tell(page)
+        self._tell(page, has_less=False)
 
     def quarantine(self, block: BlockId) -> None:
         self._turn(block, BlockState.PRIVATE, BlockState.QUARANTINED)
@@ -205,8 +209,8 @@ class BlockPool:
         states, counts, holders, num_pinned = self._states, self.counts, self._holders, self._num_pinned
         own = [block for block in blocks if states[block] in _OWN]
         if self.blocks_per_page > 1:
-            for block in own:
-                self.free(block)
+            for page, run in groupby(own, key=self.page_of):
+                self._free_run(page, list(run))
             return
         for block in own:
             counts[states[block]] -= 1
@@ -214,6 +218,22 @@ class BlockPool:
             holders[block] = None
             num_pinned[block] = 0
         self._pages.give_back_many(cast("list[PageId]", own), self.group)
+
+    def _free_run(self, page: PageId, blocks: list[BlockId]) -> None:
+        """Private or quarantined blocks of one page, as if one by one."""
+        for block in blocks:
+            self.counts[self._states[block]] -= 1
+            self._states[block] = _FREE
+            self._holders[block] = None
+        self.counts[_FREE] += len(blocks)
+        self._num_pinned[page] -= len(blocks)
+        if self._num_pinned[page] == 0:
+            self.num_unpinned_pages += 1
+        if self._open.add(self._owner[page], page, blocks) == self.blocks_per_page:
+            self._open.close(self._owner[page], page)
+            self._return(page)
+        else:
+            self._tell(page, has_less=False)
 
     def free(self, block: BlockId) -> None:
         """A private, quarantined or evictable block holds nothing any more; its page goes back with its last block."""
@@ -233,11 +253,11 @@ class BlockPool:
             self._unpin(page)
         else:
             self.num_evicted += 1
-        if self._open.add(self._owner[page], page, block) == self.blocks_per_page:
+        if self._open.add(self._owner[page], page, (block,)) == self.blocks_per_page:
             self._open.close(self._owner[page], page)
             self._return(page)
         else:
-            self._tell(page)
+            self._tell(page, has_less=before == _EVICTABLE)
 
     def _free_page(self, block: BlockId, *, was_cached: bool) -> None:
         """A block that is a page: nobody owns it, shares it or watches it."""
@@ -372,9 +392,16 @@ class BlockPool:
         self._owned.setdefault(owner, {})[page] = None
 
     def _take(self, page: PageId, blocks: list[BlockId], holder: SeqId) -> None:
+        states, holders = self._states, self._holders
         for block in blocks:
-            self._turn(block, BlockState.FREE, BlockState.PRIVATE)
-            self._holders[block] = holder
+            if states[block] != _FREE:
+                raise InvariantError(
+                    f"block {block} of group {self.group} is granted while it is {self.state(block).name}"
+                )
+            states[block] = _PRIVATE
+            holders[block] = holder
+        self.counts[_FREE] -= len(blocks)
+        self.counts[_PRIVATE] += len(blocks)
         if self._num_pinned[page] == 0:
             self.num_unpinned_pages -= 1
         self._num_pinned[page] += len(blocks)
@@ -384,9 +411,9 @@ class BlockPool:
         if self._num_pinned[page] == 0:
             self.num_unpinned_pages += 1
 
-    def _tell(self, page: PageId) -> None:
+    def _tell(self, page: PageId, *, has_less: bool) -> None:
         if self._watcher is not None and self._num_pinned[page] == 0:
-            self._watcher(page)
+            self._watcher(page, has_less)
 
     def _turn(self, block: BlockId, before: BlockState, after: BlockState) -> None:
         if self._states[block] != before:

@@ -104,6 +104,8 @@ class KVCache:
         self._states = [g for g, one in enumerate(self._keeps) if one.is_state]
         self._parts = sorted(self._windows + self._states)
         self.keeps_all, self.has_states = not self._parts, bool(self._states)
+        self.checkpoint_tokens = self.tokens_per_block if self._of_tokens else 1
+        """A checkpoint behind a multiple of so many can be taken up whatever is published behind it."""
         self.has_images = bool(self._images.groups)
         self._checkpoints = CheckpointRoom(layout, self._pools, self._states, self._index, checkpoint_fraction)
         self._publishing = Publishing(self._pools, self._index, self._keeps, self.tokens_per_block)
@@ -144,7 +146,8 @@ class KVCache:
         if num_tokens <= hit.num_reused - hit.num_tokens:
             return hit
         place = hit.num_tokens // self.tokens_per_block
-        return replace(hit, tail=Tail(tuple(blocks[place] for blocks in table.blocks), num_tokens, None, source))
+        tail = Tail(tuple(blocks[place] for blocks in table.blocks), num_tokens, None, source)
+        return replace(hit, tail=tail, shorter=hit.without_tail())
 
     def no_hit(self) -> Hit:
         return self._looking.no_hit()
@@ -174,10 +177,11 @@ class KVCache:
             self._index.hit(hit.branch)
         if isinstance(copy, Copy):
             self._index.acquire(copy.source)
-            pieces = [*pieces, *copy.source.pieces.values()]
+            pieces = [*pieces, *copy.pieces]
         for piece in pieces:
             self._index.take(piece)
             piece.was_hit = True
+        states = {piece.group: piece for piece in pieces if piece.group in self._states}
         self._tables[seq] = SeqTable(
             seq=seq,
             node=node,
@@ -195,9 +199,9 @@ class KVCache:
             behind_s=behind_s,
             num_matched=hit.num_matched,
             copy=copy,
-            copy_granted=copy is None and not (hit.num_tokens and self._states),
-            states={g: node.pieces[g] for g in self._states} if hit.num_tokens else {},
-            keeps_states=bool(hit.num_tokens and self._states),
+            copy_granted=copy is None and not states,
+            states=states,
+            keeps_states=bool(states),
             branch=hit.branch if publish and self._windows else None,
         )
         self._sights.open(self._tables[seq], root, hit)
@@ -261,14 +265,14 @@ class KVCache:
         return self._promises.fits(hit, num_tokens, num_growing)
 
     def checkpoint(self, seq: SeqId, length: int, now_s: float) -> tuple[tuple[GroupId, BlockId], ...] | None:
-        """Blocks for copies of a sequence's states behind `length` tokens, a multiple of `tokens_per_block`; the chunk
-        that computes the last of these tokens makes them (`Chunk.snapshots`). They are published with the node of that
-        length. None: there is no memory for them that nobody was promised, or nothing to be published.
+        """Blocks for copies of a sequence's states behind `length` tokens; the chunk that computes the last of these
+        tokens makes them (`Chunk.snapshots`). They are published with it. None: there is no memory for them that nobody
+        was promised, or nothing to be published.
         """
         self._advance(now_s)
         table = self._table(seq)
         after = table.checkpoints[-1].length if table.checkpoints else table.planned_end
-        if length % self.tokens_per_block or length <= after:
+        if length <= after:
             raise InvariantError(f"sequence {seq} asks for a checkpoint behind {length} tokens, not behind {after}")
         demand = [int(keeps.is_state) for keeps in self._keeps]
         if not self._states or not table.publishes:
@@ -328,6 +332,8 @@ class KVCache:
         if table.publishes:
             if len(table.tail) >= self.tokens_per_block:
                 self._publishing.publish(table, now_s)
+            if table.checkpoints:
+                self._publishing.publish_inner(table, now_s)
             if table.planned is not None or table.planned_end - table.node.length >= self.tokens_per_block:
                 self._plan_next(table)
         if self._windows:
@@ -350,6 +356,7 @@ class KVCache:
         for _, _, table in sorted(full, key=lambda one: one[:2]):
             self._publishing.publish_block(table, now_s)
         for seq in written:
+            self._publishing.publish_inner(self._table(seq), now_s)
             self._plan_next(self._table(seq))
             self._drop_dead(self._table(seq), now_s)
             self._sights.committed(self._table(seq), now_s)
@@ -504,12 +511,12 @@ class KVCache:
         self.leases.expire(now_s)
 
     def _copy(self, seq: SeqId, tail: Tail, behind: Node) -> Copy | Fork:
-        if tail.seq is not None:
+        if tail.seq is not None or not self._of_tokens:
             return Fork(tail.blocks, tail.num_tokens)
         source = None if tail.node is None else self._index.node(tail.node)
-        if source is None or source.parent is not behind or self._looking.blocks_of(source) != tail.blocks:
+        if source is None or source.parent is not behind or not self._looking.can_copy(source, tail):
             raise InvariantError(f"sequence {seq} opens a stale hit with a tail of {tail.num_tokens}; look up again")
-        return Copy(source, tail.num_tokens, tuple(source.pieces.values()))
+        return Copy(source, tail.num_tokens, tuple(source.pieces[g] for g in self._windows))
 
     def _drop_copy(self, table: SeqTable, at_s: float) -> None:
         """The copy, if there is one, is in flight and referenced by its step, or nobody wants it any more."""
@@ -587,7 +594,7 @@ class KVCache:
             return True
         if not self._room.is_obtainable(demand):
             return False
-        while not self._room.is_free(demand):
-            if not self._index.evict(self._room.missing(demand)) and not self.drafts.give_way():
+        while short := self._room.short_of(demand):
+            if not self._index.evict(short) and not self.drafts.give_way():
                 raise InvariantError(f"{demand} blocks seemed obtainable, but nothing helps to evict: {self.explain()}")
         return True

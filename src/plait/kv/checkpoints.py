@@ -2,11 +2,13 @@
 
 Owns the policies, each a small value without memory of its own, and the limit. Knows no step: the scheduler asks where,
 takes the blocks from the facade and puts them into chunks.
-Invariant: a length is wanted only behind whole blocks, and the newest checkpoints stay when the limit is reached.
+Invariant: lengths are where a hit can end, and the newest checkpoints stay when the limit is reached.
 
 A state can be taken up exactly where a copy of it was made, so where copies are made decides what is hit. Jenga (SOSP
 2025, section 5.3) makes one every 512 tokens; a prompt of 400 tokens then hits nothing. `ByUse` puts them where
-prefixes end in practice.
+prefixes end in practice. Beside attention that is behind whole blocks: inside a block a copy is of use only once
+somebody has filled it, so one is made there only of a prompt that is no longer than a block. States alone have no
+blocks of tokens, so copies are made exactly where prompts end.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class CheckpointPolicy(Protocol):
     """Where copies are wanted."""
 
     def lengths(self, marks: PromptMarks, start: int, end: int, tokens_per_block: int) -> list[int]:
-        """Lengths in (start, end], the tokens that one chunk computes: ascending, multiples of `tokens_per_block`."""
+        """Lengths in (start, end], the tokens that one chunk computes: ascending. Those that are no multiples of
+        `tokens_per_block` can be hit only behind a block that somebody filled; 1: there are no blocks of tokens.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,17 @@ class ByUse:
     def lengths(self, marks: PromptMarks, start: int, end: int, tokens_per_block: int) -> list[int]:
         ends = marks.message_ends
         # One token must be computed to go on from, so the same prompt again takes up one token less than all.
-        wanted = {marks.num_tokens - 1, marks.num_tokens, marks.num_matched, *ends[:1], *ends[-self.num_messages :]}
+        last = marks.num_tokens - 1
+        wanted = {last, marks.num_matched, *ends[:1], *ends[-self.num_messages :]}
+        if tokens_per_block > 1:
+            wanted.add(marks.num_tokens)
         if end > marks.num_tokens:
             every = -(-self.answer_tokens // tokens_per_block) * tokens_per_block
             first = max(start, marks.num_tokens)
             wanted |= set(range(first // every * every + every, end + 1, every))
         whole = {length // tokens_per_block * tokens_per_block for length in wanted}
+        if last < tokens_per_block:
+            whole.add(last)  # nothing else of it could be hit
         return sorted(length for length in whole if start < length <= end)
 
 

@@ -159,7 +159,7 @@ class Flights:
         """A copy reads committed slots, and writes exactly behind what its target has committed or planned."""
         pool = self._pools[move.group]
         if not pool.layout.tokens_per_block:
-            self._move_state(move, flight)
+            self._move_state(move, flight, moved)
             return
         readable = self._tokens_per_block
         node = self._index.owner(move.group, move.src_block)
@@ -188,27 +188,32 @@ class Flights:
             self._index.take(piece)
             flight.pieces.append(piece)
 
-    def _move_state(self, move: Move, flight: Flight) -> None:
-        """A checkpoint becomes the running state of a sequence that has computed exactly as much."""
+    def _move_state(self, move: Move, flight: Flight, moved: dict[SeqId, list[int]]) -> None:
+        """A checkpoint becomes the running state of a sequence that has computed exactly as much, or will have when its
+        hit's tail is copied.
+        """
         pool = self._pools[move.group]
-        node = self._index.owner(move.group, move.src_block)
+        piece = self._index.piece(move.group, move.src_block)
         seq = pool.holder(move.dst_block)
         table = self._tables.get(seq) if seq is not None and pool.is_private(move.dst_block) else None
-        if node is None or table is None or table.blocks[move.group] != [move.dst_block]:
+        if piece is None or table is None or table.blocks[move.group] != [move.dst_block]:
             raise InvariantError(f"step {flight.step} moves a state that is none, or to nobody: {move} (H5)")
+        num_copied = table.copy.num_tokens if table.copy is not None else 0
         if (
-            table.planned_end != node.length
+            table.planned_end + num_copied != piece.length
             or table.writing
             or (move.src_slot, move.dst_slot, move.num_tokens) != (0, 0, 1)
         ):
             raise InvariantError(
-                f"step {flight.step} moves the state behind {node.length} tokens to sequence {table.seq}, which goes "
-                f"on at {table.planned_end}: {move} (H5)"
+                f"step {flight.step} moves the state behind {piece.length} tokens to sequence {table.seq}, which goes "
+                f"on at {table.planned_end + num_copied}: {move} (H5)"
             )
-        self._refer(move, node, flight)
+        if num_copied:
+            moved.setdefault(table.seq, [0] * len(self._pools))[move.group] = num_copied
+        self._refer(move, piece.node, flight)
 
     def _num_moved(self, by_group: list[int]) -> int:
-        counts = [by_group[g] for g, _ in self._of_tokens]
+        counts = [by_group[g] for g, _ in self._of_tokens or self._of_states]
         if any(count != counts[0] for count in counts):
             raise InvariantError(f"copies bring {counts} tokens, group by group; they must be equal")
         return counts[0]

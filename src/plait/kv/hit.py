@@ -51,9 +51,11 @@ class Tail:
     blocks: tuple[BlockId, ...]
     num_tokens: int
     node: int | None = field(compare=False)
-    """The block's node in the index; None: it is private."""
+    """The block's node in the index; None: it is private, or there are states alone and nothing is copied but them."""
     seq: SeqId | None = None
     """Who fills a private block."""
+    tokens: tuple[int, ...] = ()
+    """Where there are states, those that match: behind them the states in `blocks` were copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Hit:
     images: tuple[ImageSpan, ...] = ()
     missing: tuple[int, ...] = ()
     """Per group, blocks for rows of images that nobody has computed; nothing: none."""
+    shorter: Hit | None = None
+    """What there is without the tail. Where there are states it may end earlier: before the tail is no checkpoint."""
 
     @property
     def num_reused(self) -> int:
@@ -93,4 +97,4 @@ class Hit:
 
     def without_tail(self) -> Hit:
         """The full blocks alone: no copy, and no block kept for it."""
-        return replace(self, tail=None)
+        return self if self.tail is None else replace(self, tail=None) if self.shorter is None else self.shorter

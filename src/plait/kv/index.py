@@ -229,7 +229,7 @@ class PrefixIndex:
         """A user of `node` and all above it ends. Without balance, that makes all their pieces as young as its last."""
         at: Node | None = node if not self._rules.balanced else None
         while at is not None:
-            for piece in at.pieces.values():
+            for piece in at.all_pieces():
                 if not piece.num_refs and piece.last_access_s < at_s:
                     piece.last_access_s = at_s
                     self._victims.renewed(piece)
@@ -320,19 +320,18 @@ class PrefixIndex:
         insort(parent.order, tokens)
         return node
 
-    def attach(self, node: Node, group: int, block: BlockId, at_s: float) -> Piece:
+    def attach(self, node: Node, group: int, block: BlockId, at_s: float, inner: Tokens = ()) -> Piece:
         """Publish a private block as the piece of a node that its holder references and that has none; the piece starts
-        with the holder's reference.
+        with the holder's reference. `inner`: tokens behind the node's prefix behind which a state was copied.
         """
-        if group in node.pieces:
+        place = node.inner.setdefault(inner, {}) if inner else node.pieces
+        if group in place:
             raise InvariantError(f"index: node {node.id} is given a second block of group {group}")
-        number = next(self._ids)
-        priority = (
-            self._keeps[group].priority(node.length) if self._rules.aligned else any_priority(number, node.length)
-        )
-        piece = Piece(number, node, group, block, priority, at_s, num_refs=1)
+        number, length = next(self._ids), node.length + len(inner)
+        priority = self._keeps[group].priority(length) if self._rules.aligned else any_priority(number, length)
+        piece = Piece(number, node, group, block, priority, at_s, inner, num_refs=1)
         self._pools[group].publish(block)
-        node.pieces[group] = self._pieces[group, block] = piece
+        place[group] = self._pieces[group, block] = piece
         return piece
 
     def closest(self, node: Node, tokens: Tokens) -> tuple[Node, int] | None:
@@ -365,7 +364,7 @@ class PrefixIndex:
         for at in reversed(below):
             if at.num_refs or at.parent is None:
                 raise InvariantError(f"index: node {at.id} is evicted while it is a root or used")
-            for piece in list(at.pieces.values()):
+            for piece in list(at.all_pieces()):
                 self.drop(piece)
             self.num_evictions += 1
             self.num_evictable -= 1
@@ -378,15 +377,19 @@ class PrefixIndex:
 
     def drop(self, piece: Piece) -> None:
         """Evict an unused piece; its node stays while anything needs it."""
+        node = piece.node
         if piece.num_refs:
             raise InvariantError(f"index: block {piece.block} of group {piece.group} is evicted while it is used")
         self.num_evictions += 1
         self.num_evictable -= 1
         self.leased_bytes -= self._piece_bytes(piece) if piece.num_leases else 0
         self._pools[piece.group].free(piece.block)
-        del self._pieces[piece.group, piece.block], piece.node.pieces[piece.group]
-        if not self._whole:
-            self._settle(piece.node)
+        place = node.inner[piece.inner] if piece.inner else node.pieces
+        del self._pieces[piece.group, piece.block], place[piece.group]
+        if piece.inner and not place:
+            del node.inner[piece.inner]
+        if not self._whole or node.parent is None:
+            self._settle(node)
 
     def is_leaf(self, node: Node) -> bool:
         """Whether nobody uses an existing node and nothing stands behind it."""
@@ -412,7 +415,7 @@ class PrefixIndex:
                 raise InvariantError(f"index: node {node.id} lists its children out of order")
             num_evictable += self._check_pieces(node, piece_refs)
             if node.parent is None:
-                if not node.num_refs and not node.children:
+                if not node.num_refs and not node.children and not node.inner:
                     raise InvariantError(f"index: root {node.root} is empty and unused but was kept")
                 continue
             num_evictable += self._check_node(node, node.parent)
@@ -432,8 +435,8 @@ class PrefixIndex:
         size = 0
         for at in self._nodes.values():
             size += self._node_bytes if nodes[at] else 0
-            size += sum(self._piece_bytes(piece) for piece in at.pieces.values() if pieces[piece])
-            if at.num_leases != nodes[at] or any(one.num_leases != pieces[one] for one in at.pieces.values()):
+            size += sum(self._piece_bytes(piece) for piece in at.all_pieces() if pieces[piece])
+            if at.num_leases != nodes[at] or any(one.num_leases != pieces[one] for one in at.all_pieces()):
                 raise InvariantError(f"index: node {at.id} has {at.num_leases} leases; {nodes[at]} name it")
         if size != self.leased_bytes:
             raise InvariantError(f"index: {size} bytes are leased, not {self.leased_bytes}")
@@ -442,7 +445,8 @@ class PrefixIndex:
         owners = {(g, n.blocks[g]): n for g, _ in self._whole for n in self._nodes.values()}
         if owners != self._owners or len(owners) != len(self._nodes) * len(self._whole):
             raise InvariantError("index: a published block belongs to no node, to two, or to another than noted")
-        pieces = {(p.group, p.block): p for n in self._nodes.values() for p in n.pieces.values()}
+        nodes = [*self._roots.values(), *self._nodes.values()]
+        pieces = {(p.group, p.block): p for n in nodes for p in n.all_pieces()}
         if pieces != self._pieces or pieces.keys() & owners.keys():
             raise InvariantError("index: a published block is a piece of no node, of two, or of another than noted")
 
@@ -455,7 +459,7 @@ class PrefixIndex:
                 raise InvariantError(f"index: node {node.id} is referenced but its parent {parent.id} is not")
             return 0
         if not self._whole:
-            if not node.pieces and not node.children:
+            if not node.pieces and not node.inner and not node.children:
                 raise InvariantError(f"index: node {node.id} holds nothing and leads nowhere but was kept")
             return 0
         if not parent.num_refs and parent.parent is not None and parent.last_access_s < node.last_access_s:
@@ -463,24 +467,26 @@ class PrefixIndex:
         return 1
 
     def _check_pieces(self, node: Node, piece_refs: dict[Piece, int]) -> int:
-        for group, piece in node.pieces.items():
+        for piece in node.all_pieces():
             users = piece_refs.get(piece, 0)
             refs = users + bool(piece.keepers)
-            is_right = piece.node is node and piece.group == group and piece.num_refs == refs
+            place = node.inner[piece.inner] if piece.inner else node.pieces
+            is_right = piece.node is node and place[piece.group] is piece and piece.num_refs == refs
             if not is_right or users > node.num_refs or not piece.keepers.keys() <= self._keeping.keys():
-                found = f"block {piece.block} of group {group} has {piece.num_refs} references"
+                found = f"block {piece.block} of group {piece.group} has {piece.num_refs} references"
                 raise InvariantError(f"index: {found}, its users make {refs}")
-        return sum(not piece.num_refs for piece in node.pieces.values())
+        return sum(not piece.num_refs for piece in node.all_pieces())
 
     def _settle(self, node: Node) -> None:
         """A node that lost its last reference, child or piece becomes a candidate; what is empty disappears."""
         if not self.is_leaf(node):
             return
         if node.parent is None:
-            del self._roots[node.root]
+            if not node.inner:
+                del self._roots[node.root]
         elif self._whole:
             self._victims.add_node(node)
-        elif not node.pieces:
+        elif not node.pieces and not node.inner:
             self._unlink(node)
 
     def _unlink(self, node: Node) -> None:

@@ -6,12 +6,13 @@ Invariant: a hit names the blocks of all that rows behind it will look at, and i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from plait.core.ids import BlockId
 from plait.kv.hit import NO_BLOCK, Hit, Root, Tail
 from plait.kv.index import PrefixIndex
-from plait.kv.keeps import Keeps, KeepsRows, longest_possible
+from plait.kv.keeps import Keeps, KeepsRows, longest_possible, windows_of
 from plait.kv.nodes import Node, Piece
 from plait.kv.planned import PlannedBlocks
 
@@ -36,6 +37,8 @@ class Looking:
         self._tails = tails
         self._parts = [g for g, one in enumerate(keeps) if not one.keeps_all and not isinstance(one, KeepsRows)]
         self._states = [g for g, one in enumerate(keeps) if one.is_state]
+        self._windows = windows_of(keeps)
+        self._of_tokens = bool(self._windows) or any(one.keeps_all for one in keeps)
 
     def no_hit(self, num_asked: int = 0) -> Hit:
         return Hit(0, tuple(() for _ in self._keeps), None, None, num_asked, None)
@@ -59,18 +62,15 @@ class Looking:
         num_matched, branch = node.length, node.id if chain else None
         losses: tuple[int, ...] = ()
         allowed: tuple[int, ...] = ()
+        matched = [start, *chain]
         if self._parts:
             losses, allowed = self._cut_to_possible(chain)
             end = chain[-1] if chain else start
             node, pending = end, pending if end is node else None
-        rest = tuple(tokens[node.length : min(node.length + size, cap)]) if self._tails and not self._states else ()
-        near = self._index.closest(node, rest) if rest else None
-        if near is not None and len(near[0].pieces) < len(self._parts):
-            near = None
-        return Hit(
+        hit = Hit(
             num_tokens=node.length,
             blocks=tuple(self._blocks_of_hit(chain)),
-            tail=Tail(self.blocks_of(near[0]), near[1], near[0].id) if near else None,
+            tail=None,
             pending=pending,
             num_asked=len(tokens),
             node=node.id if chain else None,
@@ -79,6 +79,68 @@ class Looking:
             allowed=allowed,
             branch=branch,
         )
+        if not self._tails:
+            return hit
+        return (
+            self._to_checkpoint(hit, matched, tokens, cap) if self._states else self._with_tail(hit, node, tokens, cap)
+        )
+
+    def _with_tail(self, hit: Hit, node: Node, tokens: Sequence[int], cap: int) -> Hit:
+        """`hit`, which ends with `node`, with what matches of the block behind it."""
+        near = self._near(node, tuple(tokens[node.length : min(node.length + self._size, cap)]))
+        if near is None:
+            return hit
+        return replace(hit, tail=Tail(self.blocks_of(near[0]), near[1], near[0].id), shorter=hit)
+
+    def _near(self, node: Node, rest: tuple[int, ...]) -> tuple[Node, int] | None:
+        """A block behind `node` that begins as `rest` does, with all that can be copied of it, and how far."""
+        near = self._index.closest(node, rest) if rest else None
+        return near if near is not None and all(g in near[0].pieces for g in self._windows) else None
+
+    def _to_checkpoint(self, hit: Hit, matched: Sequence[Node], tokens: Sequence[int], cap: int) -> Hit:
+        """`hit`, or a longer one that ends inside a block, at a checkpoint. `matched`: the root and the nodes behind it
+        that match, those too that are no end of a hit.
+        """
+        for place in range(len(matched) - 1, hit.num_tokens // self._size - 1, -1):
+            node = matched[place]
+            if not node.inner or not self._can_end(matched[1:], place):
+                continue
+            rest = tuple(tokens[node.length : min(node.length + self._size - 1, cap)])
+            near = self._near(node, rest) if self._of_tokens else None
+            for count in range(near[1] if near is not None else 0 if self._of_tokens else len(rest), 0, -1):
+                states = node.inner.get(rest[:count], {})
+                if len(states) == len(self._states):
+                    blocks = self._blocks_to_copy(near[0] if near is not None else None, states)
+                    tail = Tail(blocks, count, near[0].id if near is not None else None, tokens=rest[:count])
+                    return self._longer(hit, matched[1 : place + 1], tail)
+        return hit
+
+    def _can_end(self, chain: Sequence[Node], num_blocks: int) -> bool:
+        """Whether windows can take up so many nodes of a prompt, and more of its tokens."""
+        of_windows = (self._keeps[g].possible([g in node.pieces for node in chain]) for g in self._windows)
+        return all(any(num_blocks in lengths for lengths in possible) for possible in of_windows)
+
+    def _longer(self, hit: Hit, chain: Sequence[Node], tail: Tail) -> Hit:
+        length = len(chain) * self._size
+        return replace(
+            hit,
+            num_tokens=length,
+            blocks=tuple(self._blocks_of_hit(chain, with_states=False)),
+            tail=tail,
+            node=chain[-1].id if chain else None,
+            losses=tuple(max(0, lost - (length - hit.num_tokens)) for lost in hit.losses),
+            allowed=tuple(max(length, count) for count in hit.allowed),
+            shorter=hit,
+        )
+
+    def _blocks_to_copy(self, node: Node | None, states: Mapping[int, Piece]) -> tuple[BlockId, ...]:
+        """By group: the block of a node, or a checkpoint."""
+        groups = range(len(self._keeps))
+        return tuple(states[g].block if g in states else NO_BLOCK if node is None else node.block(g) for g in groups)
+
+    def can_copy(self, source: Node, tail: Tail) -> bool:
+        """Whether a node still has all that a tail takes from it, checkpoints apart."""
+        return all(source.block(g) == block for g, block in enumerate(tail.blocks) if g not in self._states)
 
     def _cut_to_possible(self, chain: list[Node]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Cut the nodes that match a prompt to the longest prefix that every group can take up. Returns the tokens that
@@ -101,12 +163,12 @@ class Looking:
     def blocks_of(self, node: Node) -> tuple[BlockId, ...]:
         return tuple(node.block(g) for g in range(len(self._keeps))) if self._parts else node.blocks
 
-    def _blocks_of_hit(self, chain: Sequence[Node]) -> Iterator[tuple[BlockId, ...]]:
+    def _blocks_of_hit(self, chain: Sequence[Node], *, with_states: bool = True) -> Iterator[tuple[BlockId, ...]]:
         for g, keeps in enumerate(self._keeps):
             if keeps.keeps_all:
                 yield tuple(node.blocks[g] for node in chain)
             elif keeps.is_state:
-                yield (chain[-1].block(g),) if chain else ()
+                yield (chain[-1].block(g),) if chain and with_states else ()
             elif isinstance(keeps, KeepsRows):
                 yield ()
             else:
@@ -127,4 +189,9 @@ class Looking:
                         return None
                     pieces.append(piece)
                 at = at.parent
+        if hit.tail is not None and hit.tail.tokens:
+            states = node.inner.get(hit.tail.tokens, {})
+            if any(g not in states or states[g].block != hit.tail.blocks[g] for g in self._states):
+                return None
+            pieces += states.values()
         return pieces

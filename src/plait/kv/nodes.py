@@ -1,15 +1,17 @@
 """Nodes and pieces: the records of the prefix index.
 
 Owns what the index keeps of a published prefix. Knows no pool; `plait.kv.index` changes these records, and only it.
-Invariant: a piece is in `node.pieces` of its node under its group, once.
+Invariant: a piece is once in its node: in `pieces`, or in `inner` where its checkpoint lies inside a block.
 
 A node has the blocks of the groups that keep every token: all of them, and they are evicted together, because a prefix
 without one of them is none. Blocks of other groups (windows, stretches, checkpoints of states) are pieces: each comes
-and goes by itself, and a node may be without.
+and goes by itself, and a node may be without. A checkpoint behind a few tokens more than a node's prefix, too few for a
+node of their own, is an inner piece of that node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from plait.core.ids import BlockId
@@ -46,6 +48,8 @@ class Node:
     """
     pieces: dict[int, Piece] = field(default_factory=dict)
     """By group."""
+    inner: dict[Tokens, dict[int, Piece]] = field(default_factory=dict)
+    """By the tokens behind the prefix, fewer than a node has, and by group."""
     num_hits: int = 0
     """Sequences that began so, and parted here from others."""
     is_trunk: bool = False
@@ -54,6 +58,8 @@ class Node:
     """Some of the pieces before its end are kept for it."""
     num_leases: int = 0
     """Sequences that wait and will begin with its prefix (`plait.kv.leases`)."""
+    listed: Key | None = None
+    """Of its entry among what may be evicted (`plait.kv.victims`)."""
 
     @property
     def key(self) -> Key:
@@ -63,6 +69,11 @@ class Node:
         """`NO_BLOCK` where a piece is missing."""
         piece = self.pieces.get(group)
         return self.blocks[group] if piece is None else piece.block
+
+    def all_pieces(self) -> Iterator[Piece]:
+        yield from self.pieces.values()
+        for of_groups in self.inner.values():
+            yield from of_groups.values()
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +86,8 @@ class Piece:
     block: BlockId
     priority: int
     last_access_s: float
+    inner: Tokens = ()
+    """Of an inner piece, the tokens behind the node's prefix."""
     num_refs: int = 0
     was_hit: bool = False
     """Somebody besides who computed it has used it."""
@@ -83,6 +96,13 @@ class Piece:
     their own.
     """
     num_leases: int = 0
+    listed: Key | None = None
+    """Of its entry among what may be evicted."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of the whole prefix."""
+        return self.node.length + len(self.inner)
 
     @property
     def key(self) -> Key:

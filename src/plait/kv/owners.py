@@ -6,7 +6,7 @@ Invariant: no owner is listed without an open page, and no page without a free b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -99,13 +99,13 @@ class OpenPages:
                 self._owners.setdefault(owner.lifetime, {})[owner] = None
         pages[page] = free
 
-    def add(self, owner: Owner | None, page: PageId, block: BlockId) -> int:
-        """One more free block; returns how many the page has."""
+    def add(self, owner: Owner | None, page: PageId, blocks: Sequence[BlockId]) -> int:
+        """More free blocks; returns how many the page has."""
         pages = self._of.get(owner)
         if pages is None or page not in pages:
-            self.put(owner, page, [block])
-            return 1
-        pages[page].append(block)
+            self.put(owner, page, [*blocks])
+            return len(blocks)
+        pages[page] += blocks
         return len(pages[page])
 
     def close(self, owner: Owner | None, page: PageId) -> list[BlockId]:

@@ -1,6 +1,7 @@
 """Publishing: full, accepted blocks of a sequence become nodes and pieces of the prefix index.
 
-Owns the order in which that happens, and what becomes of checkpoints. Decides nothing about who may publish.
+Owns the order in which that happens, and what becomes of checkpoints, behind blocks and inside them. Decides nothing
+about who may publish.
 Invariant: what is published is in the table of the sequence that computed it, and is never written again.
 """
 
@@ -13,8 +14,8 @@ from plait.kv.blocks import BlockPool
 from plait.kv.hit import NO_BLOCK
 from plait.kv.index import PrefixIndex
 from plait.kv.keeps import Keeps, windows_of
-from plait.kv.nodes import Node
-from plait.kv.tables import SeqTable
+from plait.kv.nodes import Node, Tokens
+from plait.kv.tables import Checkpoint, SeqTable
 
 
 class Publishing:
@@ -43,6 +44,8 @@ class Publishing:
             self.publish_block(table, at_s)
 
     def publish_block(self, table: SeqTable, at_s: float) -> None:
+        if table.checkpoints:
+            self.publish_inner(table, at_s)
         size, at_s = self._size, at_s - table.behind_s
         key = tuple(table.tail[:size])
         del table.tail[:size]
@@ -70,10 +73,20 @@ class Publishing:
             if g not in node.pieces and block != NO_BLOCK and self._pools[g].is_private(block):
                 self._index.attach(node, g, block, at_s)
         while table.checkpoints and table.checkpoints[0].length <= node.length:
-            checkpoint = table.checkpoints.pop(0)
-            for g, block in checkpoint.blocks.items():
-                if not checkpoint.is_written or g in node.pieces:
-                    self._pools[g].free(block)
-                    continue
-                table.states[g] = self._index.attach(node, g, block, at_s)
-                self._index.give(table.states[g], at_s)
+            self._keep(table, table.checkpoints.pop(0), (), at_s)
+
+    def publish_inner(self, table: SeqTable, at_s: float) -> None:
+        """Checkpoints inside the block behind `table.node`, which need not be full, as far as it is committed."""
+        most = min(self._size - 1, len(table.tail))
+        while table.checkpoints and 0 < (count := table.checkpoints[0].length - table.node.length) <= most:
+            self._keep(table, table.checkpoints.pop(0), tuple(table.tail[:count]), at_s - table.behind_s)
+
+    def _keep(self, table: SeqTable, checkpoint: Checkpoint, inner: Tokens, at_s: float) -> None:
+        """A checkpoint behind the node of a table and `inner` tokens is everybody's, if it was made and is new."""
+        there = table.node.inner.get(inner, {}) if inner else table.node.pieces
+        for g, block in checkpoint.blocks.items():
+            if not checkpoint.is_written or g in there:
+                self._pools[g].free(block)
+                continue
+            table.states[g] = self._index.attach(table.node, g, block, at_s, inner)
+            self._index.give(table.states[g], at_s)

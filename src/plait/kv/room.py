@@ -71,9 +71,12 @@ class Room:
         """Blocks that a sequence holds at once at most on the way to `num_tokens` tokens."""
         return [one.most_blocks(num_tokens, self._num_ahead) for one in self._keeps]
 
-    def missing(self, demand: Counts) -> list[int]:
-        """Groups that have to evict, or to borrow pages, before a demand is granted."""
-        return [g for g, (pool, count) in enumerate(zip(self._pools, demand, strict=True)) if count > pool.num_free]
+    def short_of(self, demand: Counts) -> list[int]:
+        """Groups that have to evict, or to borrow pages, before a demand is granted; none where free pages suffice.
+        Asked again for everything that is evicted.
+        """
+        short = [g for g, (pool, count) in enumerate(zip(self._pools, demand, strict=True)) if count > pool.num_free]
+        return [] if not short or self.is_free(demand) else short
 
     def is_free(self, demand: Counts) -> bool:
         """Whether nothing needs to be evicted for it."""

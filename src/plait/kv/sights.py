@@ -44,7 +44,8 @@ class Sights:
                     missing[g] += self._images.num_blocks(span)
                 else:
                     blocks[g] = (*blocks[g], *picture.blocks)
-        return replace(hit, blocks=tuple(blocks), images=tuple(spans), missing=tuple(missing))
+        shorter = None if hit.shorter is None else self.with_images(hit.shorter, root, spans)
+        return replace(hit, blocks=tuple(blocks), images=tuple(spans), missing=tuple(missing), shorter=shorter)
 
     def open(self, table: SeqTable, root: Root, hit: Hit) -> None:
         """Use what the hit found. Raises if it is not as it was."""

@@ -53,7 +53,8 @@ class Copy:
 @dataclass(frozen=True, slots=True)
 class Fork:
     """The same of a block that another sequence is filling; only committed slots. The step that copies is submitted
-    before anything happens to that sequence: nothing is referenced until then.
+    before anything happens to that sequence: nothing is referenced until then. Or tokens that states have seen, where
+    no group has slots to copy.
     """
 
     sources: tuple[BlockId, ...]

@@ -10,7 +10,8 @@ when all that is on it is older than what the group could give up itself, and no
 Stamps: releasing a sequence stamps its whole prefix, so a node's stamp is never older than an unused child's, and at
 equal stamps the child's prefix is longer: children go first. Only leaves need to be in the heap of nodes. A piece that
 falls out of its window is stamped then, long before the release: it goes before anything that could still be hit. What
-is unused cannot be stamped; so a key in a heap stays true until its block is used again or gone.
+is unused cannot be stamped. Keys grow as a rule, so what stands in a heap under a key that it had is left there, and
+put under its own when it comes to the front: one entry each, and little to clear away, however often a prefix is hit.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Index(Protocol):
     def whole_node(self, group: int, block: BlockId) -> Node | None: ...
     def piece(self, group: int, block: BlockId) -> Piece | None: ...
     def nodes(self) -> list[Node]: ...
+    def roots(self) -> list[Node]: ...
     def is_leaf(self, node: Node) -> bool: ...
     def remove(self, node: Node) -> None: ...
     def drop(self, piece: Piece) -> None: ...
@@ -71,20 +73,29 @@ class Victims:
         self._page_keys: dict[tuple[int, PageId], Key] = {}
         """The newest entry of each page in its heap."""
         for g in self._of_many:
-            pools[g].watch(lambda page, g=g: self._add_page(g, page))  # type: ignore[misc]
+            pools[g].watch(lambda page, has_less, g=g: self._changed(g, page, has_less))  # type: ignore[misc]
 
     def add_node(self, node: Node) -> None:
         """A leaf of which nobody makes use any more."""
-        heapq.heappush(self._nodes, node.key)
+        key = node.key
+        if node.listed is not None and node.listed <= key:
+            return
+        node.listed = key
+        heapq.heappush(self._nodes, key)
         if len(self._nodes) > 64 + 2 * self._index.num_nodes:
-            self._nodes = [key for key in dict.fromkeys(self._nodes) if self._is_node(key)]
+            self._nodes = [key for key in self._nodes if self._stays_node(key)]
             heapq.heapify(self._nodes)
 
     def add_piece(self, piece: Piece) -> None:
+        """One of which nobody makes use any more."""
+        key = piece.key
+        if piece.listed is not None and piece.listed <= key:
+            return
+        piece.listed = key
         heap = self._pieces[piece.group]
-        heapq.heappush(heap, (piece.key, piece.block))
+        heapq.heappush(heap, (key, piece.block))
         if len(heap) > 64 + 2 * self._pools[piece.group].counts[BlockState.EVICTABLE]:
-            heap[:] = [entry for entry in dict.fromkeys(heap) if self._is_piece(piece.group, entry)]
+            heap[:] = [entry for entry in heap if self._stays_piece(piece.group, entry)]
             heapq.heapify(heap)
 
     def rekeyed(self, node: Node) -> None:
@@ -136,13 +147,16 @@ class Victims:
         return self._first_piece(group)
 
     def check(self) -> None:
-        """Raise `InvariantError` unless everything that may be evicted is in its heap, under its key."""
-        nodes, pages = set(self._nodes), set(self._pages)
-        for node in self._index.nodes():
-            if self._whole and self._index.is_leaf(node) and node.key not in nodes:
+        """Raise `InvariantError` unless all that may be evicted is in its heap, under its key or a smaller one."""
+        nodes, pages, pieces = set(self._nodes), set(self._pages), [set(heap) for heap in self._pieces]
+        for node in [*self._index.roots(), *self._index.nodes()]:
+            is_leaf = bool(self._whole) and node.parent is not None and self._index.is_leaf(node)
+            if is_leaf and (node.listed is None or node.listed not in nodes or node.listed > node.key):
                 raise InvariantError(f"victims: node {node.id} is evictable but not in the heap")
-            for piece in node.pieces.values():
-                if not piece.num_refs and (piece.key, piece.block) not in self._pieces[piece.group]:
+            for piece in node.all_pieces():
+                listed = piece.listed
+                is_there = listed is not None and (listed, piece.block) in pieces[piece.group] and listed <= piece.key
+                if not piece.num_refs and not is_there:
                     raise InvariantError(f"victims: a block of group {piece.group} is evictable but not in the heap")
         for g in self._of_many:
             for page in self._pools[g].loose_pages():
@@ -151,17 +165,27 @@ class Victims:
 
     def _first_node(self) -> Node | None:
         while self._nodes:
-            if self._is_node(self._nodes[0]):
-                return self._index.node(self._nodes[0][2])
-            heapq.heappop(self._nodes)
+            if not self._stays_node(self._nodes[0]):
+                heapq.heappop(self._nodes)
+                continue
+            node = self._index.node(self._nodes[0][2])
+            if node is None or node.key == self._nodes[0]:
+                return node
+            node.listed = node.key
+            heapq.heapreplace(self._nodes, node.key)
         return None
 
     def _first_piece(self, group: int) -> Piece | None:
         heap = self._pieces[group]
         while heap:
-            if self._is_piece(group, heap[0]):
-                return self._index.piece(group, heap[0][1])
-            heapq.heappop(heap)
+            if not self._stays_piece(group, heap[0]):
+                heapq.heappop(heap)
+                continue
+            piece = self._index.piece(group, heap[0][1])
+            if piece is None or piece.key == heap[0][0]:
+                return piece
+            piece.listed = piece.key
+            heapq.heapreplace(heap, (piece.key, piece.block))
         return None
 
     def _first_page(self) -> tuple[Key, int, PageId] | None:
@@ -174,13 +198,34 @@ class Victims:
                 del self._page_keys[group, page]
         return None
 
-    def _is_node(self, key: Key) -> bool:
+    def _stays_node(self, key: Key) -> bool:
+        """Whether an entry is a node's, which may be evicted; what may not is listed no more."""
         node = self._index.node(key[2])
-        return node is not None and self._index.is_leaf(node) and node.key == key
+        if node is None or node.listed != key:
+            return False
+        if self._index.is_leaf(node):
+            return True
+        node.listed = None
+        return False
 
-    def _is_piece(self, group: int, entry: tuple[Key, BlockId]) -> bool:
+    def _stays_piece(self, group: int, entry: tuple[Key, BlockId]) -> bool:
         piece = self._index.piece(group, entry[1])
-        return piece is not None and piece.num_refs == 0 and piece.key == entry[0]
+        if piece is None or piece.listed != entry[0]:
+            return False
+        if not piece.num_refs:
+            return True
+        piece.listed = None
+        return False
+
+    def _changed(self, group: int, page: PageId, has_less: bool) -> None:
+        """A page holds cached blocks alone, now, or one less of them; then it goes when it did, as a rule: what goes
+        first was taken from it.
+        """
+        key = self._page_keys.get((group, page)) if has_less and group in self._whole else None
+        last = self._index.node(key[2]) if key is not None else None
+        if last is not None and last.key == key and self._pools[group].is_cached_on(page, last.blocks[group]):
+            return
+        self._add_page(group, page)
 
     def _add_page(self, group: int, page: PageId) -> None:
         key = self._page_key(group, page)

@@ -158,7 +158,8 @@ def plan_layout(
 
 def own_pages(num_pages: int, shares: Sequence[Fraction]) -> list[int]:
     """So many pages, at least one for each group, by shares whose sum is 1: whole ones, at least one; then those left
-    over where most of one is missing, or those too many from whom has most.
+    over where most of one is missing, or those too many from whom has most. So a group may have less than its share
+    where others' shares are less than a page.
     """
     pages = [max(1, int(num_pages * share)) for share in shares]
     while sum(pages) < num_pages and pages:
@@ -171,7 +172,11 @@ def own_pages(num_pages: int, shares: Sequence[Fraction]) -> list[int]:
 
 def least_pages(pages: Sequence[int], shares: Sequence[Fraction]) -> int:
     """So many that, split by shares, every group has its `pages`."""
-    return max(ceil(count / share) for count, share in zip(pages, shares, strict=True))
+    least = max(len(shares), max(ceil(count / share) for count, share in zip(pages, shares, strict=True)))
+    # Who needs nothing has a page all the same, and it is taken from whoever has most.
+    while any(have < count for have, count in zip(own_pages(least, shares), pages, strict=True)):
+        least += 1
+    return least
 
 
 def page_plan(

@@ -91,17 +91,22 @@ class ChunkedScheduler:
             return decisions
         colocation, num_rows_online = self._colocation, 0
         is_shared = self._is_shared = colocation is not None and colocation.is_shared(now)
-        if self._speculation is not None:
-            if self._speculation.waits(self._drafting(), self._has_prompts()):
+        speculation = self._speculation
+        if speculation is not None and speculation.rests(self._drafting()):
+            speculation = None
+        if speculation is not None:
+            has_prompts = self._has_prompts()
+            if speculation.waits(self._drafting(), has_prompts):
                 return decisions
-            guesses = self._guesses(self._speculation, now)
-            if guesses or self._speculation.is_guessing:
+            guesses = self._guesses(speculation, has_prompts, now)
+            if guesses or speculation.is_guessing:
                 return [*decisions, *guesses]
         step = OpenStep(self._config.lane, self._config.max_step_tokens)
         if colocation is not None and is_shared:
-            num_rows_online = self._plan_classes(colocation, step, now)
+            num_rows_online = self._plan_classes(colocation, step, now, speculation)
         else:
-            self._plan_running(step, self._lives.running.copy(), now)  # who is preempted leaves it
+            running = self._lives.running.copy()  # who is preempted leaves it
+            self._plan_running(step, running, now, self._drafts(speculation, step, running))
             self._blocked, self._is_news_near = None, False
             self._plan_waiting(step, self._lives.waiting.first(self._num_looked_at(step)), now)
         if step.chunks:
@@ -124,11 +129,11 @@ class ChunkedScheduler:
             self._speculation.rest()
             self._speculation, self._resting = None, self._speculation
 
-    def _plan_classes(self, colocation: Colocation, step: OpenStep, now: float) -> int:
+    def _plan_classes(self, colocation: Colocation, step: OpenStep, now: float, speculation: Speculation | None) -> int:
         """A step of both classes, or of offline rows alone. How many rows of it are online."""
         lives, running = self._lives, self._lives.running
         online = running[: num_online(running)]
-        resting = self._plan_running(step, online, now)
+        resting = self._plan_running(step, online, now, self._drafts(speculation, step, online))
         self._blocked, self._is_news_near = None, False
         first = lives.waiting.first(min(lives.waiting.num_online, self._num_looked_at(step)))
         self._plan_waiting(step, first, now, gives_way=True)
@@ -143,7 +148,7 @@ class ChunkedScheduler:
         offline = running[num_online(running) :]
         allowed = colocation.beside(step, online, offline, now) if num_rows else colocation.alone(step.budget)
         step.budget = allowed
-        self._plan_running(step, offline, now, may_draft=False)
+        self._plan_running(step, offline, now, _NO_DRAFTS)
         self._plan_waiting(step, lives.waiting.offline(self._num_looked_at(step)), now, allows=colocation.may_start)
         if num_rows:
             colocation.rode(allowed - step.budget)
@@ -175,25 +180,27 @@ class ChunkedScheduler:
         is_short = self._blocked in (Blocked.BY_ROWS, Blocked.BY_MEMORY) and len(drafting) == self.num_running
         return (num_waiting > 0 and not is_short) or any([seq.num_plannable > 1 for seq in drafting])
 
-    def _guesses(self, speculation: Speculation, now: float) -> list[Decision]:
+    def _guesses(self, speculation: Speculation, has_prompts: bool, now: float) -> list[Decision]:
         """The next step of a draft model, if one is to be made before the step that is planned."""
         running = self._drafting()
         most_rows = self._config.max_step_tokens - len(running)
-        plan = speculation.draft(running, self._has_prompts(), most_rows, self._lives.take_step_id, now)
+        plan = speculation.draft(running, has_prompts, most_rows, self._lives.take_step_id, now)
         return [] if plan is None else [Submit(plan)]
 
-    def _drafts(self, step: OpenStep, running: AnySequence[Sequence]) -> Mapping[SeqId, Drafted]:
-        if self._speculation is None:
+    def _drafts(
+        self, speculation: Speculation | None, step: OpenStep, running: AnySequence[Sequence]
+    ) -> Mapping[SeqId, Drafted]:
+        if speculation is None:
             return _NO_DRAFTS
-        return self._speculation.choose(running, step.budget - len(running), self._has_prompts())
+        return speculation.choose(running, step.budget - len(running), self._has_prompts())
 
     def _plan_running(
-        self, step: OpenStep, running: AnySequence[Sequence], now: float, *, may_draft: bool = True
+        self, step: OpenStep, running: AnySequence[Sequence], now: float, drafts: Mapping[SeqId, Drafted]
     ) -> Sequence | None:
         """One token each comes first, so that a long prompt in the step cannot take their place in the budget. Who
         rests, for want of memory, so that he can leave.
         """
-        go_on, resting, drafts = self._lives.go_on, None, self._drafts(step, running) if may_draft else _NO_DRAFTS
+        go_on, resting = self._lives.go_on, None
         with_many: list[tuple[Sequence, int]] = []
         for seq in running:
             num_tokens = seq.num_plannable

@@ -37,7 +37,7 @@ class Snapshots:
         if marks is None:
             return num_drafts
         end = start + 1 + num_drafts
-        wanted = self._policy.lengths(marks, start, end, self._kv.tokens_per_block)
+        wanted = self._policy.lengths(marks, start, end, self._kv.checkpoint_tokens)
         return max(0, wanted[0] - start - 2) if wanted else num_drafts
 
     def left(self, seq: SeqId) -> None:
@@ -49,7 +49,7 @@ class Snapshots:
         if marks is None:
             return ()
         found: list[Snapshot] = []
-        for length in self._policy.lengths(marks, start, end, self._kv.tokens_per_block):
+        for length in self._policy.lengths(marks, start, end, self._kv.checkpoint_tokens):
             blocks = self._kv.checkpoint(seq, length, now)
             if blocks is None:
                 break

@@ -16,18 +16,16 @@ from typing import NamedTuple
 
 from plait.core.ids import SeqId, StepId
 from plait.core.request import SeqState, Sequence, Task
-from plait.core.step import Chunk, OutputKind, SeqStatus, StepPlan, StepResult
+from plait.core.step import SAMPLES_ONE, Chunk, OutputKind, SeqStatus, StepPlan, StepResult
 from plait.draft.acceptance import Acceptance, OwnAcceptance
-from plait.draft.depth import NO_LIMIT, AskedRound, Depth, Made
+from plait.draft.depth import NO_LIMIT, AskedRound, Depth, Made, NextStep
 from plait.draft.draft_model import ModelDrafter
 from plait.draft.drafter import NO_GUESS, Drafter, DrafterSource, Guess
+from plait.sched.looks import Looks
 from plait.sched.rounds import Asked, Rounds
 
 _LIKELY_RATE = 0.9
 """Of what forms leave no choice about, before anything was learned: a model may spell a text otherwise."""
-
-_MOST_REST = 8
-"""Steps for which nobody guesses where looks came to nothing several times."""
 
 
 class Drafted(NamedTuple):
@@ -66,8 +64,7 @@ class _Guessing:
     """What the form said then."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Flight:
+class _Flight(NamedTuple):
     num_drafts: int
     num_sequences: int
     num_prompt_rows: int
@@ -78,14 +75,6 @@ class _Flight:
     """It could have been planned before that."""
     guess_s: float
     """What steps of a draft model took before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Vain:
-    """Looks that came to nothing, one after another. `until`: the submitted step before which there is no other."""
-
-    until: int
-    rest: int
 
 
 class Speculation:
@@ -104,14 +93,14 @@ class Speculation:
         self._acceptance = Acceptance((*source.first_rates, _LIKELY_RATE))
         self._guessing: dict[SeqId, _Guessing] = {}
         self._flights: dict[StepId, _Flight] = {}
+        self._num_drafted = 0
+        """Steps in flight that have drafts."""
         self._ended: tuple[float, float] | None = None
         """When the last step ended, and when it was committed."""
         self._holds = False
         self._waits_anyway = False
         """Whether the next step could not have been planned ahead, whatever anybody guesses."""
-        self._num_submitted = 0
-        self._vain: dict[tuple[int, int], _Vain] = {}
-        """By sequences in a step, and unknown tokens in front of the drafts."""
+        self._looks = Looks()
 
     @property
     def follows_prices(self) -> bool:
@@ -120,11 +109,28 @@ class Speculation:
 
     # What a policy asks.
 
+    def rests(self, running: AnySequence[Sequence]) -> bool:
+        """Whether nobody need be asked before the next step, which is then planned as if there were no drafts. To be
+        asked before anything else; takes a few microseconds.
+        """
+        self._prune(running)
+        if self._rounds is not None or self._holds or self._num_drafted:
+            return False
+        self._waits_anyway = not running
+        if not running:
+            return True
+        return not (self._may_look(running) and (_has_form(running) or self._depth.may_pay(NextStep(len(running)))))
+
+    def is_due(self, running: AnySequence[Sequence]) -> bool:
+        """Whether anybody need be asked by a policy that chooses himself how many are verified."""
+        self._prune(running)
+        return self._may_look(running)
+
     def waits(self, running: AnySequence[Sequence], has_prompts: bool) -> bool:
         """Whether the next step is better planned when the one in flight was collected: it has drafts, so that nobody
         knows where its sequences go on, or what it samples is likely to make drafts worth verifying.
         """
-        if any([flight.num_drafts for flight in self._flights.values()]):
+        if self._num_drafted:
             self._holds = True
         elif self._flights and not (has_prompts and not self._depth.beside_prompts):
             self._holds = self._holds or self._is_worth_waiting(running)
@@ -186,67 +192,76 @@ class Speculation:
         rows beside theirs.
         """
         self._prune(running)
+        num_formed = sum([seq.constraint is not None for seq in running])
         # Under a form nobody is planned ahead, and behind a round everybody has waited already.
-        self._waits_anyway = self._has_guessed or all([seq.constraint is not None for seq in running])
+        self._waits_anyway = self._has_guessed or num_formed == len(running)
+        if self._flights and not num_formed:
+            return {}  # they are in flight; who was left out for want of memory has none for drafts
         num_rows = sum([seq.num_plannable > 0 for seq in running])
-        if (
-            most_rows < 1
-            or num_rows < 1
-            or (has_prompts and not self._depth.beside_prompts)
-            or (self._rounds is None and not self._may_look(running, num_rows, 0))
-        ):
+        if most_rows < 1 or num_rows < 1 or (has_prompts and not self._depth.beside_prompts):
+            return {}
+        step = NextStep(num_rows, most_rows, _tightest_s(running), self._waits_anyway)
+        if self._rounds is None and not self._depth.may_pay(step):
             return {}
         able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
-        guesses = self._guesses(num_rows, able, 0)
-        if not guesses:
-            return {}
-        chances = [self._of(seq).acceptance.chances(one.levels) for seq, one in zip(able, guesses, strict=True)]
-        waits_anyway = self._waits_anyway
-        depths = self._depth.choose(num_rows, chances, most_rows, _tightest_s(running), waits_anyway=waits_anyway)
-        self._looked(num_rows, 0, in_vain=not any(depths))
+        guesses = self._guesses(able, 0, lambda reached, chance: self._depth.may_pay(step, reached, chance))
+        depths = self._depth.choose(step, [chances for _, _, chances in guesses]) if guesses else []
+        if able:
+            self._looks.came_to(len(running), 0, nothing=not any(depths))
         chosen = {}
-        for seq, guess, depth in zip(able, guesses, depths, strict=True):
+        for (seq, guess, _), depth in zip(guesses, depths, strict=True):
             drafted = _drafted(seq, guess.tokens[:depth])
             if drafted.tokens:
                 chosen[seq.id] = drafted
         return chosen
 
-    def offers(self, running: AnySequence[Sequence]) -> list[Offer]:
-        """For those who run and of whom nothing is in flight, as far as there are any guesses."""
+    def offers(self, running: AnySequence[Sequence], may_pay: Callable[[float], bool]) -> list[Offer]:
+        """For those who run and of whom nothing is in flight, as far as there are any guesses. None if drafts of which
+        none is likelier than the likeliest first one are worth nothing, as `may_pay` says of its chance.
+        """
         self._prune(running)
         able = [seq for seq in running if not seq.num_scheduled and _can_verify(seq)]
-        guesses = [(seq, self._guess(seq, min(self._depth.most, _room(seq)))) for seq in able]
-        return [
-            Offer(seq, guess.tokens, self._of(seq).acceptance.chances(guess.levels))
-            for seq, guess in guesses
-            if guess.tokens
-        ]
+        guesses = self._guesses(able, 0, lambda reached, chance: may_pay(chance))
+        if able:
+            # Whether drafts are taken is another question, whose answer may change with the next prompt.
+            self._looks.came_to(len(running), 0, nothing=not guesses)
+        return [Offer(seq, guess.tokens, chances) for seq, guess, chances in guesses if guess.tokens]
+
+    def passed(self) -> None:
+        """A step was planned by a policy that chooses himself."""
+        self._looks.passed()
 
     def submitted(self, plan: StepPlan, now: float) -> None:
-        self._num_submitted += 1
-        num_drafts = sum([chunk.num_drafts for chunk in plan.chunks])
-        has_prompts = any([chunk.num_tokens - chunk.num_drafts != 1 or not _samples(chunk) for chunk in plan.chunks])
+        self._looks.passed()
+        chunks = plan.chunks
+        num_drafts = num_prompt_rows = 0
+        has_prompts = False
+        if not all([chunk.num_tokens == 1 and chunk.outputs is SAMPLES_ONE for chunk in chunks]):
+            num_drafts = sum([chunk.num_drafts for chunk in chunks])
+            num_prompt_rows = sum([chunk.num_tokens for chunk in chunks]) - num_drafts - len(chunks)
+            has_prompts = any([chunk.num_tokens - chunk.num_drafts != 1 or not _samples(chunk) for chunk in chunks])
         is_next = self._ended is not None and (self._ended[1] == now or self._round_follows)
         follows = not self._flights and is_next and not self._waits_anyway
         guess_s = 0.0 if self._rounds is None else self._rounds.take_spent_s()
         self._has_guessed = self._round_follows = False
-        num_prompt_rows = sum([chunk.num_tokens for chunk in plan.chunks]) - num_drafts - len(plan.chunks)
         self._flights[plan.step] = _Flight(
-            num_drafts, len(plan.chunks), num_prompt_rows, has_prompts, follows, self._holds, guess_s
+            num_drafts, len(chunks), num_prompt_rows, has_prompts, follows, self._holds, guess_s
         )
+        self._num_drafted += num_drafts > 0
         self._holds = False
 
     def committed(self, result: StepResult, now: float) -> None:
         flight = self._flights.pop(result.step, None)
         if flight is None:  # submitted while nothing was to be drafted
             return
+        self._num_drafted -= flight.num_drafts > 0
         before, self._ended = self._ended, (result.end_s, now)
         is_mixed = flight.has_prompts or any([one.status is not SeqStatus.OK for one in result.seqs])
         guess_s = flight.guess_s
         if is_mixed and not (flight.num_drafts or flight.waited or guess_s):
             return
         waited_s = max(result.start_s - before[0] - guess_s, 0.0) if flight.follows and before is not None else None
-        num_accepted = sum([one.num_accepted for one in result.seqs])
+        num_accepted = sum([one.num_accepted for one in result.seqs]) if flight.num_drafts else 0
         seconds = result.end_s - result.start_s
         beside = flight.num_prompt_rows if is_mixed else None
         self._depth.note(
@@ -258,6 +273,7 @@ class Speculation:
     def rest(self) -> None:
         """Nobody will say what becomes of the steps in flight: for a while nothing is to be drafted."""
         self._flights.clear()
+        self._num_drafted = 0
         self._ended, self._holds, self._has_guessed = None, False, False
 
     # What it does for that.
@@ -268,58 +284,44 @@ class Speculation:
         if self._rounds is not None:
             asked = self._asked(self._rounds, running)
             return self._round_depth(self._rounds, running, asked, self._depth.most * len(running)) > 0
-        if not self._may_look(running, len(running), 1):
+        step = NextStep(len(running), self._depth.most * len(running), _tightest_s(running))
+        if not self._depth.may_pay(step):
             return False
         able = [seq for seq in running if seq.num_uncomputed == 0 and seq.constraint is None and _can_verify(seq)]
         # The first token is the one that the step in flight samples: if it is another, so are the ones behind it.
-        guesses = self._guesses(len(running), able, 1)
-        if not guesses:
-            return False
-        reached, chances = [], []
-        for seq, one in zip(able, guesses, strict=True):
-            first, *others = self._of(seq).acceptance.chances(one.levels) or (0.0,)
-            reached.append(first)
-            chances.append([chance / first for chance in others] if first else [])
-        most_rows = self._depth.most * len(running)
-        is_worth = self._depth.may_wait(len(running), reached, chances, most_rows, _tightest_s(running))
-        self._looked(len(running), 1, in_vain=not is_worth)
+        guesses = self._guesses(able, 1, lambda reached, chance: self._depth.may_pay(step, reached, chance))
+        reached = [one[0] if one else 0.0 for _, _, one in guesses]
+        chances = [[chance / one[0] for chance in one[1:]] for _, _, one in guesses]
+        is_worth = bool(guesses) and self._depth.may_wait(step, reached, chances)
+        if able:
+            self._looks.came_to(len(running), 1, nothing=not is_worth)
         return is_worth
 
-    def _may_look(self, running: AnySequence[Sequence], num_rows: int, num_unknown: int) -> bool:
-        """Whether anybody need be asked. What a form leaves no choice about is there for a few steps only, so under one
-        nobody rests.
+    def _may_look(self, running: AnySequence[Sequence]) -> bool:
+        """Whether nobody rests. What a form leaves no choice about is there for a few steps only, so under one nobody
+        does.
         """
-        vain = self._vain.get((num_rows, num_unknown))
-        if vain is not None and self._num_submitted < vain.until and all([seq.constraint is None for seq in running]):
-            return False
-        return num_rows > 0 and self._depth.may_pay(num_rows, waits_anyway=self._waits_anyway and not num_unknown)
+        return self._looks.are_due(len(running), 1 if self._flights else 0) or _has_form(running)
 
-    def _guesses(self, num_rows: int, able: AnySequence[Sequence], num_unknown: int) -> list[Guess]:
-        """Whole guesses of everybody, whose first `num_unknown` tokens are in flight. None where a look at the first
-        draft of each, which takes a few microseconds, says that none is worth verifying.
+    def _guesses(
+        self, able: AnySequence[Sequence], num_unknown: int, may_pay: Callable[[float, float], bool]
+    ) -> list[tuple[Sequence, Guess, list[float]]]:
+        """Of everybody, whose first `num_unknown` tokens are in flight, with the chances of its tokens. None where
+        `may_pay` says no to how likely the likeliest first draft is reached, and is right then.
         """
-        reached = chance = 0.0
+        found, reached, chance = [], 0.0, 0.0
         for seq in able:
-            levels = self._guess(seq, min(1, _room(seq) - num_unknown) + num_unknown).levels
-            if len(levels) > num_unknown:
-                chances = (1.0, *self._of(seq).acceptance.chances(levels))[-2:]
-                reached = max(reached, chances[0])
-                chance = max(chance, chances[1] / (chances[0] or 1.0))
-        waits_anyway = self._waits_anyway and not num_unknown
-        if not self._depth.may_pay(num_rows, reached, chance, waits_anyway=waits_anyway):
-            self._looked(num_rows, num_unknown, in_vain=True)
+            guess = self._guess(seq, min(self._depth.most, _room(seq) - num_unknown) + num_unknown)
+            acceptance = self._of(seq).acceptance
+            found.append((seq, guess, acceptance))
+            if len(guess.levels) > num_unknown:
+                *before, first = acceptance.chances(guess.levels[: num_unknown + 1])
+                its_reached = before[-1] if before else 1.0
+                reached = max(reached, its_reached)
+                chance = max(chance, first / (its_reached or 1.0))
+        if not chance or not may_pay(reached, chance):
             return []
-        most = self._depth.most
-        return [self._guess(seq, min(most, _room(seq) - num_unknown) + num_unknown) for seq in able]
-
-    def _looked(self, num_rows: int, num_unknown: int, *, in_vain: bool) -> None:
-        """What came of a look. It takes time for every sequence, and the more there are the less likely it is that
-        drafts pay: they all have to have some. So there are fewer looks then.
-        """
-        before = self._vain.pop((num_rows, num_unknown), None)
-        if in_vain and num_rows > 1:
-            rest = 1 if before is None else min(2 * before.rest, num_rows - 1, _MOST_REST)
-            self._vain[num_rows, num_unknown] = _Vain(self._num_submitted + 1 + rest, rest)
+        return [(seq, guess, acceptance.chances(guess.levels)) for seq, guess, acceptance in found]
 
     def _asked(self, rounds: Rounds, running: AnySequence[Sequence]) -> list[Asked]:
         """For whom a draft model can guess."""
@@ -338,13 +340,13 @@ class Speculation:
         self, rounds: Rounds, running: AnySequence[Sequence], asked: AnySequence[Asked], most_rows: int
     ) -> int:
         behind = [one.num_behind for one in asked]
-        if not asked or not self._depth.may_pay(len(running)):
+        if not asked or not self._depth.may_pay(NextStep(len(running))):
             return 0
         # Of a sequence as many tokens are expected as it has said already.
         expected = sum([float(one.seq.num_output) for one, count in zip(asked, behind, strict=True) if count])
         return self._depth.choose_round(
+            NextStep(sum([seq.num_plannable > 0 for seq in running]), most_rows, _tightest_s(running)),
             AskedRound(
-                sum([seq.num_plannable > 0 for seq in running]),
                 [one.drafter.rate for one in asked],
                 [one.most for one in asked],
                 sum(behind),
@@ -352,8 +354,6 @@ class Speculation:
                 rounds.times.seconds,
                 rounds.most_step_tokens,
             ),
-            most_rows,
-            _tightest_s(running),
         )
 
     def _of(self, seq: Sequence) -> _Guessing:
@@ -384,15 +384,21 @@ class Speculation:
     def _checked(self, guess: Guess, most: int) -> Guess:
         """As much of a guess as can be verified."""
         tokens, levels = guess
+        if len(tokens) == len(levels) <= most and (not tokens or 0 <= min(tokens) <= max(tokens) < self._vocab_size):
+            return guess
         wrong = next((place for place, token in enumerate(tokens) if not 0 <= token < self._vocab_size), len(tokens))
         size = min(most, wrong, len(levels))
-        return guess if size == len(tokens) == len(levels) else Guess(tuple(tokens[:size]), tuple(levels[:size]))
+        return Guess(tuple(tokens[:size]), tuple(levels[:size]))
 
     def _prune(self, running: AnySequence[Sequence]) -> None:
         """Who runs no more needs no drafter; if he comes again, he gets another."""
         if len(self._guessing) > len(running):
             kept = {seq.id for seq in running}
             self._guessing = {seq: one for seq, one in self._guessing.items() if seq in kept}
+
+
+def _has_form(running: AnySequence[Sequence]) -> bool:
+    return any([seq.constraint is not None for seq in running])
 
 
 def _can_verify(seq: Sequence) -> bool:

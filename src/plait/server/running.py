@@ -25,6 +25,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from plait.core.errors import UsageError
+from plait.core.wakeups import wake_promptly
 from plait.server.door import Door
 from plait.server.layers import under
 from plait.server.protocol import limited_http, limits_of_process
@@ -133,6 +134,7 @@ def run(
     `StillLoading` where it goes on regardless.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    wake_promptly()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_Running(door, listening, say).serve(waiting_room, load, bound))
 

@@ -179,6 +179,7 @@ def replica_parts(
         num_spans,
         max_step_tokens=spec.max_step_tokens,
         observe=spec.observe,
+        runs_ahead=replay is not None,
         margin_s=None if replay is None else margin_of(spec.hardware.calibration),
         colocation=spec.colocation,
     )

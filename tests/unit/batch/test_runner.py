@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.api.byte_text import MODEL
+from tests.unit.api.byte_text import END, MODEL
 from tests.unit.batch.jobs import (
     chat_line,
     completion_line,
@@ -33,8 +33,12 @@ from plait.batch.progress import BatchProgress
 from plait.batch.runner import JOB_NAME, run_batch
 from plait.batch.serving import TRIES
 from plait.batch.source import open_source
+from plait.core.client import Delta
 from plait.core.errors import EngineStopped, InvariantError, PlaitError, UsageError
-from plait.core.request import Request
+from plait.core.ids import RequestId
+from plait.core.request import FinishReason, Request
+from plait.engine.client import AsyncClient
+from plait.engine.inbox import Abort, Arrive, Inbox, Message
 
 
 def answer_of(line: JsonObject) -> JsonValue:
@@ -276,6 +280,41 @@ def test_a_line_that_an_engine_gives_up_and_goes_on_is_run_again(tmp_path: Path,
     assert [words_of(request)[-4:] for request in client.submitted] == ["0001", "0001", "0002"]
     assert client.submitted[0] == client.submitted[1]
     assert summary.run_usage.output_tokens == 10
+
+
+class Flooding(Inbox):
+    """An engine that says more than anybody could have read, the first time it is asked; an abort takes a moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = AsyncClient(MODEL, self, max_unread=3)
+        self.asked: list[RequestId] = []
+        self._ending: set[RequestId] = set()
+
+    def put(self, message: Message) -> None:
+        match message:
+            case Arrive(request):
+                self.asked.append(request.id)
+                for letter in "ABCDEFGH" if self.asked.count(request.id) == 1 else "ok":
+                    self._say(request.id, Delta(0, letter, tuple(letter.encode())))
+                if self.asked.count(request.id) > 1:
+                    self._say(request.id, Delta(0, "", (END,), finish_reason=FinishReason.STOP))
+            case Abort(request_id) if request_id not in self._ending:
+                self._ending.add(request_id)
+                ended = Delta(0, "", (), finish_reason=FinishReason.ABORT)
+                asyncio.get_running_loop().call_later(0.02, self._say, request_id, ended)
+
+    def _say(self, request: RequestId, delta: Delta) -> None:
+        self.client.put(request, delta)
+        self.client.flush()
+
+
+def test_a_line_whose_answer_came_too_fast_is_run_again_once_its_request_has_ended(tmp_path: Path) -> None:
+    config = replace(config_of(tmp_path, [chat_line("fast", "0001")]), max_in_flight=1)
+    engine = Flooding()
+    run(config, engine.client)
+    assert answers_in(config.output) == [("fast", "ok")]
+    assert len(engine.asked) == 2
 
 
 def test_a_line_that_is_given_up_again_and_again_hurts_itself_alone(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.batch import source as source_module
-from plait.batch.source import RawLine, check_input, open_source
+from plait.batch.source import RawLine, check_input, num_lines_at, open_source
 from plait.core.errors import PlaitError, UsageError
 
 
@@ -80,6 +80,19 @@ def test_a_pipe_is_copied_so_that_it_can_be_read_twice(tmp_path: Path) -> None:
     writer.start()
     assert lines_of(path) == [RawLine(1, b"a\n"), RawLine(2, b"b\n", 2)]
     writer.join()
+
+
+def test_nobody_counts_the_lines_of_a_pipe_so_that_its_writer_keeps_his_reader(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(b"a\nb\n",))
+    writer.start()
+    assert num_lines_at(str(path)) is None
+    assert [line.raw for line in lines_of(path)] == [b"a\n", b"b\n"]
+    writer.join()
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"a\n\nb")
+    assert num_lines_at(str(plain)) == 2
 
 
 def test_standard_input_is_read_and_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,12 @@ from tests.e2e.tiny_model import write_tiny_model
 
 pytest.importorskip("plait._native", reason="needs the native runtime, and that a C++ compiler")
 
+from plait.cli.calibrate import STEPS_S, planned_s
 from plait.cli.calibrate_report import KINDS, kind_of
-from plait.cli.calibrate_states import Limits, guard_edges, shares_of, states
+from plait.cli.calibrate_states import Limits, State, guard_edges, part_on_whole_device, shares_of, states
 from plait.cli.engine_gaps import EngineStep, Overhead, StepRecorder, fit_overhead, jitter, lateness
 from plait.cli.main import main
+from plait.cli.step_bench import LONG_S, steps_alone
 from plait.core.events import Collected, Submitted
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.step import (
@@ -88,6 +90,45 @@ def test_every_kind_of_step_is_measured_and_held_out() -> None:
         assert seen == set(KINDS)
 
 
+def test_a_calibration_is_planned_to_take_less_than_three_minutes() -> None:
+    """By the sum of what steps take on two cores of an EPYC: 233 GFLOP/s, and 30 GB/s, of which one core has 21.6."""
+    rates = {"f32": 233e9, "int8": 917e9, "int4": 917e9, "attention": 233e9}
+    spec = replace(
+        find_hardware("zen3-2core"), flops_per_s=233e9, rates=rates, bytes_per_s=29.6e9, memory_knee_units=1.37
+    )
+    formats = Formats(default_weight_bytes=0.65, default_compute="int4", attention="attention")
+    roofline = RooflineModel(find_model("smollm2").program, formats, spec)
+
+    def step_s(state: State) -> float:
+        return 1.7 * roofline.roof(state.shape, state.share).seconds
+
+    found = states(USUAL)
+    assert planned_s(found, step_s) < STEPS_S
+    # Fifty seconds are for the engine, loading and the machine's roofs; on that machine they took 30.
+    assert STEPS_S + 50.0 <= 150.0
+
+
+def test_a_long_step_counts_once_and_a_short_one_after_those_that_warm_up() -> None:
+    assert steps_alone(prefill_shape(512), LONG_S, 2) == 1
+    assert steps_alone(decode_shape(4, 64), LONG_S, 2) == 2
+    assert steps_alone(prefill_shape(512), LONG_S / 2, 2) == 3
+    # Eight warm up, two count, one more is in flight by then.
+    assert steps_alone(decode_shape(4, 64), 5e-3, 2) == 11
+    assert steps_alone(decode_shape(4, 64), LONG_S / 2, 2) == 4
+
+
+def test_who_measures_in_parts_measures_the_whole_device_and_short_steps_in_every_part() -> None:
+    found = states(USUAL)
+    parts = [part_on_whole_device(found, USUAL.units, number, 6) for number in range(6)]
+    whole = [state for state in found if state.share == USUAL.units and state.beside is None]
+    short = [state for state in whole if state.is_short(USUAL.units)]
+    assert {state for part in parts for state in part} == set(whole)
+    assert sum(len(part) for part in parts) == len(whole) + 5 * len(short)
+    assert all(part[: len(short)] == short for part in parts)
+    assert any(state.shape.num_tokens == 1 for state in short)
+    assert part_on_whole_device(found, USUAL.units, 6, 6) == parts[0]
+
+
 def test_one_core_has_no_neighbours_and_many_have_a_middle() -> None:
     assert shares_of(1) == (1,)
     assert shares_of(2) == (1, 2)
@@ -115,6 +156,21 @@ def test_the_engines_overhead_is_what_periods_have_beyond_the_device() -> None:
     added_s, off_s = (0.1 * model.price(decode_shape(rows, 40), 2).expected_s for rows in (1, 32))
     off = [step(1, added_s), step(2, added_s), step(4, added_s), step(32, added_s - off_s / 2)]
     assert fit_overhead(off, model, 2).step_s == pytest.approx(added_s, rel=0.25)
+
+
+def test_an_engines_steps_are_compared_with_those_of_the_same_minute() -> None:
+    """A machine that is a quarter slower when the engine is measured does not make the engine dear."""
+    about = Calibration("m", "-", "simulated", 1, constant_alpha(2.0), 0.0, 0.0)
+    model = CalibratedModel(RooflineModel(find_model("smollm2").program, Formats(), find_hardware("zen3-2core")), about)
+
+    def step(rows: int, slow: float) -> EngineStep:
+        device_s, alone_s = (slow * model.price(decode_shape(rows, at), 2).expected_s for at in (40, 64))
+        period_s = device_s + 2e-4 + 1e-5 * rows
+        return EngineStep(decode_shape(rows, 40), device_s, period_s, alone=Sample(decode_shape(rows, 64), 2, alone_s))
+
+    for slow in (1.0, 1.25, 0.8):
+        found = fit_overhead([step(rows, slow) for rows in (1, 4, 16, 32)], model, 2)
+        assert (found.step_s, found.seq_s) == pytest.approx((2e-4, 1e-5), rel=1e-3)
 
 
 def test_what_a_prompt_waits_for_in_an_idle_engine_is_beyond_what_every_step_has() -> None:

@@ -110,6 +110,24 @@ def test_between_measured_states_alpha_lies_between() -> None:
     )
 
 
+def test_a_crossing_that_was_not_measured_lies_on_the_line_between_its_neighbours() -> None:
+    """One core at half the crossings of both: what it lacks lies between what it has, contexts first, then tokens."""
+    of_both = [measured(decode_shape(rows, context), 2, 2.0) for rows in (1, 3, 7) for context in (64, 512, 1024)]
+    of_one = [
+        measured(decode_shape(rows, context), 1, 1.0 + rows + context / 1000)
+        for rows in (1, 7)
+        for context in (64, 1024)
+    ]
+    prompts = [measured(prefill_shape(16), 2, 1.0), measured(prefill_shape(64), 2, 1.0)]
+    table = fit_alpha([*of_both, *of_one, *prompts], ROOFLINE)
+    assert table.of(decode_shape(1, 512), 1) == pytest.approx(2.512)
+    # log2(1 + 3) is half way from log2(1 + 1) to log2(1 + 7).
+    assert table.of(decode_shape(3, 64), 1) == pytest.approx((2.064 + 8.064) / 2)
+    assert table.of(decode_shape(3, 512), 1) == pytest.approx((2.512 + 8.512) / 2)
+    assert table.of(decode_shape(7, 1024), 1) == pytest.approx(9.024)
+    assert table.of(decode_shape(3, 512), 2) == pytest.approx(2.0)
+
+
 def test_beyond_what_was_measured_alpha_goes_on_in_a_line_within_limits() -> None:
     axes = alpha_axes((1.0,), (1.0,), (0.0, 1000.0))
     rising = AlphaTable(Grid(axes, (1.0, 2.0)), Grid(axes, (1.0, 2.0)))

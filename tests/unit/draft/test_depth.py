@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.draft.depth import LOSS_SHARE, MOST_DRAFTS, FixedDepth, Made, PricedDepth
+from plait.draft.depth import LOSS_SHARE, MOST_DRAFTS, FixedDepth, Made, NextStep, PricedDepth
 
 STEP_S = 0.010
 SURE = [[0.99**place for place in range(1, MOST_DRAFTS + 1)]]
@@ -35,26 +35,26 @@ def seen(price: Callable[[int], float], *numbers: int) -> PricedDepth:
 
 def test_before_anything_was_measured_nothing_is_drafted() -> None:
     depth = PricedDepth()
-    assert not depth.may_pay(1)
-    assert depth.choose(1, SURE, 64) == [0]
+    assert not depth.may_pay(NextStep(1))
+    assert depth.choose(NextStep(1), SURE) == [0]
 
 
 def test_drafts_go_as_deep_as_rows_are_free() -> None:
     depth = seen(memory_bound, 1, 2, 4, 8, 16, 32)
-    assert 7 <= depth.choose(1, SURE, 64)[0] <= 12
-    assert 2 <= depth.choose(1, [[0.5**place for place in range(1, 17)]], 64)[0] <= 8
+    assert 7 <= depth.choose(NextStep(1), SURE)[0] <= 12
+    assert 2 <= depth.choose(NextStep(1), [[0.5**place for place in range(1, 17)]])[0] <= 8
 
 
 def test_where_every_row_costs_the_same_no_draft_pays_and_nobody_need_guess() -> None:
     depth = seen(compute_bound, 1, 2, 4, 8, 16, 32)
-    assert not depth.may_pay(1)
-    assert not depth.may_pay(8)
-    assert depth.choose(8, SURE * 8, 64) == [0] * 8
+    assert not depth.may_pay(NextStep(1))
+    assert not depth.may_pay(NextStep(8))
+    assert depth.choose(NextStep(8), SURE * 8) == [0] * 8
 
 
 def test_the_likelier_sequence_is_drafted_deeper() -> None:
     depth = seen(memory_bound, 1, 2, 4, 8, 16, 32)
-    likely, unlikely = depth.choose(2, [[0.9, 0.8, 0.7, 0.6], [0.3, 0.09, 0.03, 0.01]], 64)
+    likely, unlikely = depth.choose(NextStep(2), [[0.9, 0.8, 0.7, 0.6], [0.3, 0.09, 0.03, 0.01]])
     assert likely > unlikely
 
 
@@ -68,20 +68,20 @@ def test_nobody_pays_for_the_drafts_of_others() -> None:
     for _ in range(20):
         depth.note(Made(6, 0, 0, price(6), 0.0002))
     lucky = [0.95, 0.9]
-    assert sum(depth.choose(6, [lucky] * 6, 64)) >= 6
-    assert sum(depth.choose(6, [lucky] * 5, 64)) == 2
+    assert sum(depth.choose(NextStep(6), [lucky] * 6)) >= 6
+    assert sum(depth.choose(NextStep(6), [lucky] * 5)) == 2
 
 
 def test_times_are_explored_from_what_was_seen_on() -> None:
     depth = seen(memory_bound, 1)
-    assert depth.choose(1, SURE, 64) == [3]
+    assert depth.choose(NextStep(1), SURE) == [3]
     depth.note(Made(1, 3, 3, memory_bound(4), 0.0))
-    assert depth.choose(1, SURE, 64)[0] in range(6, 10)
+    assert depth.choose(NextStep(1), SURE)[0] in range(6, 10)
 
 
 def test_rows_are_never_more_than_asked_for() -> None:
     for depth in (seen(memory_bound, 1, 8, 64), FixedDepth()):
-        assert sum(depth.choose(3, SURE * 3, 5)) <= 5
+        assert sum(depth.choose(NextStep(3, 5), SURE * 3)) <= 5
 
 
 @pytest.mark.parametrize("price", [memory_bound, compute_bound])
@@ -89,7 +89,7 @@ def test_a_drafter_that_is_never_right_costs_a_bounded_part_of_the_time(price: C
     """Although it goes on saying that it is sure, and waiting for its guesses costs a tenth of a step."""
     depth, lost_s, worked_s, num_steps = seen(price, 1), 0.0, 0.0, 20_000
     for _ in range(num_steps):
-        (drafts,) = depth.choose(1, SURE, 64) if depth.may_pay(1) else [0]
+        (drafts,) = depth.choose(NextStep(1), SURE) if depth.may_pay(NextStep(1)) else [0]
         seconds, waited_s = price(1 + drafts), 0.1 * STEP_S if drafts else None
         depth.note(Made(1, drafts, 0, seconds, waited_s))
         worked_s += seconds
@@ -133,7 +133,7 @@ def test_beside_prompts_rows_are_not_taken_to_be_free() -> None:
 def test_drafts_that_are_never_right_stop_although_every_step_of_theirs_has_prompts() -> None:
     depth, num_drafted = seen(memory_bound, 1, 2, 4, 8, 16), 0
     for _ in range(1000):
-        (drafts,) = depth.choose(1, SURE, 64)
+        (drafts,) = depth.choose(NextStep(1), SURE)
         if drafts:
             num_drafted += 1
             depth.note(Made(1, drafts, 0, 1.0, num_rows_beside=100))
@@ -149,10 +149,10 @@ def test_a_disturbance_does_not_end_drafting_for_ever(disturbed: Made, times: in
     depth = seen(memory_bound, 1)
     for _ in range(times):
         depth.note(disturbed)
-    assert depth.choose(1, SURE, 64) == [0]
+    assert depth.choose(NextStep(1), SURE) == [0]
     for _ in range(4000):
         depth.note(Made(1, 0, 0, STEP_S))
-    assert depth.choose(1, SURE, 64)[0] > 2
+    assert depth.choose(NextStep(1), SURE)[0] > 2
 
 
 def test_who_waits_for_a_token_pays_for_rows_only_if_it_is_the_right_one() -> None:
@@ -167,13 +167,13 @@ def test_who_waits_for_a_token_pays_for_rows_only_if_it_is_the_right_one() -> No
     for _ in range(40):
         depth.note(Made(1, 1, 1, price(2), 0.0))
     guess = [[0.8, 0.64]]
-    assert depth.choose(1, guess, 64)[0] > 0
-    assert depth.may_wait(1, [0.9], guess, 64)
-    assert depth.may_wait(1, [0.5], guess, 64)
-    assert not depth.may_wait(1, [0.02], guess, 64)
+    assert depth.choose(NextStep(1), guess)[0] > 0
+    assert depth.may_wait(NextStep(1), [0.9], guess)
+    assert depth.may_wait(NextStep(1), [0.5], guess)
+    assert not depth.may_wait(NextStep(1), [0.02], guess)
     for _ in range(40):
         depth.note(Made(1, 1, 1, price(2), 0.6 * STEP_S))
-    assert not depth.may_wait(1, [0.5], guess, 64)
+    assert not depth.may_wait(NextStep(1), [0.5], guess)
 
 
 def test_where_nothing_can_be_planned_ahead_drafts_are_not_charged_for_waiting() -> None:
@@ -181,10 +181,10 @@ def test_where_nothing_can_be_planned_ahead_drafts_are_not_charged_for_waiting()
     for _ in range(40):
         depth.note(Made(1, 1, 1, memory_bound(2), STEP_S))
     guess = [[0.6, 0.3]]
-    assert depth.choose(1, guess, 64) == [0]
-    assert not depth.may_pay(1, 1.0, 0.1)
-    assert depth.choose(1, guess, 64, waits_anyway=True)[0] > 0
-    assert depth.may_pay(1, 1.0, 0.1, waits_anyway=True)
+    assert depth.choose(NextStep(1), guess) == [0]
+    assert not depth.may_pay(NextStep(1), 1.0, 0.1)
+    assert depth.choose(NextStep(1, waits_anyway=True), guess)[0] > 0
+    assert depth.may_pay(NextStep(1, waits_anyway=True), 1.0, 0.1)
 
 
 @given(
@@ -201,7 +201,7 @@ def test_a_look_rejects_nothing_that_would_have_been_taken(
         depth.note(Made(rows, 0, 0, seconds, wait_s))
     chances = [list(accumulate(of_guess, mul)) for of_guess in rates]
     best = max((one[0] for one in chances if one), default=0.0)
-    taken = any(depth.choose(len(rates), chances, 64))
-    waited = depth.may_wait(len(rates), [reached] * len(rates), chances, 64)
-    assert depth.may_pay(len(rates), 1.0, best) or not taken
-    assert depth.may_pay(len(rates), reached, best) or not waited
+    taken = any(depth.choose(NextStep(len(rates)), chances))
+    waited = depth.may_wait(NextStep(len(rates)), [reached] * len(rates), chances)
+    assert depth.may_pay(NextStep(len(rates)), 1.0, best) or not taken
+    assert depth.may_pay(NextStep(len(rates)), reached, best) or not waited

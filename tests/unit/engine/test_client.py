@@ -409,9 +409,14 @@ def test_a_request_whose_answer_nobody_reads_is_aborted_and_what_waits_is_bounde
             _ = [delta async for delta in answers]
         assert caught.value.code == "reader_too_slow"
         assert any(isinstance(message, Abort) for message in inbox.drain())
-        client.put(RequestId("r"), Delta(0, "", (), finish_reason=FinishReason.ABORT))
-        client.flush()
+        with pytest.raises(RequestError, match="request id 'r' is in use"):
+            await anext(client.submit(ask("r")))
+        aborting = asyncio.create_task(client.abort(RequestId("r")))
         await asyncio.sleep(0)
-        assert not client._open
+        client.put(RequestId("r"), Delta(0, "", (), finish_reason=FinishReason.ABORT))
+        assert not aborting.done()
+        client.flush()
+        await aborting
+        assert not client._open, "the id is free again"
 
     within_patience(listen_late())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.kv.kit import Stage, make_layout, mixed_groups
 
@@ -102,19 +102,30 @@ shares = st.lists(st.integers(1, 1000), min_size=1, max_size=6).map(
 )
 
 
+SMALL_SHARES = [Fraction(1, 18)] * 4 + [Fraction(7, 9)]
+"""Of 13 pages, four groups have less than one each: the fifth gives up a whole one of its ten."""
+
+
 @given(parts=shares, num_pages=st.integers(6, 5000))
+@example(parts=SMALL_SHARES, num_pages=13)
 def test_every_page_is_somebody_s_and_everybody_has_one(parts: list[Fraction], num_pages: int) -> None:
     pages = own_pages(num_pages, parts)
     assert sum(pages) == num_pages
     assert min(pages) >= 1
-    assert all(
-        count >= int(num_pages * share) or num_pages * share < 2 * len(parts)
-        for count, share in zip(pages, parts, strict=True)
-    )
+    # What groups have beyond their shares is one page at most, and what they lack are the pages of those that would
+    # have none.
+    assert all(count < num_pages * share + 1 or count == 1 for count, share in zip(pages, parts, strict=True))
+    lacking = sum(max(0, int(num_pages * share) - count) for count, share in zip(pages, parts, strict=True))
+    assert lacking <= sum(num_pages * share < 1 for share in parts)
 
 
 @given(parts=shares, data=st.data())
 def test_the_least_memory_of_a_split_holds_what_every_group_needs(parts: list[Fraction], data: st.DataObject) -> None:
-    needed = data.draw(st.lists(st.integers(1, 50), min_size=len(parts), max_size=len(parts)))
+    needed = data.draw(st.lists(st.integers(0, 50), min_size=len(parts), max_size=len(parts)))
     least = least_pages(needed, parts)
     assert all(have >= count for have, count in zip(own_pages(least, parts), needed, strict=True))
+
+
+def test_who_needs_no_page_has_one_beside_those_that_are_needed() -> None:
+    assert own_pages(13, SMALL_SHARES) == [1, 1, 1, 1, 9]
+    assert least_pages([0, 0, 0, 0, 10], SMALL_SHARES) == 14

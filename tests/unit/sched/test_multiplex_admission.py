@@ -5,6 +5,7 @@ A token takes a second, whatever the share, so a decode step of n rows takes n s
 
 from __future__ import annotations
 
+from collections.abc import Sequence as AnySequence
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,8 @@ from plait.assembly import Policy
 from plait.core.decision import Blocked
 from plait.core.events import Arrived, Emitted, Finished, Refused, Scheduled, Submitted
 from plait.core.request import NO_SLO, Request, ServiceClass, Slo
+from plait.core.step import StepShape
+from plait.cost.model import StepPrice
 from plait.sched.multiplex.mechanisms import Mechanism
 from plait.sched.multiplex.presets import BULLET, MUXWISE, PLAIT, TEMPORAL, Preset
 from plait.sim.arrivals import Lengths, arrivals_of, poisson_trace
@@ -181,6 +184,54 @@ def test_decode_slows_the_prompts_that_are_foreseen() -> None:
 
     assert refused(24.0) == ["late"]
     assert refused(200.0) == []
+
+
+class Slower:
+    """Steps take three times as long as they are priced at."""
+
+    def price(self, shape: StepShape, share: int, beside: AnySequence[StepShape] = ()) -> StepPrice:
+        price = OneSecondPerToken().price(shape, share, beside)
+        return replace(price, expected_s=3 * price.expected_s, worst_s=3 * price.worst_s)
+
+
+@pytest.mark.parametrize("margin_s", [None, 0.5], ids=["by price", "as it goes"])
+def test_waits_are_foretold_as_long_as_steps_take_now(margin_s: float | None) -> None:
+    """Two prompts of 16 tokens take 96 s of this device, and by their prices 32 s. One alone takes 48, so that it helps
+    to come back.
+    """
+    on = Stage(
+        max_step_tokens=16,
+        max_rows=16,
+        queue_depth=1,
+        slos={ServiceClass.ONLINE: Slo(ttft_s=60.0)},
+        policy=Policy(PLAIT, OneSecondPerToken(), num_spans=4, margin_s=margin_s),
+        share_units=4,
+        cost=Slower(),
+    )
+    on.arrive(ask("known", "k" * 16, max_tokens=1))
+    on.arrive(ask("first", "f" * 16, max_tokens=1), ask("second", "s" * 16, max_tokens=1), at_s=60.0)
+    on.run()
+    assert [event.request for event in on.of(Refused)] == ([] if margin_s is None else ["second"])
+    if margin_s is not None:
+        said = on.answers.refusal("second").message
+        found = float(said.split("would come in ")[1].split(" s")[0])
+        assert found == pytest.approx(96.0, rel=0.1)
+
+
+def test_on_a_machine_that_has_become_too_slow_nobody_is_sent_away_for_ever() -> None:
+    on = Stage(
+        max_step_tokens=16,
+        max_rows=16,
+        queue_depth=1,
+        slos={ServiceClass.ONLINE: Slo(ttft_s=20.0)},
+        policy=Policy(PLAIT, OneSecondPerToken(), num_spans=4, margin_s=0.5),
+        share_units=4,
+        cost=Slower(),
+    )
+    for number in range(3):
+        on.arrive(ask(f"r{number}", "k" * 16, max_tokens=1), at_s=60.0 * number)
+    on.run()
+    assert not on.of(Refused)
 
 
 def test_places_that_are_short_are_waited_for() -> None:

@@ -6,8 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
+from operator import mul
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.sched.oracles.stage import ALPHA, DEVICE, FORMATS, PROGRAM
 
 from plait.core.ids import SeqId
@@ -15,7 +19,7 @@ from plait.core.step import ChunkShape, StepShape
 from plait.cost.model import Bound, StepPrice
 from plait.cost.roofline import RooflineModel
 from plait.sched.multiplex.decide import Setting, decide
-from plait.sched.multiplex.drafting import Offer, decide_with_drafts
+from plait.sched.multiplex.drafting import Offer, decide_with_drafts, least_chance
 from plait.sched.multiplex.mechanisms import Mechanism
 from plait.sched.multiplex.presets import CHUNKED, MUXWISE, PLAIT, Preset, shares_of
 from plait.sched.multiplex.pricing import Prices
@@ -148,3 +152,23 @@ def test_on_a_roofline_depth_falls_as_the_batch_grows() -> None:
     assert depths == sorted(depths, reverse=True)
     assert depths[0] >= 4
     assert depths[-1] < 1
+
+
+@given(
+    st.sampled_from([CHUNKED, MUXWISE, PLAIT]),
+    st.sampled_from([0, 500, 4000]),
+    st.lists(st.lists(st.floats(0.05, 1.0), max_size=16), min_size=1, max_size=12),
+)
+def test_a_look_at_first_drafts_rejects_nothing_that_would_have_been_taken(
+    preset: Preset, tokens: int, rates: list[list[float]]
+) -> None:
+    now, asked = situation(len(rates), tokens=tokens), setting(preset)
+    chances = [tuple(accumulate(one, mul)) for one in rates]
+    plan = decide_with_drafts(now, asked, [Offer(SeqId(at), one) for at, one in enumerate(chances)], 40)
+    best = max((one[0] for one in chances if one), default=0.0)
+    assert plan.depth is None or best > least_chance(now, asked, 40)
+
+
+def test_where_rows_are_dear_no_chance_is_enough_and_where_they_are_free_a_small_one_is() -> None:
+    assert least_chance(situation(4 * FREE_ROWS), setting(PLAIT), 32) >= 1.0
+    assert least_chance(situation(1), setting(PLAIT), 60) < 0.05

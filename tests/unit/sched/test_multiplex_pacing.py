@@ -46,6 +46,19 @@ def test_one_in_a_hundred_ends_is_later_than_the_margin_in_the_long_run() -> Non
     assert 0.006 <= num_late / 25_000 <= 0.014
 
 
+def test_a_step_that_was_held_up_for_half_of_its_time_raises_no_margin() -> None:
+    """Though one in ten is: a margin that keeps even those would be longer than the step."""
+    pacing = Pacing(1.0)
+    for place in range(2000):
+        promise = pacing.promise(Form.DECODE, 0.0, 10.0)
+        late_s = 9.0 if place % 10 == 0 else 0.5
+        pacing.ended(promise, 10.0, 10.0 + late_s)
+    assert 0.4 < pacing.paces()[Form.DECODE].margin_s < 1.0
+    late = pacing.promise(Form.FUSED, 0.0, 10.0)
+    pacing.ended(late, 10.0, 10.0 + 4.9)
+    assert pacing.paces()[Form.FUSED].margin_s > 1.0
+
+
 def test_a_form_that_was_noisy_is_tried_again() -> None:
     pacing = Pacing(4.0)
     for _ in range(5):
@@ -54,6 +67,18 @@ def test_a_form_that_was_noisy_is_tried_again() -> None:
     for _ in range(1000):
         pacing.seen(Form.FUSED, 5.0)
     assert pacing.paces()[Form.LANES].margin_s == pytest.approx(4.0)
+
+
+def test_forecasts_go_by_how_long_steps_took_in_the_last_seconds_and_no_step_counts_more_than_fourfold() -> None:
+    pacing = Pacing(1.0)
+    for _ in range(2000):
+        pacing.went(2.0, 0.01)
+    assert pacing.slowness == pytest.approx(2.0, abs=0.01)
+    pacing.went(100.0, 0.01)
+    assert pacing.slowness < 2.02
+    for _ in range(2000):
+        pacing.went(1.0, 0.01)
+    assert pacing.slowness == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_margin_begins_with_what_nearly_all_steps_of_a_calibration_kept_to() -> None:

@@ -20,7 +20,7 @@ from plait.cost.model import StepPrice
 from plait.sched.multiplex.mechanisms import Mechanism
 from plait.sched.multiplex.presets import BULLET, MUXWISE, PLAIT, TEMPORAL, XYSERVE, Preset, static_split
 from plait.sched.multiplex.scheduler import Observer, unobserved
-from plait.sched.multiplex.situation import Choice, Situation
+from plait.sched.multiplex.situation import Choice, Form, Situation
 from plait.sim.arrivals import Arrival, Lengths, arrivals_of, poisson_trace
 from plait.sim.cluster import ClusterSpec, simulate_cluster
 from plait.sim.driver import simulate
@@ -264,6 +264,25 @@ def test_decode_is_planned_ahead_while_nobody_has_a_prompt_and_no_further(preset
     alone.arrive(ask("stream", "abc", max_tokens=12))
     alone.run()
     assert on.answers.tokens("stream") == alone.answers.tokens("stream")
+
+
+@pytest.mark.parametrize("preset", [MUXWISE, BULLET], ids=lambda one: one.name)
+def test_what_was_chosen_for_a_prompt_holds_although_a_decode_step_had_been_planned_before(preset: Preset) -> None:
+    """The prompt comes while one decode step runs and another one is behind it."""
+    seen: list[tuple[bool, Form, Form]] = []
+
+    def observe(situation: Situation, choice: Choice) -> None:
+        seen.append((situation.is_prefilling, situation.form, choice.form))
+
+    policy = Policy(preset, OneSecondPerToken(), num_spans=4, runs_ahead=True, observe=observe)
+    on = Stage(max_step_tokens=40, max_rows=4, queue_depth=2, policy=policy, share_units=4)
+    on.arrive(ask("stream", "abc", max_tokens=30))
+    on.arrive(ask("prompt", "defghijklmno", max_tokens=1), at_s=6.5)
+    on.run()
+    begun = next(place for place, (_, _, form) in enumerate(seen) if form is Form.LANES)
+    beside = [form for is_prefilling, form, _ in seen[begun + 1 :] if is_prefilling]
+    assert len(beside) > 2
+    assert set(beside) == {Form.LANES}
 
 
 @pytest.mark.parametrize("preset", [PLAIT, MUXWISE, BULLET, TEMPORAL, XYSERVE], ids=lambda preset: preset.name)

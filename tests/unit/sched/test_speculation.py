@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -20,7 +22,7 @@ from plait.core.request import Sequence as Seq
 from plait.core.sampling import SamplingParams
 from plait.core.step import StepPlan, StepShape
 from plait.cost.model import Bound, StepPrice
-from plait.draft.depth import FixedDepth, Made, PricedDepth
+from plait.draft.depth import FixedDepth, Made, NextStep, PricedDepth
 from plait.draft.ngram import NgramDrafts
 from plait.sched.chunked import ChunkedScheduler
 from plait.sched.multiplex.presets import CHUNKED, Preset, preset_of
@@ -342,31 +344,14 @@ class Booked:
     def follows_prices(self) -> bool:
         return self.inner.follows_prices
 
-    def may_pay(
-        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
-    ) -> bool:
+    def may_pay(self, step: NextStep, reached: float = 1.0, chance: float = 1.0) -> bool:
         return True
 
-    def may_wait(
-        self,
-        num_sequences: int,
-        reached: Sequence[float],
-        chances: Sequence[Sequence[float]],
-        most_rows: int,
-        within_s: float = 0.0,
-    ) -> bool:
-        return self.inner.may_wait(num_sequences, reached, chances, most_rows)
+    def may_wait(self, step: NextStep, reached: Sequence[float], chances: Sequence[Sequence[float]]) -> bool:
+        return self.inner.may_wait(step, reached, chances)
 
-    def choose(
-        self,
-        num_sequences: int,
-        chances: Sequence[Sequence[float]],
-        most_rows: int,
-        within_s: float = 0.0,
-        *,
-        waits_anyway: bool = False,
-    ) -> list[int]:
-        return self.inner.choose(num_sequences, chances, most_rows)
+    def choose(self, step: NextStep, chances: Sequence[Sequence[float]]) -> list[int]:
+        return self.inner.choose(step, chances)
 
     def note(self, made: Made) -> None:
         self.made.append(made)
@@ -396,31 +381,14 @@ class Hopeless:
     beside_prompts: bool = False
     follows_prices: bool = False
 
-    def may_pay(
-        self, num_sequences: int, reached: float = 1.0, chance: float = 1.0, *, waits_anyway: bool = False
-    ) -> bool:
+    def may_pay(self, step: NextStep, reached: float = 1.0, chance: float = 1.0) -> bool:
         return not self.knows
 
-    def may_wait(
-        self,
-        num_sequences: int,
-        reached: Sequence[float],
-        chances: Sequence[Sequence[float]],
-        most_rows: int,
-        within_s: float = 0.0,
-    ) -> bool:
+    def may_wait(self, step: NextStep, reached: Sequence[float], chances: Sequence[Sequence[float]]) -> bool:
         self.num_looks += 1
         return False
 
-    def choose(
-        self,
-        num_sequences: int,
-        chances: Sequence[Sequence[float]],
-        most_rows: int,
-        within_s: float = 0.0,
-        *,
-        waits_anyway: bool = False,
-    ) -> list[int]:
+    def choose(self, step: NextStep, chances: Sequence[Sequence[float]]) -> list[int]:
         self.num_looks += 1
         return [0] * len(chances)
 
@@ -462,6 +430,59 @@ def test_where_no_draft_pays_every_step_is_planned_when_and_as_it_is_without(str
     elif streams > 1:
         # While eight run, there is a look in eight steps, once a few have found nothing; when fewer do, more.
         assert depth.num_looks < len(plans(drafted)) / 3
+
+
+@dataclass
+class Sudden(Hopeless):
+    """A `Depth` for which drafts begin to pay at the fourth look while nothing of it was known before."""
+
+    knows: bool = False
+
+    def may_wait(self, step: NextStep, reached: Sequence[float], chances: Sequence[Sequence[float]]) -> bool:
+        self.num_looks += 1
+        return self.num_looks > 3
+
+    def choose(self, step: NextStep, chances: Sequence[Sequence[float]]) -> list[int]:
+        return FixedDepth(2).choose(step, chances)
+
+
+def test_a_token_that_was_waited_for_is_drafted_behind_however_long_nobody_was_asked() -> None:
+    depth = Sudden()
+    played = stage(Drafting(Guesser(right), depth), max_rows=8, max_step_tokens=64, num_blocks=200)
+    played.arrive(*[ask(str(number), max_tokens=40) for number in range(6)])
+    played.run()
+    in_flight, late = 0, []
+    for kind, plan in in_turn(played):
+        if kind == "submitted" and not in_flight:
+            late.append(plan)
+        in_flight += 1 if kind == "submitted" else -1
+    # The first begins everything, and at their ends sequences have room for no drafts.
+    waited_for = [plan for plan in late[1:] if isinstance(plan, StepPlan)]
+    assert len(waited_for) > 5
+    assert all(map(has_drafts, waited_for[:-2]))
+
+
+@pytest.mark.parametrize("streams", [4, 32])
+def test_where_nothing_pays_drafts_cost_a_step_a_few_calls_however_many_run(streams: int) -> None:
+    calls = []
+    for drafting in (None, Drafting(Guesser(right), Hopeless(knows=True))):
+        played = Stage(
+            token_at=says(SONG * 4),
+            drafting=drafting,
+            max_model_tokens=200,
+            num_blocks=64 * streams,
+            max_rows=streams,
+            max_step_tokens=256,
+            enable_prefix=False,
+            checks=False,
+        )
+        played.arrive(*[ask(str(number), max_tokens=100) for number in range(streams)])
+        profile = cProfile.Profile()
+        profile.enable()
+        played.run()
+        profile.disable()
+        calls.append(pstats.Stats(profile).total_calls / len(plans(played)))
+    assert 0 < calls[1] - calls[0] < 60
 
 
 def test_drafts_that_are_switched_off_are_as_if_there_were_none() -> None:

@@ -13,6 +13,7 @@ from plait.core.request import Request
 from plait.core.sampling import SamplingParams
 from plait.kv.checkpoints import ByUse, CheckpointPolicy, EveryTokens
 from plait.model.cost import Formats
+from plait.model.program import Program
 from plait.reproduce.shapes import Mixer, Shape, StateShape, program_of
 from plait.sim.arrivals import Arrival
 from plait.sim.driver import simulate
@@ -84,6 +85,32 @@ def test_a_short_prompt_again_is_hit_to_its_last_block(length: int, program: obj
         [asked(0.0, text(1, length)), asked(9.0, text(1, length))], replace(spec, checkpoints=EveryTokens(512))
     )
     assert every == [0, 512 if length > 512 else 0]
+
+
+ALONE = program_of(
+    Shape("states alone", (Mixer.MAMBA, Mixer.MAMBA), 32, 4, 2, 8, 64, 1000, state=StateShape(64, 4, 4, 8))
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "lengths", "found"),
+    [
+        (HYBRID, [20, 33, 100, 600], [19, 32, 96, 576]),
+        (WINDOWED, [20, 33, 100, 600], [19, 32, 96, 576]),
+        (ALONE, [20, 33, 100, 600], [19, 32, 99, 599]),
+        (ALONE, [2, 3, 32, 65], [1, 2, 31, 64]),
+        (HYBRID, [2, 3, 32, 65], [1, 2, 31, 64]),
+    ],
+    ids=str,
+)
+def test_a_prompt_of_less_than_a_block_is_hit_but_for_its_last_token(
+    program: Program, lengths: list[int], found: list[int]
+) -> None:
+    """Beside attention once the first answer has filled the block; where there are states alone, every prompt is."""
+    spec = replace(SPEC, program=program, tokens_per_block=32)
+    for length, tokens in zip(lengths, found, strict=True):
+        again = [asked(0.0, text(1, length), 40), asked(9.0, text(1, length), 40)]
+        assert hits(again, spec)[0] == [0, tokens]
 
 
 def test_a_question_behind_a_common_prefix_is_hit_from_the_third_time_on() -> None:

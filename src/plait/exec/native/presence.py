@@ -10,7 +10,7 @@ from typing import Final
 
 from plait.core.errors import PlaitError
 
-INTERFACE: Final = 17
+INTERFACE: Final = 18
 """Of plait._native, as csrc/bindings/module.cc numbers it too: goes up with every change of what Python and it say to
 each other, so that Python files beside a runtime that was built from older sources are noticed."""
 _NAME: Final = "plait._native"

@@ -1,8 +1,7 @@
 """Plait: the layout of this engine, `plait.model.cache_layout` with the geometry that `geometry` chooses.
 
 Every kind of layer keeps what its rows will look at. A sequence that reuses a prefix copies the part of a block that it
-shares, so that hits end anywhere; where there are states, at the checkpoints, which are whole blocks apart. Rows of
-images are not served yet.
+shares, so that hits end anywhere; where there are states, at the checkpoints. Rows of images are not served yet.
 """
 
 from __future__ import annotations

@@ -22,7 +22,10 @@ class OnlineDemand:
         self._one_more = one_more
         self._seconds: deque[tuple[int, int]] = deque()
         """(second, the most that was held in it), ascending; seconds that are missing held what the last one did."""
-        self._quantile = 0
+        self._quantile: int | None = 0
+        """Over the seconds that have ended; None: not worked out yet. Most of the time nobody asks, and a simulation of
+        hours has thousands of seconds.
+        """
 
     def sample(self, held: int, now: float) -> None:
         second = int(now)
@@ -34,15 +37,18 @@ class OnlineDemand:
             # Seconds that have ended count from now on.
             while len(self._seconds) > 1 and self._seconds[1][0] <= second - WINDOW_S:
                 self._seconds.popleft()
-            self._quantile = self._of_window(second)
+            self._quantile = None
         self._seconds.append((second, held))
 
     @property
     def kept(self) -> int:
         """For those who are online and those who may come: p99 of the window, and one newcomer."""
+        if self._quantile is None:
+            self._quantile = self._of_window(self._seconds[-1][0])
         return min(self._most, self._quantile + self._one_more)
 
     def _of_window(self, second: int) -> int:
+        """Of the seconds before this one."""
         weights: list[tuple[int, int]] = []
         until = second
         for start, held in reversed(self._seconds):

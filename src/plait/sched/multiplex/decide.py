@@ -136,10 +136,10 @@ def _keeps(now: Situation, prefill: Prefill, units: int, dues: _Dues, setting: S
 def _bound_s(now: Situation, shape: StepShape, units: int, prefill: Prefill, setting: Setting) -> float:
     price = setting.prices.decode(shape, units, prefill.shape)
     # How steps go now says nothing about a neighbour that is still to come.
-    return max(_counted(price, Form.LANES, now, setting), price.worst_s if setting.preset.is_guarded else 0.0)
+    return max(counted_s(price, Form.LANES, now, setting), price.worst_s if setting.preset.is_guarded else 0.0)
 
 
-def _counted(price: StepPrice, form: Form, now: Situation, setting: Setting) -> float:
+def counted_s(price: StepPrice, form: Form, now: Situation, setting: Setting) -> float:
     """How long a step of decode counts until its end is seen."""
     if not setting.preset.is_guarded:
         return price.expected_s
@@ -209,7 +209,7 @@ def _slice(now: Situation, prefill: Prefill, setting: Setting) -> Choice:
     if now.is_stepping:
         return Choice(Form.DECODE, units, Reason.SLICE)
     slack_s = due_s(now.decoding, setting.preset.credit) - now.now_s
-    slack_s -= _counted(prices.decode(now.decode, units), Form.DECODE, now, setting)
+    slack_s -= counted_s(prices.decode(now.decode, units), Form.DECODE, now, setting)
     stop_s = prices.stop_s(prices.prefill_s(prefill.shape, units))
     if now.form is Form.PREFILL and slack_s < stop_s:
         return Choice(Form.DECODE, units, Reason.SLICE)
@@ -241,7 +241,7 @@ def _longest_chunk(now: Situation, prefill: Prefill, budget_s: float, most: int,
 
     def seconds(num_tokens: int) -> float:
         price = setting.prices.fused(now.decode, cut(prompts, num_tokens))
-        return price.expected_s if setting.preset.chunk_s is not None else _counted(price, Form.FUSED, now, setting)
+        return price.expected_s if setting.preset.chunk_s is not None else counted_s(price, Form.FUSED, now, setting)
 
     none_s = seconds(0)
     if none_s > budget_s:
@@ -292,7 +292,7 @@ def _last_within(
 
 def _holds_alone(now: Situation, dues: _Dues, setting: Setting) -> bool:
     """Whether decode holds its targets if prompts rest."""
-    step_s = _counted(setting.prices.decode(now.decode, setting.prices.units), Form.DECODE, now, setting)
+    step_s = counted_s(setting.prices.decode(now.decode, setting.prices.units), Form.DECODE, now, setting)
     return now.now_s + now.decode_left * step_s <= dues.step_s
 
 
@@ -391,11 +391,11 @@ def _turn_option(now: Situation, prefill: Prefill, due: float, setting: Setting)
     """
     prices = setting.prices
     price = prices.decode(now.decode, prices.units)
-    counted_s = _counted(price, Form.DECODE, now, setting)
+    step_s = counted_s(price, Form.DECODE, now, setting)
     seconds = prices.prefill_s(prefill.shape, prices.units)
-    slack_s, stop_s = due - now.now_s - counted_s, prices.stop_s(seconds)
+    slack_s, stop_s = due - now.now_s - step_s, prices.stop_s(seconds)
     # Of the whole turn, from the last token on: what is left for prompts, and what decode will take of it.
-    prompts_s = max(0.0, due - max(one.last_s for one in now.decoding) - counted_s)
+    prompts_s = max(0.0, due - max(one.last_s for one in now.decoding) - step_s)
     rate = prompts_s / (prompts_s + price.expected_s) * prefill.shape.num_tokens / seconds
     if slack_s >= stop_s:
         yield _Option(Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + slack_s), rate)

@@ -23,7 +23,7 @@ from plait.core.ids import SeqId
 from plait.core.step import ChunkShape, StepShape
 from plait.cost.model import StepPrice
 from plait.draft.credit import Bet
-from plait.draft.depth import LEAST_CHANCE, LEAST_SHARE
+from plait.draft.depth import LEAST_CHANCE, LEAST_SHARE, MOST_DRAFTS
 from plait.sched.multiplex.decide import Setting, decide, ends_s
 from plait.sched.multiplex.pricing import cut
 from plait.sched.multiplex.situation import NEVER, Choice, Form, Reason, Situation
@@ -34,6 +34,9 @@ DEAD_BAND = 1.02
 
 _LATE = frozenset({Reason.MOST_DECODE, Reason.BALANCED})
 """Nothing that was tried holds the targets of decode."""
+
+_CAUTION = 0.9
+"""Of a chance that only some numbers of drafts were asked about."""
 
 Counts = Mapping[SeqId, int]
 """Drafts by sequence; who has none is left out."""
@@ -100,6 +103,27 @@ def decide_with_drafts(now: Situation, setting: Setting, offers: Sequence[Offer]
     return best
 
 
+def least_chance(now: Situation, setting: Setting, most_rows: int) -> float:
+    """How likely the likeliest draft must be for any number of them to be worth looking at, if none is likelier; 1 or
+    more: none is. All are priced behind who has the fewest tokens before him, where they are cheapest.
+    """
+    prices, rows = _Prices(now, setting), len(now.decoding)
+    plain = DEAD_BAND * prices.rate_alone(now.decode, 0.0)
+    shortest = min(zip(now.decode.chunks, now.decoding, strict=True), key=lambda one: one[0].start)[1].seq
+    least = NEVER
+    for count in _some_numbers(min(most_rows, MOST_DRAFTS * rows)):
+        shape = with_counts(now, {shortest: count}, has_states=setting.has_states)
+        # (rows + chance * count) / seconds must be more than `plain`.
+        least = min(least, rows * (plain / prices.rate_alone(shape, 0.0) - 1.0) / count)
+    return least if least >= 1.0 else _CAUTION * least
+
+
+def bet_of(now: Situation, setting: Setting, plan: Plan, counts: Counts) -> Bet:
+    """What a plan's decode step puts at risk if it verifies so many drafts."""
+    depth = Depth(counts, {}, with_counts(now, counts, has_states=setting.has_states))
+    return _Prices(now, setting).bet(plan.plain, plan.choice, depth)
+
+
 def with_counts(now: Situation, counts: Counts, *, has_states: bool = False) -> StepShape:
     """The shape of the decode step with so many drafts of each; a state is copied behind every row but the last."""
     chunks = []
@@ -145,6 +169,14 @@ def _numbers(most: int) -> Iterator[int]:
         count *= 2
     if most:
         yield most
+
+
+def _some_numbers(most: int) -> Iterator[int]:
+    """Those that candidates may have, near enough: 1, 2, 3, 4, 6, 8, 12 and so on."""
+    for count in _numbers(most):
+        yield count
+        if count > 1 and count * 3 // 2 < most:
+            yield count * 3 // 2
 
 
 def _depth(now: Situation, drafts: Sequence[tuple[SeqId, float]], *, has_states: bool) -> Depth:

@@ -8,6 +8,9 @@ to a batch.
     prompts    (what is left of begun prompts + prompts that go first + its own) / the part of the device that they get
     places     sequences that must end first, where rows, memory or time are short, times the mean time between two ends
     wait       the longer of `prompts`, and of `places` with its own prompt behind it
+
+Where steps are watched, prompts take as many times their prices as steps took lately, and the part of the device that
+they get is what the policy leaves them at the present pace.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from math import ceil
 from plait.core.errors import OVERLOADED, RequestError
 from plait.core.request import Sequence, ServiceClass
 from plait.sched.lives import Lives
-from plait.sched.multiplex.decide import Setting, decide
+from plait.sched.multiplex.decide import Setting, counted_s, decide
+from plait.sched.multiplex.pacing import Pacing
 from plait.sched.multiplex.pricing import cut
 from plait.sched.multiplex.situation import Choice, Decoding, Form, Prefill, Prompt, Situation
 from plait.sched.multiplex.time_room import TimeRoom, decodes, tightest_gap_s
@@ -63,12 +67,14 @@ class Outlook:
         stay_s = now_s - seq.scheduled_s
         self._stay_s = stay_s if self._stay_s is None else self._stay_s + NEW_PART * (stay_s - self._stay_s)
 
-    def refusal(self, seq: Sequence, prefills: AnySequence[Prefill], now_s: float) -> RequestError | None:
+    def refusal(
+        self, seq: Sequence, prefills: AnySequence[Prefill], pacing: Pacing | None, now_s: float
+    ) -> RequestError | None:
         """Of a sequence that has just begun to wait; None: it may go on waiting. `prefills`: those in flight."""
         target_s = seq.request.slo.first_token_s(seq.num_prompt)
         if target_s is None or seq.request.service_class is not ServiceClass.ONLINE or seq.choice:
             return None
-        found = self.forecast(seq, prefills, now_s)
+        found = self.forecast(seq, prefills, pacing, now_s)
         if found.wait_s <= target_s or found.alone_s > target_s:
             return None
         after_s = found.wait_s - target_s
@@ -81,19 +87,21 @@ class Outlook:
             retry_after_s=after_s,
         )
 
-    def forecast(self, seq: Sequence, prefills: AnySequence[Prefill], now_s: float) -> Forecast:
+    def forecast(self, seq: Sequence, prefills: AnySequence[Prefill], pacing: Pacing | None, now_s: float) -> Forecast:
         prices, begun_s = self._setting.prices, self._begun_s(prefills)
         prompts, num_unseen = self._up_to(seq, now_s + begun_s)
         seconds = [prices.prompt_s(one, prices.units) for one in prompts]
         work_s = begun_s + sum(seconds) + num_unseen * sum(seconds) / len(seconds)
         rows = [one for one in self._lives.running if decodes(one)]
-        speed = self._speed(rows, prompts, now_s)
+        speed = self._speed(rows, prompts, pacing, now_s)
         num_lacking = self._num_lacking(rows, prompts, seq, num_unseen)
         if not speed:
             # Decode leaves nothing for prompts until somebody has ended.
             speed, num_lacking = 1.0, max(1, num_lacking)
         places_s = num_lacking * self._between_ends_s(rows, now_s)
-        return Forecast(max(work_s / speed, places_s + seconds[-1] / speed), seconds[-1])
+        slowness = 1.0 if pacing is None else pacing.slowness
+        prompts_s, own_s = slowness * work_s / speed, slowness * seconds[-1] / speed
+        return Forecast(max(prompts_s, places_s + own_s), slowness * seconds[-1])
 
     def _between_ends_s(self, rows: AnySequence[Sequence], now_s: float) -> float:
         """Of those who run: their mean stay by their number. It is as long as they have been there, at least."""
@@ -122,7 +130,9 @@ class Outlook:
         begun = [one for one in self._lives.running if one.id not in counted and one.num_uncomputed > 1]
         return found + sum(prices.prompt_s(self._view.prompt(one), prices.units) for one in begun)
 
-    def _speed(self, rows: AnySequence[Sequence], prompts: tuple[Prompt, ...], now_s: float) -> float:
+    def _speed(
+        self, rows: AnySequence[Sequence], prompts: tuple[Prompt, ...], pacing: Pacing | None, now_s: float
+    ) -> float:
         """Of prompts beside all who run, by that alone on the device: what the policy chooses if everybody has just
         said something. 0: decode leaves nothing.
         """
@@ -130,7 +140,8 @@ class Outlook:
         count = self._view.together(prompts, 0, prices.units, most)
         prefill = Prefill(prompts[:count], cut(prompts[:count], most))
         said = tuple(Decoding(one.id, now_s, now_s, 0, one.request.slo.itl_s, one.request.slo.tpot_s) for one in rows)
-        now = Situation(now_s, said, decode_shape(rows), prefill=prefill, waiting=prompts[count:])
+        paces = None if pacing is None else pacing.paces()
+        now = Situation(now_s, said, decode_shape(rows), prefill=prefill, waiting=prompts[count:], paces=paces)
         alone = prefill.shape.num_tokens / prices.prefill_s(prefill.shape, prices.units)
         return min(1.0, self._rate(decide(now, self._setting), now, prefill, tightest_gap_s(rows)) / alone)
 
@@ -144,7 +155,9 @@ class Outlook:
             case Form.LANES:
                 return num_tokens / prices.prefill_s(prefill.shape, prices.units - choice.units, now.decode)
             case Form.PREFILL:
-                decode_s = prices.decode(now.decode, prices.units).expected_s if now.decoding else 0.0
+                price = prices.decode(now.decode, prices.units)
+                decode_s = counted_s(price, Form.DECODE, now, self._setting) if now.paces else price.expected_s
+                decode_s = decode_s if now.decoding else 0.0
                 return max(0.0, 1.0 - decode_s / gap_s) * num_tokens / prices.prefill_s(prefill.shape, prices.units)
             case Form.DECODE:
                 return 0.0

@@ -1,8 +1,9 @@
 """Pacing: how long steps of decode take now, by what they are priced at.
 
 Owns what was watched of steps that ended: of each form a factor on its prices, and the margin within which the engine
-saw their ends but for one time in a hundred. A machine that others use too is slower in one second than in the next;
-prices that were measured once must allow for its worst seconds at all times, what is watched only for the present.
+saw their ends but for one time in a hundred; and how long all steps take by their prices, for forecasts. A machine that
+others use too is slower in one second than in the next; prices that were measured once must allow for its worst seconds
+at all times, what is watched only for the present.
 Invariant: equal steps in equal order give equal paces; one step moves a margin by a quarter of what it began with.
 """
 
@@ -19,6 +20,12 @@ from plait.sched.multiplex.situation import Form, Pace
 LOOKED_BACK = 5
 """Steps whose median is the factor: one that was disturbed is none, and a slow spell is noticed after three."""
 _MOST_FACTOR = 4.0
+STALLED_PART = 0.5
+"""Of a step: one that comes later than that was held up, by whoever else has its core. No margin is kept for it: it
+would leave prompts nothing, and hold hardly more, since who takes a core away does not ask for how long.
+"""
+FORECAST_S = 2.0
+"""Of priced seconds, that forecasts look back at."""
 _MOVE = 0.25
 """Of the first margin, by which one that was too small grows."""
 FORMS = (Form.FUSED, Form.LANES, Form.DECODE)
@@ -49,6 +56,8 @@ class Pacing:
         self._first_s = margin_s
         self._move_s = _MOVE * margin_s
         self._by_form = {form: _Watched(margin_s) for form in FORMS}
+        self.slowness = 1.0
+        """Seconds that steps of all kinds took lately, until their ends were seen, by their prices."""
         self._known: Mapping[Form, Pace] | None = None
         """What follows from all that was watched; None: it has not been asked for since."""
 
@@ -64,10 +73,15 @@ class Pacing:
         """Of a step that was to begin at a moment; None: whenever it does."""
         return Promise(form, expected_s, None if begin_s is None else begin_s + self.factor(form) * expected_s)
 
+    def went(self, ratio: float, price_s: float) -> None:
+        """A step, of whatever kind, took so many times its price."""
+        kept = min(_MOST_FACTOR, max(1.0 / _MOST_FACTOR, ratio))
+        self.slowness += price_s / (price_s + FORECAST_S) * (kept - self.slowness)
+
     def ended(self, promise: Promise, seconds: float, now: float) -> None:
         """A step took so many seconds on the device, and its end is seen now."""
         self.ran(promise.form, seconds, promise.expected_s)
-        if promise.seen_s is not None:
+        if promise.seen_s is not None and now - promise.seen_s <= STALLED_PART * promise.expected_s:
             self.seen(promise.form, now - promise.seen_s)
 
     def ran(self, form: Form, seconds: float, expected_s: float) -> None:

@@ -2,14 +2,15 @@
 
 Owns when a decision is made, and what it takes to carry it out: shares, suspends, which step goes to which lane, and
 the hand-over of a sequence from prompts to decode. The decision itself is `plait.sched.multiplex.decide`'s.
-Invariant: at most one step in flight on a lane, and while nobody has a prompt one more of decode behind it; a prefill
-that was overtaken goes on before another is begun; a sequence changes its lane only while no step names it.
+Invariant: at most one step in flight on a lane, and one more behind it while nothing runs beside; a prefill that was
+overtaken goes on before another is begun; a sequence changes its lane only while no step names it.
 
 Lanes: decode runs on the first and prompts on the second; a prompt that overtakes one runs on the third while the
 second is suspended, one level, and the other way round. A step of both (fused) runs on the first, with every unit.
 
-Ahead: while nobody has a prompt there is nothing to decide, so decode steps are planned one behind the other, as
-`chunked` does it (docs/adr/0007). Where there is, each is planned when the one before has ended.
+Ahead: while the whole device has one step after the other, of decode or of both, each is planned while the one before
+runs, as `chunked` does it (docs/adr/0007; `plait.sched.multiplex.ahead`). Side by side and in turns, each is planned
+when the one before has ended.
 
 Decisions are made when a decode step or a prefill has ended, when something arrives that could change what prompts do,
 and when the last decision said that it should be looked at again.
@@ -22,22 +23,23 @@ from dataclasses import dataclass, replace
 
 from plait.core.decision import Assign, Blocked, Decision, Resume, SeqUpdate, Submit, Suspend
 from plait.core.events import EventSink
-from plait.core.ids import LaneId, SeqId
+from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.request import SeqState, Sequence
-from plait.core.step import StepPlan, StepResult, StepShape, StepStatus
+from plait.core.step import StepResult, StepShape, StepStatus
 from plait.cost.model import CostModel
 from plait.kv.cache import KVCache
-from plait.sched.filling import go_on_beside, start
+from plait.sched.filling import go_on_beside
 from plait.sched.lives import Lives, LivesConfig
+from plait.sched.multiplex.ahead import Ahead, End
 from plait.sched.multiplex.beginning import Beginning
 from plait.sched.multiplex.decide import Setting
 from plait.sched.multiplex.outlook import Limits, Outlook
 from plait.sched.multiplex.pacing import Pacing, Promise
 from plait.sched.multiplex.presets import Prefers, Preset, shares_of
-from plait.sched.multiplex.pricing import Prices, cut, shape_of
-from plait.sched.multiplex.situation import NEVER, Choice, Form, Prefill, Prompt, Reason, Situation
+from plait.sched.multiplex.pricing import Prices, shape_of
+from plait.sched.multiplex.situation import NEVER, Choice, Form, Pace, Prefill, Prompt, Reason, Situation
 from plait.sched.multiplex.time_room import TimeRoom
-from plait.sched.multiplex.tracking import Speech, Tracker
+from plait.sched.multiplex.tracking import Flight, Speech, Tracker
 from plait.sched.multiplex.verifying import Verifying
 from plait.sched.multiplex.viewing import View, decode_shape
 from plait.sched.open_step import OpenStep
@@ -79,15 +81,6 @@ class MultiplexConfig:
     """With which presets that go by how steps go now begin; None: steps keep to their prices."""
 
 
-@dataclass(slots=True)
-class _Flight:
-    plan: StepPlan
-    shape: StepShape
-    prompts: tuple[Prompt, ...] = ()
-    """Whose prompts it computes, on a lane of prompts."""
-    promise: Promise | None = None
-
-
 class MultiplexScheduler:
     """See the module. Implements `plait.sched.scheduler.Scheduler`."""
 
@@ -119,11 +112,16 @@ class MultiplexScheduler:
         """The lane whose prefill was overtaken."""
         self._units = self._split(config.share_units)
         self._tracker = Tracker(cost, {lane: len(units) for lane, units in self._units.items()})
-        self._flights: dict[LaneId, _Flight] = {}
-        self._behind: _Flight | None = None
-        """Behind the decode step in flight."""
+        self._flights: dict[LaneId, Flight] = {}
+        self._behind: Flight | None = None
+        """Behind the step in flight on the lane of decode."""
+        self._looked_behind: StepId | None = None
+        """The step in flight behind which there is to be none."""
         self._by_id: dict[SeqId, Sequence] = {}
         self._beginning = Beginning(self._lives, self._view, room, self._by_id)
+        self._ahead = Ahead(
+            self._lives, self._view, self._beginning, self._setting, self._by_id, config.max_prefill_tokens
+        )
         self._choice = Choice(Form.DECODE, config.share_units, Reason.ALONE)
         self._batch: tuple[Prompt, ...] = ()
         """Prompts to be begun by the next step that has any, in order."""
@@ -165,6 +163,9 @@ class MultiplexScheduler:
         stepping = self._decode_lane in self._flights
         if self._preset.is_fused:
             return not stepping
+        if stepping and self._config.runs_ahead and self._choice.form is Form.FUSED:
+            # What comes behind is decided ahead, or when it has ended.
+            return False
         if self._has_news:
             return True
         # Prompts in flight go on as they do unless they can be overtaken.
@@ -213,21 +214,24 @@ class MultiplexScheduler:
             waiting=waiting,
             form=self._choice.form,
             units=self._choice.units,
-            paces=None if self._pacing is None else self._pacing.paces(),
+            paces=self._paces(),
         )
+
+    def _paces(self) -> Mapping[Form, Pace] | None:
+        return None if self._pacing is None else self._pacing.paces()
 
     def _ready(self) -> list[Sequence]:
         """Who could be given a token by a decode step that began now."""
         return [seq for seq in self._lives.running if not seq.num_scheduled and seq.num_plannable == 1]
 
-    def _members(self, flight: _Flight) -> list[Sequence]:
+    def _members(self, flight: Flight) -> list[Sequence]:
         """Of a step in flight, those who still live."""
         return [seq for chunk in flight.plan.chunks if (seq := self._living(chunk.seq)) is not None]
 
     def _living(self, seq_id: SeqId) -> Sequence | None:
         return self._by_id.get(seq_id)
 
-    def _prefill(self, flight: _Flight | None, now: float) -> tuple[Prefill | None, tuple[Prompt, ...]]:
+    def _prefill(self, flight: Flight | None, now: float) -> tuple[Prefill | None, tuple[Prompt, ...]]:
         """The prefill in flight, or what would be begun now; and who waits behind it."""
         units = self._prompt_units()
         if flight is not None:
@@ -236,15 +240,9 @@ class MultiplexScheduler:
             self._batch, self._num_together = (), 0
             return Prefill(flight.prompts, flight.shape, left), self._view.waiting(units, end_s)
         self._batch = self._beginning.prompts(self._prompt_lane, units, now)
-        if not self._batch:
-            self._num_together = 0
-            return None, ()
-        num_begun = sum(self._by_id[one.seq].state is SeqState.RUNNING for one in self._batch)
         most = self._config.max_prefill_tokens
-        self._num_together = self._view.together(self._batch, num_begun, units, most)
-        first = self._batch[: self._num_together]
-        # One step holds so much of a prompt, and what is behind it comes in the next ones.
-        return Prefill(first, cut(first, most)), self._batch[self._num_together :]
+        self._num_together, prefill = self._beginning.prefill(self._batch, units, most)
+        return prefill, self._batch[self._num_together :]
 
     @property
     def _prompt_lane(self) -> LaneId:
@@ -360,7 +358,7 @@ class MultiplexScheduler:
 
     def _submit_decode(self, now: float) -> Submit | None:
         if self._decode_lane in self._flights:
-            return self._submit_behind(now) if self._config.runs_ahead and self._behind is None else None
+            return self._submit_behind(now)
         ready = self._ready()
         if not ready or not self._units[self._decode_lane]:
             return None
@@ -378,25 +376,27 @@ class MultiplexScheduler:
         return self._sent(step, (), now)
 
     def _submit_behind(self, now: float) -> Submit | None:
-        """The decode step behind the one in flight, if everybody can be in it and nobody could begin a prompt."""
-        running, lane = self._lives.running, self._decode_lane
-        is_alone = self._choice.reason is Reason.ALONE and self._choice.form is Form.DECODE
-        if not is_alone or self._beginning.is_near:
+        """The step behind the one in flight, if nothing runs beside it and it can be decided now."""
+        lane, units = self._decode_lane, self._config.share_units
+        step, is_free = self._flights[lane].plan.step, self._behind is None and len(self._flights) == 1
+        if not self._config.runs_ahead or not is_free or self._looked_behind == step:
             return None
-        if self._verifying.drafts or self._lives.is_memory_coming:
+        if len(self._units[lane]) < units or not self._verifying.rests(self._lives.running):
             return None
-        if not running or len(running) > self._config.max_step_tokens:
+        end_s = now + self._tracker.left(lane, now) * self._tracker.whole_s(lane)
+        found = self._ahead.step(lane, End(end_s, self._choice, self._paces()), now)
+        if self._ahead.situation is not None:
+            self._looked_behind = step
+        if found is None:
             return None
-        if not all([seq.num_plannable == 1 and seq.lane == lane for seq in running]):
-            return None
-        step = OpenStep(lane, len(running))
-        for seq in running.copy():
-            # Who finds no memory is left out, and gets a step when this one has ended.
-            self._lives.go_on(step, seq, 1, now)
-        if not step.chunks:
-            return None
-        submit = self._lives.submit(step)
-        self._behind = _Flight(submit.plan, submit.plan.shape())
+        if self._ahead.situation is not None:
+            self._config.observe(self._ahead.situation, found.choice)
+        submit = self._lives.submit(found.step)
+        self._verifying.passed()
+        self._looked_behind = submit.plan.step if found.is_short else step
+        # What was taken for granted is no choice: another one may be made before it runs, and holds then.
+        choice = None if self._ahead.situation is None else found.choice
+        self._behind = Flight(submit.plan, submit.plan.shape(), choice=choice)
         return submit
 
     def _waits_for_prefill(self, shape: StepShape, now: float) -> bool:
@@ -419,7 +419,9 @@ class MultiplexScheduler:
 
     def _submit_fused(self, now: float) -> Submit | None:
         lane, size = self._decode_lane, self._config.max_step_tokens
-        if lane in self._flights or not (self._batch or self._ready()):
+        if lane in self._flights:
+            return self._submit_behind(now)
+        if not (self._batch or self._ready()):
             return None
         self._lives.gather_leaves(lane)
         step, ready = OpenStep(lane, 0), self._ready()
@@ -460,15 +462,11 @@ class MultiplexScheduler:
             if seq.state is SeqState.RUNNING:
                 self._take(step, seq, seq.num_plannable, now)
             else:
-                blocked = (
-                    start(self._lives, step, seq, now).blocked if self._beginning.has_time(seq) else Blocked.BY_TIME
-                )
+                blocked = self._beginning.begin(step, seq, now)
                 if blocked is Blocked.BY_PREFIX:
                     continue
                 if blocked is not None:
-                    self._beginning.blocked = blocked
                     break
-                self._view.forget(seq.id)
             taken.append(prompt)
         return tuple(one for one in taken if one.seq in step.chunks)
 
@@ -489,9 +487,9 @@ class MultiplexScheduler:
         submit = self._lives.submit(step)
         shape = submit.plan.shape()
         if step.lane == self._decode_lane:
-            self._verifying.sent(submit.plan.step)
+            self._verifying.sent(submit.plan)
         self._tracker.begin(step.lane, shape, now)
-        self._flights[step.lane] = _Flight(submit.plan, shape, prompts, self._promise(step.lane, shape, now))
+        self._flights[step.lane] = Flight(submit.plan, shape, prompts, self._promise(step.lane, shape, now))
         return submit
 
     def _promise(self, lane: LaneId, shape: StepShape, now: float) -> Promise | None:
@@ -533,7 +531,7 @@ class MultiplexScheduler:
         if self._preset.refuses:
             prompts = ((lane, one) for lane, one in self._flights.items() if one.prompts)
             prefills = [Prefill(one.prompts, one.shape, self._tracker.left(lane, now)) for lane, one in prompts]
-            if (refusal := self._outlook.refusal(seq, prefills, now)) is not None:
+            if (refusal := self._outlook.refusal(seq, prefills, self._pacing, now)) is not None:
                 self._lives.abort(seq.id, now)
                 self._view.forget(seq.id)
                 raise refusal
@@ -544,12 +542,15 @@ class MultiplexScheduler:
         updates = self._lives.commit(result, now)
         if result.lane == self._decode_lane:
             self._verifying.ended(result)
-        flight = self._flights.pop(result.lane)
-        self._tracker.end(result.lane, now)
-        if self._pacing is not None and flight.promise is not None and result.status is StepStatus.COMPLETED:
-            self._pacing.ended(flight.promise, result.end_s - result.start_s, now)
+        flight, price_s = self._flights.pop(result.lane), self._tracker.whole_s(result.lane)
+        ratio = self._tracker.end(result.lane, now)
+        if self._pacing is not None and result.status is StepStatus.COMPLETED:
+            self._pacing.went(ratio, price_s)
+            if flight.promise is not None:
+                self._pacing.ended(flight.promise, result.end_s - result.start_s, now)
         if result.lane == self._decode_lane and self._behind is not None:
             flight, self._behind = self._behind, None
+            self._choice = flight.choice or self._choice
             self._tracker.begin(result.lane, flight.shape, now)
             flight.promise = self._promise(result.lane, flight.shape, now)
             self._flights[result.lane] = flight

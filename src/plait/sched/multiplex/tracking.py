@@ -11,11 +11,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plait.core.ids import LaneId, SeqId
-from plait.core.step import StepShape
+from plait.core.step import StepPlan, StepShape
 from plait.cost.model import CostModel
+from plait.sched.multiplex.pacing import Promise
+from plait.sched.multiplex.situation import Choice, Prompt
 
 LEAST_LEFT = 1e-6
 """Of a step that should have ended and has not been collected."""
+
+
+@dataclass(slots=True)
+class Flight:
+    """A step on its way."""
+
+    plan: StepPlan
+    shape: StepShape
+    prompts: tuple[Prompt, ...] = ()
+    """Whose prompts it computes, on a lane of prompts."""
+    promise: Promise | None = None
+    choice: Choice | None = None
+    """Of a step behind another: what holds once it runs."""
 
 
 @dataclass(slots=True)
@@ -25,6 +40,8 @@ class _Step:
     since_s: float
     price_s: float | None
     """Of the whole step in the present company; None: it rests."""
+    gone: float = 0.0
+    """Seconds that it had so far, by its price in each of them: 1 at its end if it keeps to it."""
 
 
 class Tracker:
@@ -34,24 +51,29 @@ class Tracker:
         self._cost = cost
         self._units = dict(units)
         self._steps: dict[LaneId, _Step] = {}
+        self._is_priced = True
+        """Whether prices are those of the present company. Most changes are followed by another before anybody asks."""
 
     def begin(self, lane: LaneId, shape: StepShape, now: float) -> None:
         self._settle(now)
         self._steps[lane] = _Step(shape, 1.0, now, None)
-        self._reprice()
+        self._is_priced = False
 
-    def end(self, lane: LaneId, now: float) -> None:
+    def end(self, lane: LaneId, now: float) -> float:
+        """How long it took by its price."""
         self._settle(now)
-        self._steps.pop(lane, None)
-        self._reprice()
+        ended = self._steps.pop(lane)
+        self._is_priced = False
+        return ended.gone
 
     def assign(self, units: Mapping[LaneId, int], now: float) -> None:
         self._settle(now)
         self._units = dict(units)
-        self._reprice()
+        self._is_priced = False
 
     def left(self, lane: LaneId, now: float) -> float:
         """Part of the lane's step that is not done."""
+        self._price()
         step = self._steps[lane]
         if step.price_s is None:
             return step.left
@@ -59,13 +81,22 @@ class Tracker:
 
     def whole_s(self, lane: LaneId) -> float:
         """What the lane's step would take in the present company; 0 while it rests."""
+        self._price()
         return self._steps[lane].price_s or 0.0
 
     def _settle(self, now: float) -> None:
+        if all([step.since_s == now for step in self._steps.values()]):
+            return
+        self._price()
         for lane, step in self._steps.items():
+            if step.price_s is not None:
+                step.gone += (now - step.since_s) / step.price_s
             step.left, step.since_s = self.left(lane, now), now
 
-    def _reprice(self) -> None:
+    def _price(self) -> None:
+        if self._is_priced:
+            return
+        self._is_priced = True
         running = {lane: step for lane, step in self._steps.items() if self._units[lane]}
         for lane, step in self._steps.items():
             beside = tuple(other.shape for one, other in running.items() if one != lane)

@@ -48,9 +48,15 @@ class View:
     def decoding(self, seqs: Iterable[Sequence]) -> tuple[Decoding, ...]:
         return tuple([self._decoding(seq) for seq in seqs])
 
+    def decoding_after(self, seqs: Iterable[Sequence], end_s: float) -> tuple[Decoding, ...]:
+        """The same behind a step that says a token of each of them at `end_s`."""
+        return tuple([self._decoding_after(seq, end_s) for seq in seqs])
+
     def prompt(self, seq: Sequence, num_reused: int | None = None) -> Prompt:
-        """Of a running or waiting sequence that has tokens to compute. `num_reused`: of a waiting one."""
-        start = seq.num_computed if num_reused is None else num_reused
+        """Of a running or waiting sequence that has tokens to compute, behind those in flight. `num_reused`: of a
+        waiting one.
+        """
+        start = seq.num_computed + seq.num_scheduled if num_reused is None else num_reused
         return Prompt(seq.id, seq.arrival_s, start, len(seq.tokens) - start, self._due_s(seq))
 
     def waiting(self, units: int, start_s: float) -> tuple[Prompt, ...]:
@@ -93,6 +99,15 @@ class View:
             # The last token of a prompt by itself: there is no gap yet.
             return Decoding(seq.id, seq.arrival_s, seq.arrival_s, 0)
         return Decoding(seq.id, said.first_s, said.last_s, said.count, slo.itl_s, slo.tpot_s)
+
+    def _decoding_after(self, seq: Sequence, end_s: float) -> Decoding:
+        said, slo = self._speech.of(seq.id), seq.request.slo
+        if seq.num_computed + seq.num_scheduled < len(seq.tokens):
+            # The last token of a prompt by itself is known, and nothing is said before it.
+            return self._decoding(seq)
+        if said is None:
+            return Decoding(seq.id, end_s, end_s, 0, slo.itl_s, slo.tpot_s)
+        return Decoding(seq.id, said.first_s, end_s, said.count + 1, slo.itl_s, slo.tpot_s)
 
     def _due_s(self, seq: Sequence) -> float:
         said, slo = self._speech.of(seq.id), seq.request.slo
