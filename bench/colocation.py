@@ -1,13 +1,14 @@
 """A batch beside online traffic on this machine: what it costs those who wait, and what of the idle time it gets.
 
-    .venv/bin/python bench/colocation.py [--model MODEL] [--seconds 22] [--load 0.5] [--no-kill]
+    .venv/bin/python bench/colocation.py [--model MODEL] [--seconds 22] [--load 0.5] [--turns 1] [--no-kill]
 
 Online requests come at random times, at half the rate that the engine could answer with all of them there. The bound is
 printed first: the batch's rate alone, times the part of the time in which online traffic alone leaves the engine idle.
-Then online alone, with the batch, with the batch, alone (ABBA), and last the batch beside online traffic in a process
-that is killed in the middle and started again. Every answer of every run is compared. Under four minutes on two cores,
-nothing else should run beside it. Prints a table, what each run's steps were like and, as its last line, one JSON
-object. In 22 s the idle time is too uneven for anybody to foretell the batch's end: that takes minutes.
+Then online alone, with the batch, with the batch, alone (ABBA, `--turns` times), and last the batch beside online
+traffic in a process that is killed in the middle and started again. Every answer of every run is compared. Under four
+minutes on two cores, nothing else should run beside it. Prints a table, what each run's steps were like and, as its
+last line, one JSON object. In 22 s the idle time is too uneven for anybody to foretell the batch's end: that takes
+minutes. And a machine drifts by more than the batch costs: `--turns 3` takes five minutes and shows both.
 """
 
 from __future__ import annotations
@@ -305,8 +306,12 @@ def measure(given: argparse.Namespace) -> int:
         count = max(8, round(0.9 * bound * seconds / JOB_TOKENS))
         source = folder / "job.jsonl"
         source.write_text(lines(count, given.seed))
-        beside = [bench.job(source, folder / f"beside-{turn}.jsonl", rate) for turn in range(2)]
-        alone = [first, bench.alone(rate, seconds)]
+        alone, beside = [first], []
+        for turn in range(given.turns):
+            if turn:
+                alone.append(bench.alone(rate, seconds))
+            beside += [bench.job(source, folder / f"beside-{turn}-{half}.jsonl", rate) for half in range(2)]
+            alone.append(bench.alone(rate, seconds))
         whole, before, resumed = ({}, 0, 0) if given.no_kill else killed(given, source, folder, rate)
     return _report(given, alone, beside, bound, solo_rate, whole, before, resumed)
 
@@ -377,7 +382,19 @@ def _tell_steps(alone: Sequence[Phase], beside: Sequence[Phase], common: set[str
     """Run by run: whether steps with the same in them took longer, whether the engine paused, and when who waited most
     came.
     """
-    for kind, phase in (("alone", alone[0]), ("beside", beside[0]), ("beside", beside[1]), ("alone", alone[1])):
+    for place in range(0, len(alone), 2):
+        (early, late), jobs = alone[place : place + 2], beside[place : place + 2]
+        halves = [_median_s(runs, common) for runs in (jobs, (early, late))]
+        print(f"turn {place // 2 + 1}: whole p50 {halves[0] / halves[1]:.3f} of online alone")
+        _tell_runs([("alone", early), *(("beside", job) for job in jobs), ("alone", late)], common)
+
+
+def _median_s(phases: Sequence[Phase], common: set[str]) -> float:
+    return percentile([phase.online[name].whole_s for phase in phases for name in common], 0.5)
+
+
+def _tell_runs(runs: Sequence[tuple[str, Phase]], common: set[str]) -> None:
+    for kind, phase in runs:
         if not phase.steps:
             continue
         answers = [phase.online[name] for name in common]
@@ -412,6 +429,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model")
     parser.add_argument("--seconds", type=float, default=22.0, help="of online traffic alone, and about of the batch")
     parser.add_argument("--load", type=float, default=0.5, help="part of what the engine can answer at most")
+    parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="a few seconds: does it run?")
     parser.add_argument("--no-kill", action="store_true", help="leave out the run that is killed")
