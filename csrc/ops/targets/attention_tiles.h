@@ -63,10 +63,6 @@ PLAIT_INLINE F32 LoadNumber(const Bfloat* from) { return LoadBf16(&from->bits); 
 inline constexpr size_t kUnitKeys = 2 * kPiece;
 inline constexpr size_t kLineBytes = 64;
 
-// Into the second cache, not the first: what is asked for fills half of that before its turn comes, and a request of
-// the first cache holds one of its few miss buffers until memory answers (docs/lab/2026-12-01-asking-ahead.md).
-PLAIT_INLINE void AskFor(const uint8_t* line) { __builtin_prefetch(line, 0, 2); }
-
 // Numbers of 16 bits lie in blocks; floats, as a rule, in scratch.
 template <typename Number>
 inline constexpr bool kAsksAhead = sizeof(Number) == sizeof(uint16_t);

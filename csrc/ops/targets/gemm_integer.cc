@@ -89,16 +89,16 @@ struct ColumnScales {
   inline __attribute__((always_inline)) void Fetch(const uint8_t* next, size_t code_bytes, size_t g) const {
     const uint8_t* at = next + code_bytes;
     if constexpr (HasBlockScales(kScheme)) {
-      __builtin_prefetch(at + g * NumSubScales(kScheme) * kPanelColumns);
+      AskFor(at + g * NumSubScales(kScheme) * kPanelColumns);
       at += groups * NumSubScales(kScheme) * kPanelColumns;
-      __builtin_prefetch(at + g / kGroupsPerBlock * NumHalves(kScheme) * 2 * kPanelColumns);
+      AskFor(at + g / kGroupsPerBlock * NumHalves(kScheme) * 2 * kPanelColumns);
     } else if constexpr (HasFloatScales(kScheme)) {
       for (size_t s = 0; s < NumSpans(kScheme); ++s) {
-        __builtin_prefetch(at + (g * NumSpans(kScheme) + s) * kPanelColumns * sizeof(float));
+        AskFor(at + (g * NumSpans(kScheme) + s) * kPanelColumns * sizeof(float));
       }
     } else {
-      __builtin_prefetch(at + g * kPanelColumns * 2);
-      if constexpr (HasMinima(kScheme)) __builtin_prefetch(at + (groups + g) * kPanelColumns * 2);
+      AskFor(at + g * kPanelColumns * 2);
+      if constexpr (HasMinima(kScheme)) AskFor(at + (groups + g) * kPanelColumns * 2);
     }
   }
 };

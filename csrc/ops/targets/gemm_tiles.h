@@ -57,7 +57,7 @@ class NextWeights {
   // `distance` bytes behind lies another panel that is wanted as well.
   template <size_t kPanels>
   inline __attribute__((always_inline)) void Fetch(size_t distance) {
-    for (size_t p = 0; p < kPanels; ++p) __builtin_prefetch(at_ + p * distance);
+    for (size_t p = 0; p < kPanels; ++p) AskFor(at_ + p * distance);
     at_ += bytes_per_step_;
   }
 
@@ -84,7 +84,7 @@ PLAIT_INLINE void FetchFirstPanels(const GemmCall& call, size_t num_panels) {
   constexpr size_t kMostBytes = 256 * 1024;
   const size_t bytes = (num_panels < call.num_panels ? num_panels : call.num_panels) * call.weights.bytes_per_panel;
   const uint8_t* first = call.weights.panel(call.first_panel);
-  for (size_t at = 0; at < bytes && at < kMostBytes; at += kLineBytes) __builtin_prefetch(first + at);
+  for (size_t at = 0; at < bytes && at < kMostBytes; at += kLineBytes) AskFor(first + at);
 }
 
 // Rows of a tile are reached from a pointer to every third of them: base, base + stride, base + 2 stride are all

@@ -63,7 +63,7 @@ void MultiplyTile(const Tile& tile) {
   for (size_t i = 0; i < kRows * kRegisters; ++i) Store(tile.floats + i * kLanes, Zero());
   for (size_t left = groups; left > 0;) {
 #pragma GCC unroll 4
-    for (size_t p = 0; p < kPanels; ++p) __builtin_prefetch(next_scales + p * panel_bytes);
+    for (size_t p = 0; p < kPanels; ++p) AskFor(next_scales + p * panel_bytes);
     I32 sums[kRows][kRegisters];
     StartSums(rows, sums);
     for (size_t parts = left < kGroupsPerWide ? left : kGroupsPerWide;;) {

@@ -40,6 +40,11 @@ PLAIT_INLINE float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bit
 // One lane, for tails and scalars. Exact everywhere: the C library's where the machine has no instruction.
 PLAIT_INLINE float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
+// Asks memory for the line that holds `at`, which may be anywhere. Into the second cache, not the first: a request of
+// the first holds one of its few miss buffers until memory answers, and what is asked for long before its turn fills
+// the cache that holds what is worked on (docs/lab/2026-12-01-asking-ahead.md).
+PLAIT_INLINE void AskFor(const void* at) { __builtin_prefetch(at, 0, 2); }
+
 PLAIT_INLINE float FloatOfBf16(uint16_t bits) { return Bf16ToFloat(bits); }
 
 #if defined(__AVX2__)
