@@ -43,7 +43,7 @@ from plait.model_formats import formats_of
 from plait.server.running import SWITCH_INTERVAL_S
 
 FACTORS = (1.5, 2.0)
-"""Bounds on gaps, by a decode step of the streams alone on all cores."""
+"""Bounds on gaps, by `Bench.solo_s`."""
 TOKEN_CHUNKS = (2, 4, 8, 16)
 TIME_CHUNKS = (0.8, 0.95)
 """By the bound."""
@@ -112,10 +112,20 @@ class Bench:
     seeds: tuple[int, ...]
     only: tuple[str, ...] = ()
     """Policies that are run; none: all of them."""
+    solo_s: float = 0.0
+    """A decode step of the streams alone on all cores: their usual gap, in a trial of their own before all others. The
+    machine's `decode_s` is of one length of context, and of another minute."""
     trials: dict[tuple[str, float], list[Trial]] = field(default_factory=dict)
 
     def limit_s(self, factor: float) -> float:
-        return factor * self.machine.decode_s
+        return factor * self.solo_s
+
+    def ideal(self, factor: float) -> dict[str, float]:
+        """At the machine's own decode step, with which its other steps were measured in turns."""
+        return self.machine.bounds(factor * self.machine.decode_s)
+
+    def measure_solo(self) -> None:
+        self.solo_s = gap_s([self.trial(Way(ALONE, "chunked"), 0.0, self.seeds[0])], 0.5)
 
     def run(self) -> None:
         for place, seed in enumerate(self.seeds):
@@ -231,6 +241,7 @@ def _real(given: argparse.Namespace) -> int:
     only = tuple(one.strip() for one in given.only.split(",") if one.strip())
     seeds = tuple(range(1, 2 if given.quick else given.seeds + 1))
     bench = Bench(model, options, machine, load, seeds, only)
+    bench.measure_solo()
     show_machine(machine, bench)
     taken = show_taken(machine, 1.0 if given.quick else TAKEN_S)
     bench.run()
@@ -256,15 +267,15 @@ def show_machine(machine: Machine, bench: Bench) -> None:
           f"them, {machine.r_decode:.2f} times as long on {machine.share}; a piece of a prompt {machine.r_prefill:.2f} "
           f"times as long on {machine.units - machine.share}")  # fmt: skip
     reach = 0.9 * machine.ceiling
+    print(f"solo: the streams alone have a token every {bench.solo_s * 1e3:.1f} ms")
     print(f"side by side: {machine.overlap:.3f} of the work of all cores in turns; at best {machine.ceiling:.3f}, to "
           f"reach {reach:.3f}: {verdict(machine.overlap >= reach)}")  # fmt: skip
     if machine.ceiling < 1.05:
         print(f"lanes cannot help here by more than {machine.ceiling - 1:.1%}: both sides make use of every core")
     for factor in FACTORS:
-        limit_s = bench.limit_s(factor)
-        words = ", ".join(f"{name} {rate:.0f}" for name, rate in machine.bounds(limit_s).items())
-        print(f"ideal at {factor}x ({limit_s * 1e3:.1f} ms): prompt tokens/s beside {streams} streams: {words}")
-        if machine.decode_beside_s > limit_s:
+        words = ", ".join(f"{name} {rate:.0f}" for name, rate in bench.ideal(factor).items())
+        print(f"ideal at {factor}x: prompt tokens/s beside {streams} streams: {words}")
+        if machine.decode_beside_s > factor * machine.decode_s:
             print(f"  side by side cannot hold it: one core is too coarse a share, decode takes "
                   f"{machine.decode_beside_s * 1e3:.1f} ms")  # fmt: skip
 
@@ -281,7 +292,7 @@ def show_taken(machine: Machine, seconds: float) -> dict[str, float]:
 
 
 def show_floor(bench: Bench) -> dict[str, object]:
-    floor, solo_s = bench.floor, bench.machine.decode_s
+    floor, solo_s = bench.floor, bench.solo_s
     times = ", ".join(
         f"{name} {seconds * 1e3:.1f} ms"
         for name, seconds in (("P50", floor.usual_s), ("P90", floor.most_s), ("P99", floor.gap_s))
@@ -314,19 +325,19 @@ def show_scores(bench: Bench, factor: float) -> dict[str, object]:
               f"{'yes' if one.holds else 'no':5}  {'yes' if one.holds_floor else 'no'}")  # fmt: skip
     found: dict[str, object] = {
         "limit_s": limit_s,
-        "ideal": bench.machine.bounds(limit_s),
+        "ideal": bench.ideal(factor),
         "scores": {
             one.way.name: [one.tokens_per_s, one.gap_s, one.holds, one.holds_floor, one.spread] for one in scores
         },
     }
     for beside_floor in (False, True):
         title = "beside the floor" if beside_floor else "holds"
-        found[title] = show_comparison(bench, scores, limit_s, title, beside_floor=beside_floor)
+        found[title] = show_comparison(bench, scores, factor, title, beside_floor=beside_floor)
     return found
 
 
 def show_comparison(
-    bench: Bench, scores: Sequence[Score], limit_s: float, title: str, *, beside_floor: bool
+    bench: Bench, scores: Sequence[Score], factor: float, title: str, *, beside_floor: bool
 ) -> dict[str, float]:
     """Goodput of plait by that of the others, among those that hold the bound in one of the two senses."""
     found: dict[str, float] = {}
@@ -340,7 +351,7 @@ def show_comparison(
         over_best = found["over_best"] = plait.tokens_per_s / max(rivals)
         print(f"{title}: plait over the best of {', '.join(RIVALS)}: {over_best:.3f} (reach 0.97): "
               f"{verdict(over_best >= 0.97)}")  # fmt: skip
-    chunk, bound = bests["token chunk"], max(bench.machine.bounds(limit_s).values())
+    chunk, bound = bests["token chunk"], max(bench.ideal(factor).values())
     if chunk is None or chunk.tokens_per_s <= 0:
         print(f"{title}: no token chunk does: what plait is over it has no number")
         return found
