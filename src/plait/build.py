@@ -200,7 +200,7 @@ def start_engine(
     inbox = Inbox()
     client = AsyncClient(_model_info(model, sizes, info), inbox, max_unread)
     parts = assemble(
-        EngineConfig(vocab_size, sizes.max_model_tokens, options.seed, slos=slos),
+        EngineConfig(vocab_size, sizes.max_model_tokens, options.seed, slos=slos, plans_first=True),
         ready.layout,
         executor,
         clock,

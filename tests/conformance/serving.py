@@ -72,6 +72,8 @@ class Setup:
     drafting: Drafting | None = None
     draft: Served | None = None
     """A draft model for `drafting`."""
+    plans_first: bool = False
+    """As `EngineConfig` says it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,7 +150,7 @@ class Serving:
         if setup.draft is not None and drafting is not None:
             drafting = self._with_draft(room, setup.draft, drafting, cutting, memory_bytes)
         parts = assemble(
-            EngineConfig(served.program.vocab_size, served.max_model_tokens, seed=17),
+            EngineConfig(served.program.vocab_size, served.max_model_tokens, seed=17, plans_first=setup.plans_first),
             layout,
             self._executor,
             room.clock,

@@ -107,6 +107,7 @@ def make_stage(dice: random.Random) -> Stage:
         policy=policy,
         share_units=4 if policy is not CHUNKS else 1,
         drafting=Drafting(make_guesser(dice), make_depth(dice)),
+        plans_first=dice.random() < 0.5,
     )
 
 
@@ -253,6 +254,7 @@ def serve(seed: int) -> Serving:
         make_room=room,
         policy=policy,
         drafting=make_drafting(dice, subject),
+        plans_first=dice.random() < 0.5,
     )
     asked = [
         replace(one, slo=slo_of(dice), service_class=dice.choice(tuple(ServiceClass)), priority=dice.choice((0, 0, 1)))

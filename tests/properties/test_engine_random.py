@@ -81,6 +81,7 @@ def make_stage(rng: random.Random) -> Stage:
         enable_prefix=rng.random() < 0.8,
         edit=edit,
         queue_depth=1 if edit is edits[2] else rng.choice((1, 2, 2, 3)),
+        plans_first=rng.random() < 0.5,
     )
 
 

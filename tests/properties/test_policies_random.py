@@ -72,6 +72,7 @@ def make_stage(rng: random.Random) -> Stage:
             margin_s=rng.choice((None, 0.5)),
         ),
         share_units=4,
+        plans_first=rng.random() < 0.5,
     )
 
 

@@ -53,6 +53,10 @@ class EngineConfig:
     """
     slos: Mapping[ServiceClass, Slo] = field(default_factory=dict)
     """Latency targets of requests, where they bring none of a kind."""
+    plans_first: bool = False
+    """Where nothing is in flight, answers to a step are made when the next one is on its way, and the device does not
+    wait for them: for devices that work while we do. A stop string then ends its sequence a step later.
+    """
 
     def with_targets(self, request: Request) -> Request:
         default = self.slos.get(request.service_class)
@@ -106,11 +110,14 @@ class Engine:
         now = self._clock.now()
         self._phase(Phase.ARRIVALS)
         self._drain(now)
-        self._collect(now)
-        self._phase(Phase.PLAN)
-        while decisions := self._scheduler.plan(now):
-            for decision in decisions:
-                self._apply(decision, now)
+        updates, first_s = self._collect(now)
+        self._plan(now)
+        if updates:
+            num_live = len(self._sequences)
+            self._phase(Phase.ANSWER)
+            self._answer(updates, now, first_s)
+            if len(self._sequences) < num_live:
+                self._plan(now)
         self._phase(Phase.FLUSH)
         self._outbox.flush()
         self._phase(Phase.WAIT)
@@ -193,16 +200,34 @@ class Engine:
                 self._scheduler.abort(seq.id, now)
                 self._answer([SeqUpdate(seq.id, finish_reason=FinishReason.ABORT)], now)
 
-    def _collect(self, now: float) -> None:
+    def _collect(self, now: float) -> tuple[list[SeqUpdate], float | None]:
+        """Returns what is better answered when the next step is on its way, as `_answer` takes it."""
         self._phase(Phase.COLLECT)
-        for result in self._executor.collect():
+        results = self._executor.collect()
+        for result in results:
             self._watchdog.collected(result.step, now)
             self._events(Collected(now, result))
             self._phase(Phase.COMMIT)
             updates = self._scheduler.commit(result, now)
+            first_s = result.ends_s[0] if result.ends_s else None
+            if len(results) == 1 and updates and self._plans_first(now):
+                return updates, first_s
             self._phase(Phase.ANSWER)
-            self._answer(updates, now, result.ends_s[0] if result.ends_s else None)
+            self._answer(updates, now, first_s)
         self._answer(self._scheduler.expire(now), now)
+        return [], None
+
+    def _plans_first(self, now: float) -> bool:
+        if not self._config.plans_first or self._closed or self._scheduler.num_in_flight:
+            return False
+        due_s = self._scheduler.wake_at()  # whoever expires must have been answered
+        return due_s is None or due_s > now
+
+    def _plan(self, now: float) -> None:
+        self._phase(Phase.PLAN)
+        while decisions := self._scheduler.plan(now):
+            for decision in decisions:
+                self._apply(decision, now)
 
     def _answer(self, updates: list[SeqUpdate], now: float, first_s: float | None = None) -> None:
         for update in updates:

@@ -284,6 +284,7 @@ class Stage:
         drafting: Drafting | None = None,
         draft: DraftPlay | None = None,
         checks: bool = True,
+        plans_first: bool = False,
     ) -> None:
         self._checks = checks
         self.sim_clock = SimClock()
@@ -306,7 +307,7 @@ class Stage:
             drafting = replace(drafting, model=DraftModel(layout, draft.weight_share, draft.max_positions))
         streams = text_stream_factory(byte_text().tokenizer) if has_text else None
         parts = assemble(
-            EngineConfig(VOCAB, max_model_tokens, seed, step_limit_s, step_limit_s_per_token=0.0, slos=slos or {}),
+            EngineConfig(VOCAB, max_model_tokens, seed, step_limit_s, 0.0, slos or {}, plans_first),
             layout,
             executor,
             self,
