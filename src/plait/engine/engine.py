@@ -155,7 +155,8 @@ class Engine:
         admitted: list[Sequence] = []
         try:
             for choice in range(request.n):
-                seq = self._sequence(request, choice, now)
+                seq = _sequence(SeqId(self._next_seq), request, choice, self._config, now)
+                self._next_seq += 1
                 self._scheduler.admit(seq, now)
                 admitted.append(seq)
         except RequestError:
@@ -167,29 +168,6 @@ class Engine:
             self._sequences[seq.id] = seq
             self._answering.open(seq)
             self._events(Arrived(now, request.id, seq.id, request.service_class, seq.num_prompt, request.slo))
-
-    def _sequence(self, request: Request, choice: int, now: float) -> Sequence:
-        sampling = request.sampling
-        left = max(self._config.max_model_tokens - len(request.prompt), 1)
-        limit = left if sampling.max_tokens is None else sampling.max_tokens
-        seq = Sequence(
-            id=SeqId(self._next_seq),
-            request=request,
-            choice=choice,
-            seed=sampling.seed if sampling.seed is not None else self._drawn_seed(request.id),
-            max_output_tokens=0 if request.task is Task.EMBED else limit,
-            arrival_s=now,
-            tokens=list(request.prompt),
-            constraint=None if request.constraint is None else request.constraint.begin(),
-            mask=sampling.mask(self._config.vocab_size),
-        )
-        self._next_seq += 1
-        return seq
-
-    def _drawn_seed(self, request: RequestId) -> int:
-        """By request id and not by order of arrival, so that a resumed batch draws the same."""
-        digest = hashlib.blake2b(f"{self._config.seed}/{request}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "little") >> 1
 
     def _abort(self, request_id: RequestId, now: float) -> None:
         live = self._live.get(request_id)
@@ -297,3 +275,26 @@ class Engine:
             raise InvariantError(f"{overdue}; {self._executor.info.name}: {self._scheduler.explain()}")
         moments = (self._scheduler.wake_at(), self._watchdog.wake_at())
         return min([at_s for at_s in moments if at_s is not None], default=None)
+
+
+def _sequence(seq: SeqId, request: Request, choice: int, config: EngineConfig, now: float) -> Sequence:
+    sampling = request.sampling
+    left = max(config.max_model_tokens - len(request.prompt), 1)
+    limit = left if sampling.max_tokens is None else sampling.max_tokens
+    return Sequence(
+        id=seq,
+        request=request,
+        choice=choice,
+        seed=sampling.seed if sampling.seed is not None else _drawn_seed(config.seed, request.id),
+        max_output_tokens=0 if request.task is Task.EMBED else limit,
+        arrival_s=now,
+        tokens=list(request.prompt),
+        constraint=None if request.constraint is None else request.constraint.begin(),
+        mask=sampling.mask(config.vocab_size),
+    )
+
+
+def _drawn_seed(seed: int, request: RequestId) -> int:
+    """By request id and not by order of arrival, so that a resumed batch draws the same."""
+    digest = hashlib.blake2b(f"{seed}/{request}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
