@@ -147,7 +147,8 @@ class BlockPool:
           2. a fresh page, cut up for this owner;
           3. pages whose owner has ended: such a page is adopted whole;
           4. free blocks on pages of other owners, those of trunks last.
-        What does not fill a page, of an owner with few, comes from 3 before 2, and from pages of his like (4) before 2.
+        What does not fill a page, of an owner with few, comes from 3 before 2, and from pages of his like and of trunks
+        (4) before 2: a trunk grows no more, so nobody else would ever have what is free on its pages.
         `frugal`: other groups need the fresh pages too, so step 2 comes last.
         """
         if self.blocks_per_page == 1:
@@ -352,12 +353,10 @@ class BlockPool:
         return owner
 
     def _lender(self, owner: Owner, *, of_all: bool) -> Owner | None:
-        """Another owner who has free blocks: one of the same lifetime, or `of_all`. On a trunk's page they would keep
-        the page from ever coming back whole, so these come last.
+        """Another owner who has free blocks: one of the same lifetime, or `of_all`. A trunk's page may have to wait for
+        them when the trunk is gone, so these come last.
         """
-        if not of_all:
-            return self._open.lender(owner.lifetime)
-        for lifetime in (owner.lifetime, *Lifetime):
+        for lifetime in (owner.lifetime, *(Lifetime if of_all else ())):
             lender = None if lifetime is Lifetime.TRUNK else self._open.lender(lifetime)
             if lender is not None:
                 return lender
