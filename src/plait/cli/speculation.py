@@ -7,12 +7,15 @@ of streams how many times as fast it is with drafts, and within what, as the rou
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from math import inf
 from statistics import median
 
 from plait.build import load_model, start_engine
-from plait.cli.speculation_rounds import WARM_TOKENS, Cell, Counts, Rounds, shortened
+from plait.cli.speculation_rounds import SURE, WARM_TOKENS, Cell, Counts, Rounds, shortened
 from plait.cli.streams import say, show, show_json
 from plait.cli.terminal import download_progress
 from plait.config.bench_options import SpeculationOptions
@@ -25,8 +28,8 @@ from plait.core.errors import UsageError
 SCHEMA = "plait.bench.speculation/1"
 MODEL_TOKENS = 2048
 """Prompts and answers of every set fit."""
-CELL_S = 15.0
-"""Of a set at a number of streams, in which what differs by two percent shows on a quiet machine."""
+CELL_S = 25.0
+"""Of a set at a number of streams, on average at most: what one does not need others have."""
 QUICK_PROMPT, QUICK_TOKENS = 64, 12
 
 
@@ -79,18 +82,29 @@ def _measure(rounds: Rounds, options: SpeculationOptions) -> list[Cell]:
         if not options.quiet:
             say(f"warming up: {WARM_TOKENS} tokens of every prompt, with and without drafts")
         rounds.warm(loop, by_set, options.streams)
-        for name, requests in by_set.items():
-            for streams in options.streams:
-                cell = rounds.cell(loop, name, requests, streams, 0.0 if options.quick else CELL_S)
-                cells.append(cell)
-                if not options.json:
-                    show(_row(cell))
+        asked = [(name, streams) for name in by_set for streams in options.streams]
+        end_s = time.perf_counter() + (0.0 if options.quick else CELL_S * len(asked))
+        for place, (name, streams) in enumerate(asked):
+            most_s = (end_s - time.perf_counter()) / (len(asked) - place)
+            cell = rounds.cell(loop, name, by_set[name], streams, most_s)
+            cells.append(cell)
+            if not options.json:
+                show(_row(cell))
+    if not (options.json or options.quiet):
+        say(_confidence(cells))
     return cells
 
 
+def _confidence(cells: Sequence[Cell]) -> str:
+    unsure = [f"{one.name} at {one.streams}" for one in cells if one.ratio.error > SURE]
+    if not unsure:
+        return "+-: two standard errors; every difference of 2 % can be told"
+    return f"+-: two standard errors; a difference of 2 % cannot be told of {', '.join(unsure)} streams"
+
+
 _HEADING = (
-    f"{'set':6} {'streams':>7} {'tokens/s':>17} {'drafts':>7} {'of rounds':>15} {'processor':>9} {'steps':>13} "
-    f"{'proposed':>8} {'right':>6} {'depth':>5} {'ahead':>11} {'gap us':>7} {'engine us/step':>14}"
+    f"{'set':6} {'streams':>7} {'tokens/s':>17} {'drafts':>7} {'+-':>6} {'of rounds':>15} {'processor':>9} "
+    f"{'steps':>13} {'proposed':>8} {'right':>6} {'depth':>5} {'ahead':>11} {'gap us':>7} {'engine us/step':>14}"
 )
 
 
@@ -103,8 +117,10 @@ def _row(cell: Cell) -> str:
     ahead = f"{before.ahead / before.steps:.0%} -> {after.ahead / after.steps:.0%}"
     gap = f"{median(after.gaps_s) * 1e6:.0f}" if after.gaps_s else "-"
     engine = f"{off.engine_s / before.steps * 1e6:.0f} -> {on.engine_s / after.steps * 1e6:.0f}"
+    ratio = cell.ratio
+    error = "-" if ratio.error == inf else f"{2 * ratio.error * ratio.value:.3f}"
     return (
-        f"{cell.name:6} {cell.streams:>7} {speeds:>17} {cell.ratio:>6.3f}x {spread:>15} "
+        f"{cell.name:6} {cell.streams:>7} {speeds:>17} {ratio.value:>6.3f}x {error:>6} {spread:>15} "
         f"{off.processor_s / on.processor_s:>8.3f}x {steps:>13} {after.draft_tokens // rounds:>8} "
         f"{after.accepted // rounds:>6} {cell.depth:>5.1f} {ahead:>11} {gap:>7} {engine:>14}"
     )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import count
+from math import exp, inf, log, pi, sqrt
 from statistics import median
 
 from plait.api.bodies import JsonObject
@@ -29,6 +30,10 @@ from plait.engine.thread import EngineThread
 from plait.text.grammar import Grammar, GrammarKind
 
 LEAST_ROUNDS = 2
+LEAST_BEYOND = 8
+"""Runs of each side beyond one of each unit, before anything is said of how far apart they lie."""
+SURE = 0.01
+"""Standard error of a ratio, as a part of it, from which on a difference of two percent can be told."""
 WARM_TOKENS = 24
 
 Tokens = tuple[int, ...]
@@ -121,6 +126,33 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as fast the second of two sides is, and how sure that is."""
+
+    value: float
+    error: float
+    """Standard error, as a part of it; infinite where too few rounds say nothing of it."""
+
+    @classmethod
+    def of(cls, before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> Ratio:
+        """Of seconds by unit and round. Each unit has the median of its rounds' ratios: both sides of one run within a
+        second or a few, and what slows down one slows down the other. How far rounds lie apart is taken to be alike for
+        all units; it is 1.4826 times the median distance from a unit's median, as of a normal distribution (Rousseeuw
+        and Croux, 1993), and the error of a median of so many is sqrt(pi / 2) times that of their mean.
+        """
+        logs = [[log(b / a) for b, a in zip(*unit, strict=True)] for unit in zip(before, after, strict=True)]
+        middles, seconds = [median(one) for one in logs], [median(one) for one in before]
+        shares = [time_s / exp(middle) for time_s, middle in zip(seconds, middles, strict=True)]
+        value, num_units, num_rounds = sum(seconds) / sum(shares), len(logs), len(logs[0])
+        if num_units * (num_rounds - 1) < LEAST_BEYOND:
+            return cls(value, inf)
+        away = [abs(one - middle) for unit, middle in zip(logs, middles, strict=True) for one in unit]
+        spread = 1.4826 * median(away) * sqrt(num_rounds / (num_rounds - 1))
+        of_median = spread * sqrt((pi / 2 if num_rounds > 2 else 1.0) / num_rounds)
+        return cls(value, of_median * sqrt(sum([share**2 for share in shares])) / sum(shares))
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """A set at a number of streams. Counts are those of one round."""
 
@@ -132,9 +164,9 @@ class Cell:
     on: Side
 
     @property
-    def ratio(self) -> float:
+    def ratio(self) -> Ratio:
         """How many times as fast with drafts."""
-        return self.off.total_s / self.on.total_s
+        return Ratio.of(self.off.seconds, self.on.seconds)
 
     @property
     def round_ratios(self) -> list[float]:
@@ -147,13 +179,15 @@ class Cell:
 
     def json_object(self) -> dict[str, object]:
         ratios, sides, on = self.round_ratios, (self.off, self.on), self.on.tally
+        ratio = self.ratio
         tallies = [side.tally for side in sides]
         return {
             "set": self.name,
             "streams": self.streams,
             "rounds": self.rounds,
             "tokens": self.tokens,
-            "ratio": round(self.ratio, 4),
+            "ratio": round(ratio.value, 4),
+            "standard_error": None if ratio.error == inf else round(ratio.error * ratio.value, 4),
             "lowest": round(min(ratios), 4),
             "highest": round(max(ratios), 4),
             "processor_ratio": round(self.off.processor_s / self.on.processor_s, 4),
@@ -168,6 +202,12 @@ class Cell:
             "accepted": on.accepted // self.rounds,
             "depth": round(self.depth, 3),
         }
+
+
+def _is_enough(sides: Mapping[bool, Side], rounds: int, spent_s: float, most_s: float) -> bool:
+    if spent_s * (rounds + 1) / rounds > most_s:
+        return True
+    return Ratio.of(sides[False].seconds, sides[True].seconds).error <= SURE
 
 
 def _processor_s(thread: EngineThread) -> float:
@@ -251,14 +291,15 @@ class Rounds:
                 for is_on in (False, True):
                     self._run(loop, short, at_once, is_on)
 
-    def cell(self, loop: asyncio.Runner, name: str, requests: Sequence[Request], streams: int, least_s: float) -> Cell:
-        """Rounds until `least_s` have passed, two at least. In a round as many prompts as there are streams run on one
-        side and then on the other, and the next ones the other way round, so that the sides take turns within a second.
+    def cell(self, loop: asyncio.Runner, name: str, requests: Sequence[Request], streams: int, most_s: float) -> Cell:
+        """Rounds until the ratio is sure enough or the next one would end later than in `most_s`, two at least. In a
+        round as many prompts as there are streams run on one side and then on the other, and the next ones the other
+        way round, so that the sides take turns within a second.
         """
         units = [requests[first : first + streams] for first in range(0, len(requests), streams)]
         sides = {is_on: Side([[] for _ in units]) for is_on in (False, True)}
         order, began_s, rounds = (False, True), time.perf_counter(), 0
-        while rounds < LEAST_ROUNDS or time.perf_counter() - began_s < least_s:
+        while rounds < LEAST_ROUNDS or not _is_enough(sides, rounds, time.perf_counter() - began_s, most_s):
             for place, unit in enumerate(units):
                 for is_on in order:
                     self._note(loop, sides[is_on], place, unit, streams, is_on)

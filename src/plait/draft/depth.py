@@ -137,6 +137,9 @@ class Depth(Protocol):
     def note(self, made: Made) -> None:
         """A step ended that had no prompts, or had drafts or waited for some."""
 
+    def note_plain(self, num_sequences: int, seconds: Sequence[float]) -> None:
+        """As `note` of steps that were planned ahead and had one row of each sequence and nothing else, in order."""
+
 
 @dataclass(frozen=True, slots=True)
 class FixedDepth:
@@ -164,6 +167,9 @@ class FixedDepth:
 
     def note(self, made: Made) -> None:
         """Nothing is learned."""
+
+    def note_plain(self, num_sequences: int, seconds: Sequence[float]) -> None:
+        """Nor of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +344,15 @@ class PricedDepth:
             earned_s += brought_s - min(made.seconds, most_s) - min(made.waited_s or 0.0, plain_s) - made.guess_s
         first_s = FIRST_CREDIT_STEPS * plain_s if self._credit_s is None else self._credit_s
         self._credit_s = min(first_s + earned_s, MOST_CREDIT_STEPS * plain_s)
+
+    def note_plain(self, num_sequences: int, seconds: Sequence[float]) -> None:
+        for one in seconds:
+            self._times.note(num_sequences, one)
+        self._num_noted += len(seconds)
+        self._note_wait(None)
+        plain_s = self._times.seconds(num_sequences)
+        first_s = FIRST_CREDIT_STEPS * plain_s if self._credit_s is None else self._credit_s
+        self._credit_s = min(first_s + LOSS_SHARE * sum(seconds), MOST_CREDIT_STEPS * plain_s)
 
     def _note_wait(self, waited_s: float | None) -> None:
         if waited_s is not None:

@@ -24,6 +24,9 @@ from plait.draft.drafter import NO_GUESS, Drafter, DrafterSource, Guess
 from plait.sched.looks import Looks
 from plait.sched.rounds import Asked, Rounds
 
+_MOST_UNSETTLED = 64
+"""Steps that have ended and are yet to be learned from."""
+
 _LIKELY_RATE = 0.9
 """Of what forms leave no choice about, before anything was learned: a model may spell a text otherwise."""
 
@@ -65,16 +68,21 @@ class _Guessing:
 
 
 class _Flight(NamedTuple):
-    num_drafts: int
-    num_sequences: int
-    num_prompt_rows: int
-    has_prompts: bool
-    follows: bool
+    plan: StepPlan
+    num_drafts: int = 0
+    follows: bool = False
     """Planned as soon as a step before it was committed, with nothing else in flight."""
-    waited: bool
+    waited: bool = False
     """It could have been planned before that."""
-    guess_s: float
+    guess_s: float = 0.0
     """What steps of a draft model took before it."""
+
+
+class _Ended(NamedTuple):
+    flight: _Flight
+    result: StepResult
+    before_s: float | None
+    """When the step before it ended."""
 
 
 class Speculation:
@@ -97,6 +105,12 @@ class Speculation:
         """Steps in flight that have drafts."""
         self._ended: tuple[float, float] | None = None
         """When the last step ended, and when it was committed."""
+        self._unsettled: list[_Ended] = []
+        """Steps that nothing was learned from yet: what they took is asked for at looks only, and is read faster there,
+        several together, than between two steps.
+        """
+        self._rests = False
+        """Whether nobody was asked before the next step."""
         self._holds = False
         self._waits_anyway = False
         """Whether the next step could not have been planned ahead, whatever anybody guesses."""
@@ -114,12 +128,12 @@ class Speculation:
         asked before anything else; takes a few microseconds.
         """
         self._prune(running)
+        self._rests = False
         if self._rounds is not None or self._holds or self._num_drafted:
             return False
         self._waits_anyway = not running
-        if not running:
-            return True
-        return not (self._may_look(running) and (_has_form(running) or self._depth.may_pay(NextStep(len(running)))))
+        self._rests = not running or not self._may_look(running) or not self._may_pay(running)
+        return self._rests
 
     def is_due(self, running: AnySequence[Sequence]) -> bool:
         """Whether anybody need be asked by a policy that chooses himself how many are verified."""
@@ -130,6 +144,7 @@ class Speculation:
         """Whether the next step is better planned when the one in flight was collected: it has drafts, so that nobody
         knows where its sequences go on, or what it samples is likely to make drafts worth verifying.
         """
+        self._settle()
         if self._num_drafted:
             self._holds = True
         elif self._flights and not (has_prompts and not self._depth.beside_prompts):
@@ -148,6 +163,7 @@ class Speculation:
         rounds = self._rounds
         if rounds is None:
             return None
+        self._settle()
         may_draft = not has_prompts or self._depth.beside_prompts
         if not rounds.is_under_way:
             rounds.prune(running)
@@ -192,6 +208,7 @@ class Speculation:
         rows beside theirs.
         """
         self._prune(running)
+        self._settle()
         num_formed = sum([seq.constraint is not None for seq in running])
         # Under a form nobody is planned ahead, and behind a round everybody has waited already.
         self._waits_anyway = self._has_guessed or num_formed == len(running)
@@ -233,20 +250,15 @@ class Speculation:
 
     def submitted(self, plan: StepPlan, now: float) -> None:
         self._looks.passed()
-        chunks = plan.chunks
-        num_drafts = num_prompt_rows = 0
-        has_prompts = False
-        if not all([chunk.num_tokens == 1 and chunk.outputs is SAMPLES_ONE for chunk in chunks]):
-            num_drafts = sum([chunk.num_drafts for chunk in chunks])
-            num_prompt_rows = sum([chunk.num_tokens for chunk in chunks]) - num_drafts - len(chunks)
-            has_prompts = any([chunk.num_tokens - chunk.num_drafts != 1 or not _samples(chunk) for chunk in chunks])
+        if self._rests and self._flights:  # planned ahead, as if there were no drafts
+            self._flights[plan.step] = _Flight(plan)
+            return
+        num_drafts = sum([chunk.num_drafts for chunk in plan.chunks])
         is_next = self._ended is not None and (self._ended[1] == now or self._round_follows)
         follows = not self._flights and is_next and not self._waits_anyway
         guess_s = 0.0 if self._rounds is None else self._rounds.take_spent_s()
         self._has_guessed = self._round_follows = False
-        self._flights[plan.step] = _Flight(
-            num_drafts, len(chunks), num_prompt_rows, has_prompts, follows, self._holds, guess_s
-        )
+        self._flights[plan.step] = _Flight(plan, num_drafts, follows, self._holds, guess_s)
         self._num_drafted += num_drafts > 0
         self._holds = False
 
@@ -256,19 +268,9 @@ class Speculation:
             return
         self._num_drafted -= flight.num_drafts > 0
         before, self._ended = self._ended, (result.end_s, now)
-        is_mixed = flight.has_prompts or any([one.status is not SeqStatus.OK for one in result.seqs])
-        guess_s = flight.guess_s
-        if is_mixed and not (flight.num_drafts or flight.waited or guess_s):
-            return
-        waited_s = max(result.start_s - before[0] - guess_s, 0.0) if flight.follows and before is not None else None
-        num_accepted = sum([one.num_accepted for one in result.seqs]) if flight.num_drafts else 0
-        seconds = result.end_s - result.start_s
-        beside = flight.num_prompt_rows if is_mixed else None
-        self._depth.note(
-            Made(
-                flight.num_sequences, flight.num_drafts, num_accepted, seconds, waited_s, flight.waited, beside, guess_s
-            )
-        )
+        self._unsettled.append(_Ended(flight, result, None if before is None else before[0]))
+        if len(self._unsettled) >= _MOST_UNSETTLED:
+            self._settle()
 
     def rest(self) -> None:
         """Nobody will say what becomes of the steps in flight: for a while nothing is to be drafted."""
@@ -277,6 +279,60 @@ class Speculation:
         self._ended, self._holds, self._has_guessed = None, False, False
 
     # What it does for that.
+
+    def _settle(self) -> None:
+        """Learn from the steps that have ended."""
+        plain: list[float] = []
+        num_rows = 0
+        for flight, result, before_s in self._unsettled:
+            chunks = flight.plan.chunks
+            if plain and len(chunks) != num_rows:
+                self._depth.note_plain(num_rows, plain)
+                plain = []
+            if _is_plain(flight, result):
+                num_rows = len(chunks)
+                plain.append(result.end_s - result.start_s)
+            else:
+                if plain:
+                    self._depth.note_plain(num_rows, plain)
+                    plain = []
+                self._note(flight, result, before_s)
+        if plain:
+            self._depth.note_plain(num_rows, plain)
+        self._unsettled.clear()
+
+    def _note(self, flight: _Flight, result: StepResult, before_s: float | None) -> None:
+        chunks = flight.plan.chunks
+        num_prompt_rows, is_mixed = 0, any([one.status is not SeqStatus.OK for one in result.seqs])
+        if not all([chunk.num_tokens == 1 and chunk.outputs is SAMPLES_ONE for chunk in chunks]):
+            num_prompt_rows = sum([chunk.num_tokens for chunk in chunks]) - flight.num_drafts - len(chunks)
+            has_prompts = any([chunk.num_tokens - chunk.num_drafts != 1 or not _samples(chunk) for chunk in chunks])
+            is_mixed = is_mixed or has_prompts
+        if is_mixed and not (flight.num_drafts or flight.waited or flight.guess_s):
+            return
+        waited_s = None
+        if flight.follows and before_s is not None:
+            waited_s = max(result.start_s - before_s - flight.guess_s, 0.0)
+        num_accepted = sum([one.num_accepted for one in result.seqs]) if flight.num_drafts else 0
+        self._depth.note(
+            Made(
+                len(chunks),
+                flight.num_drafts,
+                num_accepted,
+                result.end_s - result.start_s,
+                waited_s,
+                flight.waited,
+                num_prompt_rows if is_mixed else None,
+                flight.guess_s,
+            )
+        )
+
+    def _may_pay(self, running: AnySequence[Sequence]) -> bool:
+        """Whether drafts could be worth anything, whatever is guessed."""
+        if _has_form(running):
+            return True
+        self._settle()
+        return self._depth.may_pay(NextStep(len(running)))
 
     def _is_worth_waiting(self, running: AnySequence[Sequence]) -> bool:
         if not running:
@@ -395,6 +451,15 @@ class Speculation:
         if len(self._guessing) > len(running):
             kept = {seq.id for seq in running}
             self._guessing = {seq: one for seq, one in self._guessing.items() if seq in kept}
+
+
+def _is_plain(flight: _Flight, result: StepResult) -> bool:
+    """Whether it was planned ahead and did nothing but say a token of each."""
+    return (
+        not (flight.num_drafts or flight.follows or flight.waited or flight.guess_s)
+        and all([chunk.num_tokens == 1 and chunk.outputs is SAMPLES_ONE for chunk in flight.plan.chunks])
+        and all([one.status is SeqStatus.OK for one in result.seqs])
+    )
 
 
 def _has_form(running: AnySequence[Sequence]) -> bool:

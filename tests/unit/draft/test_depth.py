@@ -205,3 +205,29 @@ def test_a_look_rejects_nothing_that_would_have_been_taken(
     waited = depth.may_wait(NextStep(len(rates)), [reached] * len(rates), chances)
     assert depth.may_pay(NextStep(len(rates)), 1.0, best) or not taken
     assert depth.may_pay(NextStep(len(rates)), reached, best) or not waited
+
+
+@given(st.lists(st.floats(0.5, 3.0), min_size=1, max_size=80), st.integers(1, 8), st.integers(0, 3))
+def test_plain_steps_that_are_told_together_earn_what_they_do_one_by_one(
+    times: list[float], rows: int, num_drafts: int
+) -> None:
+    together, one_by_one = seen(memory_bound, 1, rows), seen(memory_bound, 1, rows)
+    for depth in (together, one_by_one):
+        depth.note(Made(rows, num_drafts, 0, STEP_S, waited_s=STEP_S / 5))
+    together.note_plain(rows, [STEP_S * one for one in times])
+    for one in times:
+        one_by_one.note(Made(rows, 0, 0, STEP_S * one))
+    # Where the credit is as high as it may be, the bound follows the mean step by step; together, once.
+    assert together.credit_s == pytest.approx(one_by_one.credit_s, rel=0.2)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 8])
+def test_what_is_chosen_behind_them_is_the_same(rows: int) -> None:
+    together, one_by_one = seen(memory_bound, 1, 2, 4), seen(memory_bound, 1, 2, 4)
+    together.note_plain(rows, [2 * STEP_S] * 40)
+    for _ in range(40):
+        one_by_one.note(Made(rows, 0, 0, 2 * STEP_S))
+    step, chances = NextStep(rows), [[0.8, 0.7, 0.6, 0.5]] * rows
+    assert together.choose(step, chances) == one_by_one.choose(step, chances)
+    assert together.may_pay(step) == one_by_one.may_pay(step)
+    assert together.credit_s == pytest.approx(one_by_one.credit_s)

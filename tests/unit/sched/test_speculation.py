@@ -356,6 +356,9 @@ class Booked:
     def note(self, made: Made) -> None:
         self.made.append(made)
 
+    def note_plain(self, num_sequences: int, seconds: Sequence[float]) -> None:
+        self.made += [Made(num_sequences, 0, 0, one) for one in seconds]
+
 
 def test_every_drafted_step_is_booked_whatever_else_is_in_it_and_whoever_fails() -> None:
     depth = Booked(FixedDepth(3))
@@ -393,6 +396,9 @@ class Hopeless:
         return [0] * len(chances)
 
     def note(self, made: Made) -> None:
+        """It knows enough."""
+
+    def note_plain(self, num_sequences: int, seconds: Sequence[float]) -> None:
         """It knows enough."""
 
 
