@@ -99,8 +99,7 @@ class Pace:
         units = weight * done.steps + done.tokens
         if took_s <= 0 or units <= 0:
             return None
-        steps = max(work.steps, work.tokens / self._most_tokens if self._most_tokens else 0.0)
-        return (weight * steps + work.tokens) * took_s / units
+        return (weight * self._steps(work) + work.tokens) * took_s / units
 
     def tokens_s(self, tokens: float) -> float | None:
         """The same of so many tokens at the rate so far, whatever steps they come in."""
@@ -111,7 +110,12 @@ class Pace:
         """The same by the costs of a machine, as much slower or faster than these as it was so far."""
         done, took_s = self.measured
         priced_s = done.at(costs)
+        work = Work(self._steps(work), work.tokens, work.prompt_tokens)
         return work.at(costs) * took_s / priced_s if took_s > 0 and priced_s > 0 else None
+
+    def _steps(self, work: Work) -> float:
+        """At least so many that its tokens fit into them."""
+        return max(work.steps, work.tokens / self._most_tokens if self._most_tokens else 0.0)
 
     def _step_ended(self) -> None:
         self._recent.append(self._done.tokens)

@@ -6,6 +6,7 @@ Invariant: lines and tokens never go down, and lines_done + lines_failed counts 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -60,6 +61,8 @@ class OpenLine:
 
     limit_tokens: int
     prompt_tokens: int = 0
+    is_known: bool = False
+    """It says as much as it may."""
     emitted_tokens: int = 0
     told_tokens: int = 0
     """Of earlier tries: so many of its tokens were counted as output."""
@@ -76,6 +79,8 @@ class OpenLine:
         """Output tokens to come, by what is known of its limit; one that is not finished has at least one."""
         if not self.limit_tokens:
             return 0.0
+        if self.is_known:
+            return float(max(1, self.limit_tokens - self.emitted_tokens))
         return max(1.0, outlook(self.limit_tokens).further_share(self.used) * self.limit_tokens)
 
 
@@ -118,8 +123,9 @@ class Tally:
         self._earlier = (0.0, 0.0)
         """The share that they took by then, and the seconds that it is known of."""
         self._planned: Planned | None = None
-        self._opened_limit = 0
-        """Output tokens at most of all lines that went to the engine."""
+        self._opened_known = 0
+        self._opened_limits: Counter[int] = Counter()
+        """Of the lines that went to the engine, as in `Planned`."""
         self._start_s = self._reported_s = now()
         self._done = 0
         self._failed = 0
@@ -154,11 +160,14 @@ class Tally:
         """What all lines that are not recorded yet ask for."""
         self._planned = planned
 
-    def opened(self, limit_tokens: int, prompt_tokens: int = 0) -> OpenLine:
-        """A line goes to the engine; it will have at most `limit_tokens` output tokens."""
-        line = OpenLine(limit_tokens, prompt_tokens)
+    def opened(self, limit_tokens: int, prompt_tokens: int = 0, *, is_known: bool = False) -> OpenLine:
+        """A line goes to the engine; it will have at most `limit_tokens` output tokens, or as many if that is known."""
+        line = OpenLine(limit_tokens, prompt_tokens, is_known)
         self._open[line] = None
-        self._opened_limit += limit_tokens
+        if is_known:
+            self._opened_known += limit_tokens
+        else:
+            self._opened_limits[limit_tokens] += 1
         return line
 
     def emitted(self, line: OpenLine, num_tokens: int, computed_tokens: int = 0) -> None:
@@ -198,7 +207,8 @@ class Tally:
         del self._open[line]
         self._num_closed += 1
         self._num_begun -= line.is_begun
-        self._lengths.ended(line.used, line.limit_tokens)
+        if not line.is_known:
+            self._lengths.ended(line.used, line.limit_tokens)
 
     def waits(self, num_lines: int) -> None:
         """So many lines wait for the answers of others now, and will cost nothing."""
@@ -237,30 +247,35 @@ class Tally:
             return 0.0
         ahead = self._ahead(lines_left)
         so_far, outputs = self._computed + self._emitted, self._emitted + ahead.output_tokens
+        knows_costs = self._planned is not None and self._planned.costs is not None
         # The first tokens come late, behind all the prompts: what they say about the speed is worth nothing. And as
-        # long as hardly anything but prompts was computed, nobody knows what outputs cost.
-        if so_far <= ESTIMATE_FROM * (so_far + ahead.tokens) or self._emitted < ESTIMATE_FROM * outputs:
+        # long as hardly anything but prompts was computed, nobody knows what outputs cost who has no prices.
+        if so_far <= ESTIMATE_FROM * (so_far + ahead.tokens):
+            return None
+        if not knows_costs and self._emitted < ESTIMATE_FROM * outputs:
             return None
         left_s = self._at_pace(ahead)
         # Everything came at once: that it took the whole time until then is all there is to go by.
         return ahead.tokens * elapsed_s / so_far if left_s is None else left_s * self._online_factor()
 
     def _at_pace(self, ahead: _ToCome) -> float | None:
-        costs = None if self._planned is None else self._planned.costs
-        if self._is_crowded:
-            if costs is None:
-                return self._pace.tokens_s(ahead.tokens)
+        planned = self._planned
+        rows = max(self._rows, 0 if planned is None else planned.rows)
+        steps = steps_until_all_ended(rows, ahead.begun, ahead.waiting, ahead.last)
+        if planned is not None and planned.costs is not None:
             done = self._pace.measured[0]
-            steps = done.steps * ahead.tokens / max(done.tokens, 1)
-        else:
-            steps = steps_until_all_ended(self._rows, ahead.begun, ahead.waiting, ahead.last)
-        work = Work(steps, ahead.tokens, ahead.prompt_tokens)
-        return self._pace.seconds(work) if costs is None else self._pace.priced(work, costs)
+            if self._is_crowded or (self._online is not None and self._online.total_s > self._before_s):
+                # Online traffic bounds what steps hold, before answers do, so that they will hold as much as they did.
+                steps = max(0.0 if self._is_crowded else steps, done.steps * ahead.tokens / max(done.tokens, 1))
+            return self._pace.priced(Work(steps, ahead.tokens, ahead.prompt_tokens), planned.costs)
+        if self._is_crowded:
+            return self._pace.tokens_s(ahead.tokens)
+        return self._pace.seconds(Work(steps, ahead.tokens, ahead.prompt_tokens))
 
     def _ahead(self, lines_left: int) -> _ToCome:
         """Of open lines, and of unread ones: as planned, or as of those seen."""
         open_lines, planned = list(self._open), self._planned
-        outlook = self._lengths.outlooks([(line.used, line.limit_tokens) for line in open_lines])
+        outlook = self._lengths.outlooks([(line.used, line.limit_tokens) for line in open_lines if not line.is_known])
         further = [line.further(outlook) for line in open_lines]
         # Some lines are refused before they are opened; they were seen all the same.
         num_seen = max(self._num_closed, self._done + self._failed) + len(open_lines)
@@ -273,9 +288,11 @@ class Tally:
             prompts_left = waiting + (self._computed + waiting) * unread
             each = outputs / max(num_seen, 1)
         else:
-            limit = max(0, planned.limit_tokens - self._opened_limit)
-            mean_limit = round(limit / num_unread) if num_unread else 0
-            each = outlook(mean_limit).further_share(0.0) * mean_limit
+            unread_tokens = float(max(0, planned.known_tokens - self._opened_known))
+            for limit, count in planned.limits.items():
+                num_left = max(0, count - self._opened_limits[limit])
+                unread_tokens += num_left * limit * outlook(limit).further_share(0.0) if num_left else 0.0
+            each = unread_tokens / num_unread if num_unread else 0.0
             if planned.computed_tokens is None:
                 prompts_left = (planned.prompt_tokens - self._asked) * is_computed
             else:

@@ -21,6 +21,7 @@ from plait.batch.ledger import RecordedLine
 from plait.batch.lines import BatchLine, LineFault
 from plait.batch.ordered import Lines, Wait
 from plait.batch.outcomes import LineOutcome, answered, never_run, refused
+from plait.batch.planned import says_all
 from plait.batch.preparing import Preparer
 from plait.batch.progress import OpenLine, Tally
 from plait.batch.recorder import Recorder
@@ -168,7 +169,8 @@ class LineServer:
     async def _answer(self, work: Prepared) -> LineOutcome:
         call = work.call
         limit = sum(output_limit(request, self._client.model) for request in call.requests)
-        open_line = self._tally.opened(limit, sum(len(request.prompt) for request in call.requests))
+        num_prompt = sum(len(request.prompt) for request in call.requests)
+        open_line = self._tally.opened(limit, num_prompt, is_known=all(map(says_all, call.requests)))
         try:
             for _ in range(TRIES):
                 outcome = await self._tried(work, open_line)

@@ -36,6 +36,8 @@ class StepCosts:
     step_s: float
     prompt_token_s: float
     output_token_s: float
+    rows: int
+    """That a step may hold."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ CONTEXT = 256
 
 def step_costs(cost: CostModel, share: int, rows: int, tokens: int, context: int) -> StepCosts:
     """By the prices of a row alone, of as many `rows` as a step may hold and of a prompt of `tokens`, behind `context`
-    tokens. A prompt fills its steps; so they have no part of their own.
+    tokens.
     """
 
     def seconds(*chunks: ChunkShape) -> float:
@@ -29,7 +29,8 @@ def step_costs(cost: CostModel, share: int, rows: int, tokens: int, context: int
     row = ChunkShape(max(1, context), 1, 1)
     one_s = seconds(row)
     row_s = max(0.0, seconds(*[row] * rows) - one_s) / (rows - 1) if rows > 1 else 0.0
-    return StepCosts(max(0.0, one_s - row_s), seconds(ChunkShape(0, tokens, 1)) / tokens, row_s)
+    step_s = max(0.0, one_s - row_s)
+    return StepCosts(step_s, max(0.0, seconds(ChunkShape(0, tokens, 1)) - step_s) / tokens, row_s, rows)
 
 
 def priced(machine: Machine, cost: CostModel, share: int, lives: Lives) -> Machine:
