@@ -43,7 +43,8 @@ class BlockState(IntEnum):
 
 
 _SHARING = (Lifetime.TAIL, Lifetime.CHECKPOINTS, Lifetime.DRAFT)
-_FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
+PRIVATE = int(BlockState.PRIVATE)
+_FREE, _PRIVATE = int(BlockState.FREE), PRIVATE
 _SHARED, _EVICTABLE, _QUARANTINED = int(BlockState.SHARED), int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
 _PRIVATE_ALONE = frozenset((_PRIVATE,))
 _OWN = (_PRIVATE, _QUARANTINED)
@@ -102,6 +103,11 @@ class BlockPool:
         """
         loose = self.num_unpinned_pages * self.blocks_per_page
         return self.counts[BlockState.FREE] + self.counts[BlockState.EVICTABLE] - loose
+
+    @property
+    def states(self) -> bytearray:
+        """By block, as `BlockState` counts; stays the same object. To be looked at only."""
+        return self._states
 
     def state(self, block: BlockId) -> BlockState:
         return BlockState(self._states[block])
