@@ -266,11 +266,12 @@ class Engine:
 
     def _wake_at(self, now: float) -> float | None:
         """The scheduler's next moment, or when a step in flight is overdue."""
-        overdue = self._watchdog.overdue(now)
-        if overdue is not None:
+        due_s, wake_s = self._watchdog.wake_at(), self._scheduler.wake_at()
+        if due_s is None:
+            return wake_s
+        if now >= due_s and (overdue := self._watchdog.overdue(now)) is not None:
             raise InvariantError(f"{overdue}; {self._executor.info.name}: {self._scheduler.explain()}")
-        moments = (self._scheduler.wake_at(), self._watchdog.wake_at())
-        return min([at_s for at_s in moments if at_s is not None], default=None)
+        return due_s if wake_s is None else min(due_s, wake_s)
 
 
 def sequence_of(request: Request, choice: int, seq: SeqId, config: EngineConfig, now: float) -> Sequence:

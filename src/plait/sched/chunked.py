@@ -283,9 +283,10 @@ class ChunkedScheduler:
             self._colocation.committed(result)
         is_memory_coming = self._lives.is_memory_coming
         updates = self._lives.commit(result, now)
-        if self._colocation is not None and any([one.finish_reason is not None for one in updates]):
+        has_ended = any([one.finish_reason is not None for one in updates])
+        if self._colocation is not None and has_ended:
             self._colocation.sample(now)
-        if is_memory_coming or (self._blocked and any([one.finish_reason is not None for one in updates])):
+        if is_memory_coming or has_ended:
             self._blocked = None
         return updates
 

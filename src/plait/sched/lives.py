@@ -217,7 +217,10 @@ class Lives:
         seq.num_slots = self._kv.num_slots(seq.id)
         # What is copied from a partly matched block is in flight like what is computed.
         seq.num_computed, seq.num_scheduled = num_imported or hit.num_tokens, hit.num_reused - hit.num_tokens
-        bisect.insort(self.running, seq, key=order_key)
+        if self.running and order_key(self.running[-1]) > order_key(seq):
+            bisect.insort(self.running, seq, key=order_key)
+        else:
+            self.running.append(seq)
         step.joins.append(self._join(seq, seq.row, num_imported))
         if self._snapshots is not None:
             self._snapshots.joined(seq, hit)
