@@ -25,6 +25,7 @@ from plait.core.events import (
     Refused,
     Started,
     Submitted,
+    TokenSink,
 )
 from plait.core.executor import Executor
 from plait.core.ids import RequestId, SeqId
@@ -70,6 +71,10 @@ class Ports:
     """None: answers carry tokens and no text."""
     phases: PhaseSink = unheard
     """Told what the loop is at."""
+    tokens: TokenSink | None = None
+    """Where nobody reads answers, told of output tokens in place of `events`, those of a step before the ends that come
+    with them.
+    """
 
 
 class Engine:
@@ -85,6 +90,7 @@ class Engine:
         self._inbox = ports.inbox
         self._outbox = ports.outbox
         self._events = ports.events
+        self._tokens = ports.tokens
         self._phase = ports.phases
         self._answering = Answering(ports.text_streams)
         self._is_read = ports.text_streams is not None or not isinstance(ports.outbox, NullOutbox)
@@ -148,7 +154,8 @@ class Engine:
         admitted: list[Sequence] = []
         try:
             for choice in range(request.n):
-                seq = self._sequence(request, choice, now)
+                seq = sequence_of(request, choice, SeqId(self._next_seq), self._config, now)
+                self._next_seq += 1
                 self._scheduler.admit(seq, now)
                 admitted.append(seq)
         except RequestError:
@@ -160,29 +167,6 @@ class Engine:
             self._sequences[seq.id] = seq
             self._answering.open(seq)
             self._events(Arrived(now, request.id, seq.id, request.service_class, seq.num_prompt, request.slo))
-
-    def _sequence(self, request: Request, choice: int, now: float) -> Sequence:
-        sampling = request.sampling
-        left = max(self._config.max_model_tokens - len(request.prompt), 1)
-        limit = left if sampling.max_tokens is None else sampling.max_tokens
-        seq = Sequence(
-            id=SeqId(self._next_seq),
-            request=request,
-            choice=choice,
-            seed=sampling.seed if sampling.seed is not None else self._drawn_seed(request.id),
-            max_output_tokens=0 if request.task is Task.EMBED else limit,
-            arrival_s=now,
-            tokens=list(request.prompt),
-            constraint=None if request.constraint is None else request.constraint.begin(),
-            mask=sampling.mask(self._config.vocab_size),
-        )
-        self._next_seq += 1
-        return seq
-
-    def _drawn_seed(self, request: RequestId) -> int:
-        """By request id and not by order of arrival, so that a resumed batch draws the same."""
-        digest = hashlib.blake2b(f"{self._config.seed}/{request}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "little") >> 1
 
     def _abort(self, request_id: RequestId, now: float) -> None:
         live = self._live.get(request_id)
@@ -205,6 +189,9 @@ class Engine:
         self._answer(self._scheduler.expire(now), now)
 
     def _answer(self, updates: list[SeqUpdate], now: float, first_s: float | None = None) -> None:
+        if self._tokens is not None and updates and not self._is_read:
+            self._answer_unread(updates, now, first_s, self._tokens)
+            return
         for update in updates:
             seq = self._sequences[update.seq]
             said: Delta | SeqUpdate = self._answering.delta(seq, update) if self._is_read else update
@@ -218,6 +205,18 @@ class Engine:
                 self._finish(seq, reason, len(update.tokens) - num_tokens, now)
             if isinstance(said, Delta):
                 self._outbox.put(seq.request.id, said)
+
+    def _answer_unread(self, updates: list[SeqUpdate], now: float, first_s: float | None, tokens: TokenSink) -> None:
+        """Nobody takes deltas, so only the scheduler ends sequences, and nothing is kept from anybody's text."""
+        known = self._first_token_s
+        said = [(update.seq, len(update.tokens)) for update in updates if update.tokens]
+        for seq_id, _ in said:
+            if seq_id not in known:
+                known[seq_id] = now
+        tokens(now, first_s, said)
+        for update in updates:
+            if update.finish_reason is not None:
+                self._finish(self._sequences[update.seq], update.finish_reason, 0, now)
 
     def _finish(self, seq: Sequence, reason: FinishReason, num_overshoot: int, now: float) -> None:
         del self._sequences[seq.id]
@@ -267,8 +266,33 @@ class Engine:
 
     def _wake_at(self, now: float) -> float | None:
         """The scheduler's next moment, or when a step in flight is overdue."""
-        overdue = self._watchdog.overdue(now)
-        if overdue is not None:
+        due_s, wake_s = self._watchdog.wake_at(), self._scheduler.wake_at()
+        if due_s is None:
+            return wake_s
+        if now >= due_s and (overdue := self._watchdog.overdue(now)) is not None:
             raise InvariantError(f"{overdue}; {self._executor.info.name}: {self._scheduler.explain()}")
-        moments = (self._scheduler.wake_at(), self._watchdog.wake_at())
-        return min([at_s for at_s in moments if at_s is not None], default=None)
+        return due_s if wake_s is None else min(due_s, wake_s)
+
+
+def sequence_of(request: Request, choice: int, seq: SeqId, config: EngineConfig, now: float) -> Sequence:
+    """One of the answers that a request asks for, as it arrives."""
+    sampling = request.sampling
+    left = max(config.max_model_tokens - len(request.prompt), 1)
+    limit = left if sampling.max_tokens is None else sampling.max_tokens
+    return Sequence(
+        id=seq,
+        request=request,
+        choice=choice,
+        seed=sampling.seed if sampling.seed is not None else _drawn_seed(config.seed, request.id),
+        max_output_tokens=0 if request.task is Task.EMBED else limit,
+        arrival_s=now,
+        tokens=list(request.prompt),
+        constraint=None if request.constraint is None else request.constraint.begin(),
+        mask=sampling.mask(config.vocab_size),
+    )
+
+
+def _drawn_seed(seed: int, request: RequestId) -> int:
+    """By request id and not by order of arrival, so that a resumed batch draws the same."""
+    digest = hashlib.blake2b(f"{seed}/{request}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
