@@ -62,7 +62,6 @@ OUTSIDE = {
     "depth-and-share": {
         "both together over depth alone, 15 ms a token",
         "both together over share alone, 30 ms a token",
-        "both together over depth alone, 30 ms a token",
     },
     "muxwise-guard": {"decode beside prefill, H100, 70B, 8 ranks"},
     "estimator": {"another law, two shares, over contention-blind"},

@@ -24,7 +24,8 @@ from plait.sched.multiplex.presets import PLAIT, static_split
 from plait.sim.drafts import every_record
 from plait.sim.replica import SimulatedDrafts
 
-COUNT = 60
+LASTS_S = 12.0
+"""Of arrivals, at every rate: a fixed number of requests would be a short burst at high rates, which anybody holds."""
 SEEDS = range(2)
 TARGETS = (0.015, 0.030)
 """Seconds of a later token, on average."""
@@ -48,11 +49,11 @@ COST_RATE, COST_TPOT_S = 12.0, 0.015
 E2E, TOKENS = "time of a request, nothing right", "time of a token, nothing right"
 
 
-def goodput(lab: Lab, contestant: Contestant, tpot_s: float, start: float, count: int) -> float:
+def goodput(lab: Lab, contestant: Contestant, tpot_s: float, start: float, lasts_s: float) -> float:
     """The highest rate of the grid that holds with none below it seen to fail; 0: not even the lowest does."""
 
     def holds(place: int) -> bool:
-        one = played(lab, contestant, RATES[place], tpot_s, count)
+        one = played(lab, contestant, RATES[place], tpot_s, lasts_s)
         return one.attainment >= ATTAINMENT and one.is_steady
 
     place = min(range(len(RATES)), key=lambda one: abs(RATES[one] - start))
@@ -65,31 +66,33 @@ def goodput(lab: Lab, contestant: Contestant, tpot_s: float, start: float, count
     return RATES[place - 1] if place else 0.0
 
 
-def played(lab: Lab, contestant: Contestant, rate: float, tpot_s: float | None, count: int) -> Played:
-    rows = lengths("sharegpt", count, lab.seed)
+def played(lab: Lab, contestant: Contestant, rate: float, tpot_s: float | None, lasts_s: float) -> Played:
+    rows = lengths("sharegpt", round(rate * lasts_s), lab.seed)
     load = arrivals(rows, rate, lab.seed, lab.stage.program.vocab_size)
     return play(lab, contestant, load, Slo(ttft_s=TTFT_S, tpot_s=tpot_s))
 
 
-def region(seed: int, targets: Sequence[float] = TARGETS, count: int = COUNT) -> Mapping[float, Mapping[str, float]]:
+def region(
+    seed: int, targets: Sequence[float] = TARGETS, lasts_s: float = LASTS_S
+) -> Mapping[float, Mapping[str, float]]:
     """Goodput by target and contestant. Searches begin where the ones before ended."""
     lab, start, found = Lab(one_a100(), seed), RATES[6], {}
     for tpot_s in targets:
         rates: dict[str, float] = {}
         for name, contestant in CONTESTANTS.items():
-            start = rates[name] = goodput(lab, contestant, tpot_s, start, count)
+            start = rates[name] = goodput(lab, contestant, tpot_s, start, lasts_s)
         fixed = [Contestant(static_split(units), drafts=DRAFTS) for units in SPLITS]
-        rates[DEPTH] = max(goodput(lab, one, tpot_s, start, count) for one in fixed)
+        rates[DEPTH] = max(goodput(lab, one, tpot_s, start, lasts_s) for one in fixed)
         found[tpot_s] = rates
     return found
 
 
-def cost_of_drafts(seed: int, count: int = COUNT) -> Mapping[str, float]:
+def cost_of_drafts(seed: int, lasts_s: float = LASTS_S) -> Mapping[str, float]:
     """What guesses cost of which none is right."""
     lab = Lab(one_a100(), seed)
     wrong = Contestant(PLAIT, drafts=NEVER_RIGHT)
     with_drafts, without = (
-        played(lab, one, COST_RATE, COST_TPOT_S, count).report for one in (wrong, CONTESTANTS[SHARE])
+        played(lab, one, COST_RATE, COST_TPOT_S, lasts_s).report for one in (wrong, CONTESTANTS[SHARE])
     )
     return {
         E2E: mean_of(with_drafts.e2e_s) / mean_of(without.e2e_s),
@@ -97,15 +100,15 @@ def cost_of_drafts(seed: int, count: int = COUNT) -> Mapping[str, float]:
     }
 
 
-def work_out(targets: Sequence[float] = TARGETS, seeds: Sequence[int] = SEEDS, count: int = COUNT) -> Answers:
+def work_out(targets: Sequence[float] = TARGETS, seeds: Sequence[int] = SEEDS, lasts_s: float = LASTS_S) -> Answers:
     """The region is of the first seed."""
-    found = region(seeds[0], targets, count)
+    found = region(seeds[0], targets, lasts_s)
     ratios = {
         _named(tpot_s, other): rates[JOINT] / max(rates[other], RATES[0] / STEP)
         for tpot_s, rates in found.items()
         for other in (SHARE, DEPTH, AFTER)
     }
-    return {**ratios, **over_seeds(lambda seed: cost_of_drafts(seed, count), seeds)}
+    return {**ratios, **over_seeds(lambda seed: cost_of_drafts(seed, lasts_s), seeds)}
 
 
 def _named(tpot_s: float, other: str) -> str:
@@ -118,7 +121,8 @@ GUESSES = (
     "token; a larger model says other things"
 )
 LOADS = (
-    f"{COUNT} requests like ShareGPT's on one A100, one seed; a rate holds where {ATTAINMENT:.0%} have their first "
+    f"requests like ShareGPT's on one A100, for {LASTS_S:g} s at every rate, one seed; a rate holds where "
+    f"{ATTAINMENT:.0%} have their first "
     f"token within {TTFT_S:g} s and their mean, and the queue is steady; rates lie a fifth apart; depth alone: "
     f"the best of two fixed splits; {LEARNED}"
 )
@@ -146,7 +150,8 @@ CASE = Case(
                 Reference(OURS, "hypothesis", f"{name}, with guesses over without"),
                 "no more than a hundredth",
                 Between(high=1.01),
-                note=f"{COUNT} requests at {COST_RATE:g} a second, {COST_TPOT_S * 1e3:g} ms a token; {LEARNED}",
+                note=f"{COST_RATE * LASTS_S:g} requests at {COST_RATE:g} a second, {COST_TPOT_S * 1e3:g} ms a token; "
+                f"{LEARNED}",
             )
             for name in (E2E, TOKENS)
         ),
