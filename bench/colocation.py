@@ -40,6 +40,7 @@ from plait.batch.config import BatchConfig
 from plait.batch.progress import BatchProgress
 from plait.batch.runner import BatchPorts, run_batch
 from plait.build import LoadedModel, LocalEngine, start_engine
+from plait.cli.offline import AUTO, hardware_here, lives_here, ordering_of
 from plait.config.engine_options import EngineOptions
 from plait.core.errors import PlaitError
 from plait.core.events import Event
@@ -47,6 +48,7 @@ from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.core.sampling import SamplingParams
 from plait.metrics.totals import Totals
+from plait.sched.colocation.idle import IdleMeter
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 64, 32
 """Of an online request."""
@@ -54,6 +56,8 @@ JOB_WORDS, JOB_TOKENS = 40, 48
 """Of a line of the batch."""
 AT_ONCE = 48
 """Online requests that show what the engine can do at most."""
+IN_FLIGHT = 256
+"""Lines, as `plait batch` has them."""
 TARGET = 2.0
 """Times the median of online traffic alone: until when a first token and the gaps behind it are on time."""
 
@@ -156,16 +160,22 @@ class Bench:
     def job(self, source: Path, output: Path, rate: float | None, seconds: float = 1e4) -> Phase:
         """The batch, beside online traffic of a rate if there is one, which comes until the batch has ended."""
         phase, told, tasks = Phase(), [], []
-        with _Running(self, phase) as engine:
+        running = _Running(self, phase)
+        with running as engine:
 
             def progress(now: BatchProgress) -> None:
                 if rate is not None and not tasks:
                     tasks.append(asyncio.get_running_loop().create_task(self.arrivals(engine, phase, rate, seconds)))
                 told.append(now)
 
-            ports = BatchPorts(engine.client, engine.text, engine.clock, time.time() - engine.clock.now(), progress)
+            offset_s = time.time() - engine.clock.now()
+            # As a server has them.
+            ordering = ordering_of(AUTO, self.options, engine, IN_FLIGHT, print)
+            ports = BatchPorts(
+                engine.client, engine.text, engine.clock, offset_s, progress, ordering, online=running.meter.online
+            )
             begun = time.perf_counter()
-            run_batch(BatchConfig(str(source), output), ports)
+            run_batch(BatchConfig(str(source), output, max_in_flight=IN_FLIGHT), ports)
             phase.job_s = time.perf_counter() - begun
         phase.job, phase.job_tokens = answers_of(output)
         whole_s = told[-1].elapsed_s
@@ -181,6 +191,7 @@ class _Running:
     def __init__(self, bench: Bench, phase: Phase) -> None:
         self._bench, self._phase, self._totals = bench, phase, Totals()
         self._records = StepRecords()
+        self.meter = IdleMeter(lives_here(hardware_here(bench.options, print), bench.options, bench.model))
 
     def __enter__(self) -> LocalEngine:
         self._begun_s, self._threads_s = time.perf_counter(), thread_seconds()
@@ -190,6 +201,7 @@ class _Running:
     def _tell(self, event: Event) -> None:
         self._totals(event)
         self._records(event)
+        self.meter(event)
 
     def __exit__(self, *trouble: object) -> None:
         took_s = time.perf_counter() - self._begun_s

@@ -47,7 +47,7 @@ FACTORS = (1.5, 2.0)
 TOKEN_CHUNKS = (2, 4, 8, 16)
 TIME_CHUNKS = (0.8, 0.95)
 """By the bound."""
-HELD = 0.99
+HELD, MOST = 0.99, 0.9
 """Of the gaps, that must keep to the bound; 5 % beyond it are forgiven, as they are timers'."""
 FORGIVEN = 1.05
 RIVALS = ("token chunk", "time chunk", "lanes", "temporal")
@@ -81,7 +81,9 @@ class Score:
     """That `HELD` of the gaps keep to."""
     holds: bool
     holds_floor: bool
-    """Beside what the streams' longest gaps have beyond their usual one when no prompt is there."""
+    """Beside what the streams' longer gaps have beyond their usual one when no prompt is there: in 99 of a hundred, and
+    in nine of ten.
+    """
     spread: float
     """Of tokens per second between seeds, by their median."""
 
@@ -170,13 +172,15 @@ class Bench:
     @property
     def floor(self) -> Floor:
         trials = self.trials[Way(ALONE, "chunked").name, 0.0]
-        return Floor(*(gap_s(trials, part) for part in (0.5, 0.9, HELD)), sum(len(one.gaps) for one in trials))
+        return Floor(*(gap_s(trials, part) for part in (0.5, MOST, HELD)), sum(len(one.gaps) for one in trials))
 
     def _score(self, way: Way, trials: Sequence[Trial], limit_s: float) -> Score:
         rates = [one.prompt_tokens_per_s for one in trials]
         gap = gap_s(trials, HELD)
         spread = (max(rates) - min(rates)) / median(rates) if median(rates) else 0.0
-        holds, beside = gap <= FORGIVEN * limit_s, gap <= limit_s + self.floor.noise_s
+        holds, floor = gap <= FORGIVEN * limit_s, self.floor
+        # Both: a policy whose usual gap is beyond the bound has nothing to do with what cores that are away cost.
+        beside = gap <= limit_s + floor.noise_s and gap_s(trials, MOST) <= limit_s + floor.most_s - floor.usual_s
         return Score(way, median(rates), gap, holds, holds or beside, spread)
 
 
@@ -318,7 +322,7 @@ def show_scores(bench: Bench, factor: float) -> dict[str, object]:
     limit_s, scores, floor = bench.limit_s(factor), bench.scores(factor), bench.floor
     print(f"\nbound on gaps {factor}x solo = {limit_s * 1e3:.1f} ms; {len(bench.seeds)} seeds")
     print(f"holds: P99 within {FORGIVEN} of it; beside the floor: within it and {floor.noise_s * 1e3:.1f} ms, by which "
-          "the floor's P99 is above its median")  # fmt: skip
+          f"the floor's P99 is above its median, P90 too ({(floor.most_s - floor.usual_s) * 1e3:.1f} ms)")  # fmt: skip
     print(f"{'policy':28} {'prompt tok/s':>12} {'spread':>7} {'P99 gap':>9}  holds  beside the floor")
     for one in scores:
         print(f"{one.way.name:28} {one.tokens_per_s:12.0f} {one.spread:7.1%} {one.gap_s * 1e3:7.1f}ms  "

@@ -236,9 +236,10 @@ async def _drive(engine: LocalEngine, heard: Heard, load: Load, vocab_size: int)
         others = asyncio.create_task(prompts())
         streams.append(others)
         until_s = begin_s + load.window_s
-        # Until the end of a step with prompts in it, so that what is in flight then is not lost.
+        # On to the end of a step with prompts in it, so that what was in flight then is not lost. The window ends
+        # before: streams grow longer all the while, and whoever gives prompts little would be asked for longer.
         await _until(lambda: bool(_ends(heard, until_s)), streams)
-        return begin_s, _ends(heard, until_s)[0], None
+        return begin_s, until_s, None
     finally:
         for task in streams:
             task.cancel()

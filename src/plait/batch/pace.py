@@ -13,6 +13,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from plait.sched.blend.job import StepCosts
+
 BURST_S = 0.005
 """Tokens of one step are told one after the other; what comes closer together than this came together."""
 
@@ -37,9 +39,16 @@ class Work:
 
     steps: float = 0.0
     tokens: float = 0.0
+    prompt_tokens: float = 0.0
+    """Of the tokens."""
 
     def minus(self, other: Work) -> Work:
-        return Work(self.steps - other.steps, self.tokens - other.tokens)
+        return Work(self.steps - other.steps, self.tokens - other.tokens, self.prompt_tokens - other.prompt_tokens)
+
+    def at(self, costs: StepCosts) -> float:
+        """Seconds, if it were alone on a machine of these costs."""
+        outputs = self.tokens - self.prompt_tokens
+        return self.steps * costs.step_s + self.prompt_tokens * costs.prompt_token_s + outputs * costs.output_token_s
 
 
 class Pace:
@@ -59,32 +68,54 @@ class Pace:
         """The number of the step whose tokens are coming."""
         return int(self._done.steps)
 
-    def done(self, tokens: int, now: float) -> None:
-        """So many more tokens were computed."""
+    @property
+    def measured(self) -> tuple[Work, float]:
+        """What was done since the first tokens came, and the seconds until the last."""
+        return self._done.minus(self._base), self._last_s - self._base_s
+
+    @property
+    def since_s(self) -> float:
+        """When what is measured began."""
+        return self._base_s
+
+    def done(self, tokens: int, now: float, prompt_tokens: int = 0) -> None:
+        """So many more tokens were computed, of them so many of prompts."""
         is_next = self._first_s is None or now - self._last_s >= BURST_S
         if self._first_s is None:
             self._first_s = now
         elif is_next:
             self._step_ended()
-        work = self._done = Work(self._done.steps + is_next, self._done.tokens + tokens)
+        work = self._done = Work(
+            self._done.steps + is_next, self._done.tokens + tokens, self._done.prompt_tokens + prompt_tokens
+        )
         self._last_s = now
         if work.steps == 1 and now - self._first_s < FIRST_S:
             self._base, self._base_s = work, now
 
     def seconds(self, work: Work) -> float | None:
         """How long so much more takes; None: nothing was measured yet."""
-        done, took_s = self._done.minus(self._base), self._last_s - self._base_s
+        done, took_s = self.measured
         weight = self._fit.step_weight()
         units = weight * done.steps + done.tokens
         if took_s <= 0 or units <= 0:
             return None
-        steps = max(work.steps, work.tokens / self._most_tokens if self._most_tokens else 0.0)
-        return (weight * steps + work.tokens) * took_s / units
+        return (weight * self._steps(work) + work.tokens) * took_s / units
 
     def tokens_s(self, tokens: float) -> float | None:
         """The same of so many tokens at the rate so far, whatever steps they come in."""
-        done, took_s = self._done.minus(self._base), self._last_s - self._base_s
+        done, took_s = self.measured
         return tokens * took_s / done.tokens if took_s > 0 and done.tokens > 0 else None
+
+    def priced(self, work: Work, costs: StepCosts) -> float | None:
+        """The same by the costs of a machine, as much slower or faster than these as it was so far."""
+        done, took_s = self.measured
+        priced_s = done.at(costs)
+        work = Work(self._steps(work), work.tokens, work.prompt_tokens)
+        return work.at(costs) * took_s / priced_s if took_s > 0 and priced_s > 0 else None
+
+    def _steps(self, work: Work) -> float:
+        """At least so many that its tokens fit into them."""
+        return max(work.steps, work.tokens / self._most_tokens if self._most_tokens else 0.0)
 
     def _step_ended(self) -> None:
         self._recent.append(self._done.tokens)

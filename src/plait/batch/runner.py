@@ -34,6 +34,7 @@ from plait.core.clock import Clock
 from plait.core.errors import RequestError, UsageError
 from plait.sched.blend.choosing import AnyOrdering, Choice
 from plait.sched.blend.job import Lives
+from plait.sched.colocation.idle import OnlineTime
 
 JOB_NAME = "output"
 """A ledger beside an output holds one job. It has no name of its own, so that the pair may be renamed."""
@@ -77,6 +78,8 @@ class BatchPorts:
     """Told which order was chosen, where there was a choice; from another thread."""
     finish_by: FinishBy | None = None
     """When it should have ended."""
+    online: OnlineTime | None = None
+    """What requests with somebody waiting take of the engine, where there may be any."""
 
 
 def run_batch(config: BatchConfig, ports: BatchPorts) -> Summary:
@@ -125,7 +128,7 @@ class _Run:
         self._output = output
         self._before = ledger.counts(job)
         self._num_lines = source.num_lines if part is None else len(part.numbers)
-        self._tally = Tally(self._num_lines, self._before, ports.clock.now, self._progressed)
+        self._tally = Tally(self._num_lines, self._before, ports.clock.now, self._progressed, ports.online)
         self._serving = JobServing(
             JobParts(
                 client=ports.client,

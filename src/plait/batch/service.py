@@ -39,6 +39,7 @@ from plait.core.client import EngineClient
 from plait.core.errors import EngineStopped, PlaitError, RequestError
 from plait.metrics.limit import WorkDone, limit_between
 from plait.sched.blend.choosing import AnyOrdering, Choice
+from plait.sched.colocation.idle import OnlineTime
 
 MAX_AT_ONCE = 4
 """Batches that run at the same time: a short one does not wait for a long one, and memory stays bounded."""
@@ -95,7 +96,8 @@ class _Running:
 
 class BatchService:
     """`unix_now` gives whole seconds, `now` seconds for measuring, `work_done` what the engine has done so far, and
-    `idle_ratio` what requests with somebody waiting leave idle (`plait.sched.colocation.idle`).
+    `idle_ratio` what requests with somebody waiting leave idle (`plait.sched.colocation.idle`), `online` what they
+    take.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class BatchService:
         now: Callable[[], float],
         work_done: Callable[[], WorkDone],
         idle_ratio: Callable[[], float] = lambda: 1.0,
+        online: OnlineTime | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -117,6 +120,7 @@ class BatchService:
         self._now = now
         self._work_done = work_done
         self._idle_ratio = idle_ratio
+        self._online = online
         self._running: dict[str, _Running] = {}
         self._resting: dict[str, float] = {}
         """Batch -> when it is tried again."""
@@ -384,7 +388,9 @@ class BatchService:
         record = running.record
         due_s = min(record.expires_at, record.finish_by or record.expires_at) - self._unix_now()
         running.finish_by = FinishBy(self._now() + due_s, self._now, partial(_log_outlook, record.id))
-        tally = Tally(source.num_lines, before, self._now, lambda now: self._progressed(running, now, before))
+        tally = Tally(
+            source.num_lines, before, self._now, lambda now: self._progressed(running, now, before), self._online
+        )
         self._progressed(running, tally.progress(), before)
         running.serving = JobServing(
             JobParts(

@@ -21,6 +21,7 @@ from plait.batch.ledger import RecordedLine
 from plait.batch.lines import BatchLine, LineFault
 from plait.batch.ordered import Lines, Wait
 from plait.batch.outcomes import LineOutcome, answered, never_run, refused
+from plait.batch.planned import says_all
 from plait.batch.preparing import Preparer
 from plait.batch.progress import OpenLine, Tally
 from plait.batch.recorder import Recorder
@@ -166,19 +167,24 @@ class LineServer:
             self._tally.waits(self._folds.num_waiting)
 
     async def _answer(self, work: Prepared) -> LineOutcome:
-        for _ in range(TRIES):
-            outcome = await self._tried(work)
-            if outcome is not None:
-                return outcome
+        call = work.call
+        limit = sum(output_limit(request, self._client.model) for request in call.requests)
+        num_prompt = sum(len(request.prompt) for request in call.requests)
+        open_line = self._tally.opened(limit, num_prompt, is_known=all(map(says_all, call.requests)))
+        try:
+            for _ in range(TRIES):
+                outcome = await self._tried(work, open_line)
+                if outcome is not None:
+                    return outcome
+                self._tally.begins_again(open_line)
+        finally:
+            self._tally.closed(open_line)
         return self._refused(work.line, engine_failure(f"the engine gave this line up {TRIES} times and went on"))
 
-    async def _tried(self, work: Prepared) -> LineOutcome | None:
+    async def _tried(self, work: Prepared, open_line: OpenLine) -> LineOutcome | None:
         """None: the engine gave it up. Whether because it closes, who asks again is told."""
         line, call = work.line, work.call
         answer = answer_to(call, self._tokenizer, self._unix_now)
-        limit = sum(output_limit(request, self._client.model) for request in call.requests)
-        num_prompt = sum(len(request.prompt) for request in call.requests)
-        open_line = self._tally.opened(limit, num_prompt)
         parts = [self._collect(answer, open_line, place, request) for place, request in enumerate(call.requests)]
         try:
             await _together(parts)
@@ -186,8 +192,6 @@ class LineServer:
             if error.status in _NOT_NOW:
                 raise EngineStopped(f"the engine takes no more work: {error.message}") from error
             return None if error.code == _UNREAD else self._refused(line, error)
-        finally:
-            self._tally.closed(open_line)
         if answer.is_aborted:
             return None
         if answer.failure is not None:

@@ -19,6 +19,7 @@ from plait.batch.lines import read_lines
 from plait.batch.ordered import AnyLine, Lines, LinesAsGiven, LinesInOrder
 from plait.batch.outcomes import LineOutcome
 from plait.batch.output import OutputFiles
+from plait.batch.planned import Planned, planned
 from plait.batch.preparing import Preparer
 from plait.batch.progress import Tally
 from plait.batch.recorder import Recorder
@@ -64,6 +65,8 @@ class JobServing:
         self._parts = parts
         self._serving: asyncio.Task[None] | None = None
         self._stopped = threading.Event()
+        self._planned: Planned | None = None
+        """What the lines ask for altogether, if they were looked at before the first one ran."""
         self.ordering_s = 0.0
         """It took to find the order of the lines, before the first one ran."""
 
@@ -103,6 +106,8 @@ class JobServing:
         begun_s = self._parts.tally.now()
         lines = await beside(self._lines, finished)
         self.ordering_s = self._parts.tally.now() - begun_s
+        if self._planned is not None:
+            self._parts.tally.plan(self._planned)
         await server.serve(lines, self._parts.max_in_flight)
 
     def _lines(self, finished: frozenset[int]) -> Lines:
@@ -126,6 +131,7 @@ class JobServing:
         feed, choice = feed_for(found.job, ordering, self._go_on)
         if choice is not None:
             parts.chose(choice)
+        self._planned = planned(found.job, ordering)
         return LinesInOrder(
             parts.source, found, feed, lambda surveyed: self._left(finished | surveyed), parts.idle_ratio
         )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from plait.api.calls import Call
 from plait.batch.folding import request_key
 from plait.batch.lines import BatchLine, LineFault, read_lines
+from plait.batch.planned import says_all
 from plait.batch.preparing import Preparer
 from plait.batch.source import Source
 from plait.core.errors import RequestError
@@ -69,7 +70,7 @@ class Survey:
         self.offsets.append(line.offset)
         num_prompt = sum(len(request.prompt) for request in call.requests)
         place = self.job.add(packed(call.requests[0].prompt), num_prompt, most)
-        if all(_says_all(request) for request in call.requests):
+        if all(says_all(request) for request in call.requests):
             self.job.known[place] = most
 
 
@@ -108,10 +109,3 @@ def _prepared(
         except RequestError:
             # Whoever serves it says so.
             continue
-
-
-def _says_all(request: Request) -> bool:
-    """Whether it says as much as it may, whatever the model thinks."""
-    sampling = request.sampling
-    cannot_stop = sampling.ignore_eos and not sampling.stop and not sampling.stop_token_ids
-    return sampling.max_tokens is not None and (cannot_stop or sampling.min_tokens == sampling.max_tokens)

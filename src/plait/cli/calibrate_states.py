@@ -26,10 +26,14 @@ _PART_PROMPTS, _PART_STARTS = (4, 16, 64, 256, 512, 1024, 2048), (0, 2048, 8192)
 """On a part of the device, where a step takes longest and whole servers hardly ever are: every other crossing. Prices
 of those between lie on the line through their neighbours.
 """
-_MIXED_PROMPTS = (4, 8, 16, 32, 64, 256, 448)
+_MIXED_PROMPTS = (2, 4, 8, 16, 32, 64, 256, 448)
 """Close to each other where chunks are cut by time: what rows above a whole tile cost is no straight line."""
 _MIXED_ROWS = (1, 8, 32)
 _MIXED_STARTS = (0, 1024)
+_MIXED_FEW, _MIXED_FEW_ROWS, _MIXED_FAR = 32, 8, (3072,)
+"""Few prompt tokens beside decode are what steps with a bound on gaps consist of, and those of a long prompt come
+behind thousands of others.
+"""
 _BESIDE_ROWS = (1, 4, 16)
 _BESIDE_PROMPTS = (64, 256, 512)
 _BESIDE_STARTS = (0, 1024)
@@ -42,6 +46,7 @@ _HELD_CONTEXTS = (160, 768)
 _HELD_PROMPTS = (48, 96, 192, 384)
 _HELD_STARTS = (256, 1024)
 _HELD_MIXED = ((12, 6), (24, 8), (128, 4), (320, 12))
+_HELD_FEW = ((3, 8), (6, 8), (12, 8))
 _HELD_BESIDE = ((2, 128), (8, 384))
 
 
@@ -116,6 +121,10 @@ def _mixed(limits: Limits) -> Iterator[State]:
     for tokens, rows, start in product(_MIXED_PROMPTS, _MIXED_ROWS, _contexts(_MIXED_STARTS, limits)):
         if tokens + rows <= limits.most_tokens and rows < limits.most_rows:
             yield State(_both(tokens, rows, start, context), limits.units)
+    if limits.most_rows > _MIXED_FEW_ROWS:
+        few = [tokens for tokens in _MIXED_PROMPTS if tokens <= min(_MIXED_FEW, limits.most_tokens - _MIXED_FEW_ROWS)]
+        for tokens, start in product(few, _contexts(_MIXED_FAR, limits)):
+            yield State(_both(tokens, _MIXED_FEW_ROWS, start, context), limits.units)
 
 
 def _beside(limits: Limits) -> Iterator[State]:
@@ -138,6 +147,9 @@ def _held_out(limits: Limits) -> Iterator[State]:
     for tokens, rows in _HELD_MIXED:
         if tokens + rows <= limits.most_tokens and rows < limits.most_rows:
             yield State(_both(tokens, rows, contexts[0], contexts[0]), limits.units, is_held_out=True)
+    for (tokens, rows), start in product(_HELD_FEW, _contexts((_CONTEXT, 2048), limits)):
+        if tokens + rows <= limits.most_tokens and rows < limits.most_rows:
+            yield State(_both(tokens, rows, start, contexts[-1]), limits.units, is_held_out=True)
     for share, (rows, tokens) in product(_splits(limits.units), _HELD_BESIDE):
         if rows <= limits.most_rows and tokens <= limits.most_tokens:
             beside = prefill_shape(tokens, contexts[-1])

@@ -202,7 +202,8 @@ def _context_lines(report: MemoryReport) -> list[str]:
     for one in report.layouts:
         name = one.name.partition(":")[0]
         if isinstance(one.layout, Refused):
-            lines.append(f"  {name:<10}{'-':>18}  {one.layout.reason}"[:WIDTH])
+            start = f"  {name:<10}{'-':>18}  "
+            lines += wrap(one.layout.reason, WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
             continue
         hits = one.layout.hit_tokens
         unit = "never" if hits is None else "any length" if hits == 1 else f"in steps of {hits:,} tokens"
@@ -227,8 +228,9 @@ def _page_lines(report: MemoryReport) -> Iterator[str]:
         yield ""
         yield from wrap(text, WIDTH - 2, initial_indent="  ", subsequent_indent="    ")
         yield f"  chosen among {geometry.num_candidates:,}; predicted waste of {' and of '.join(map(_load_text, MIX))}:"
+        raw = None if geometry.is_raw else geometry.shown[-1]
         for place, found in enumerate(geometry.shown):
-            mark = "chosen" if place == 0 else "raw" if found.page_bytes == geometry.raw_page_bytes else ""
+            mark = "chosen" if place == 0 else "raw" if found is raw else ""
             wastes = "".join(f"{percent(waste):>9}" for waste in found.wastes)
             tables = " + ".join(str(cut.num_tables) for cut in found.cuts)
             yield f"    {mark:<7}pages of {bytes_text(found.page_bytes):>10}, tables {tables:<12}{wastes}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from plait.batch.runner import Cutting
 from plait.batch.shards import Shard
@@ -23,7 +24,7 @@ from plait.model.program import Program
 from plait.sched.blend.choosing import AnyOrdering, Choosing
 from plait.sched.blend.feeds import JobOrder, Ordering
 from plait.sched.blend.forecast import Machine
-from plait.sched.blend.prices import priced
+from plait.sched.blend.prices import priced, step_costs
 
 LIKE_THIS = "zen3-2core"
 AUTO = "auto"
@@ -72,8 +73,18 @@ def ordering_of(
 
 
 def blending_on(spec: HardwareSpec, options: EngineOptions, engine: LocalEngine) -> Ordering:
-    lives = lives_here(spec, options, engine.model)
-    return Ordering(JobOrder.BLEND, lives, engine.sizes.memory_bytes, options.seed, ahead=AHEAD, holds_once=True)
+    formats = counted_formats(options, engine.model)
+    cost = cost_model(engine.model.program, formats, spec, Parallel(1))
+    costs = partial(step_costs, cost, spec.share_units, options.max_num_seqs, options.max_num_batched_tokens)
+    return Ordering(
+        JobOrder.BLEND,
+        _lives(spec, engine.model.program, formats),
+        engine.sizes.memory_bytes,
+        options.seed,
+        ahead=AHEAD,
+        holds_once=True,
+        costs=costs,
+    )
 
 
 def lives_here(spec: HardwareSpec, options: EngineOptions, model: LoadedModel) -> LifetimeCost:

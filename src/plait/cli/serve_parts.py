@@ -118,10 +118,10 @@ def _opened(
         time.monotonic,
         lambda: figures.work_done(time.monotonic()),
         lambda: meter.idle.ratio(engine.clock.now()),
+        meter.online,
     )
-    further: list[RouteOf] = [
-        ("GET", "/metrics", _metrics_page(options, engine_options, engine, figures, delay, serving))
-    ]
+    metrics = _metrics_page(options, engine_options, engine, figures, delay, serving)
+    further: list[RouteOf] = [("GET", "/metrics", metrics)]
     status = StatusFigures(
         version("plait"),
         figures,

@@ -9,7 +9,7 @@ Finished of the same sequence. Refused stands for a request of which no sequence
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -122,3 +122,6 @@ class Finished:
 Event = Started | Arrived | Refused | Scheduled | Submitted | Applied | Collected | Emitted | Preempted | Finished
 
 EventSink = Callable[[Event], None]
+
+TokenSink = Callable[[float, float | None, Sequence[tuple[SeqId, int]]], None]
+"""Told of all `Emitted` of a step at once: `at_s`, `first_s`, and (seq, num_tokens) of each."""

@@ -15,7 +15,7 @@ import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 
-from plait.core.step import FROM_DEVICE, SAMPLES_ONE, StepPlan
+from plait.core.step import FROM_DEVICE, SAMPLES_ONE, UNKNOWN, StepPlan
 
 
 class PlanDigest:
@@ -82,7 +82,7 @@ def _parts(plan: StepPlan) -> Iterable[bytes]:
     """Everything but the number of steps and the grants."""
     rest = (plan.roster, plan.moves, plan.encodes, plan.sampling)
     yield f"{plan.step} {plan.lane} {plan.program} {rest if any(rest) else ''}\n".encode()
-    plain = [chunk.is_unknown for chunk in plan.chunks]
+    plain = [chunk[3:] == UNKNOWN for chunk in plan.chunks]
     yield bytes(plain)
     numbers: list[int] = []
     for chunk, is_plain in zip(plan.chunks, plain, strict=True):

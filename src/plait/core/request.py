@@ -139,6 +139,10 @@ class Request:
     """
     cache_prefix: bool = True
     """May read and write the prefix index; False computes every token anew and publishes nothing."""
+    ids_below: int | None = None
+    """Whoever made the prompt has made sure that its ids lie in [0, ids_below); None: nobody has, so they are looked
+    through.
+    """
 
     def validate(self, vocab_size: int) -> None:
         """Raise `RequestError` for the first value that no engine with this vocabulary could serve."""
@@ -154,7 +158,8 @@ class Request:
                 param="prompt",
             )
         self.sampling.validate(vocab_size)
-        check_token_ids("prompt", self.prompt, vocab_size)
+        if self.ids_below is None or self.ids_below > vocab_size:
+            check_token_ids("prompt", self.prompt, vocab_size)
 
 
 class SeqState(StrEnum):
@@ -209,6 +214,8 @@ class Sequence:
     """Prompt tokens whose log-probabilities are wanted: all or none. Those of all choices are equal."""
     is_steered: bool = field(init=False)
     """Whether something says which tokens may come next."""
+    ends_by_length: bool = field(init=False)
+    """Nothing that it samples can end it before its length, be written down or change what may come next."""
 
     def __post_init__(self) -> None:
         request = self.request
@@ -217,6 +224,9 @@ class Sequence:
         scores = request.sampling.prompt_logprobs is not None and self.choice == 0 and request.task is Task.GENERATE
         self.num_to_score = self.num_prompt if scores else 0
         self.is_steered = self.mask is not None or self.constraint is not None
+        sampling = request.sampling
+        plain = sampling.ignore_eos and not sampling.stop_token_ids and not sampling.stop and sampling.logprobs is None
+        self.ends_by_length = plain and not self.is_steered and request.task is Task.GENERATE
 
     @property
     def num_output(self) -> int:
@@ -265,13 +275,6 @@ class Sequence:
             # What may come next depends on what came last.
             return 0
         return 1 if planned_end < self.num_inputs else 0
-
-    @property
-    def ends_by_length(self) -> bool:
-        """Nothing that it samples can end it before its length, be written down or change what may come next."""
-        sampling = self.request.sampling
-        plain = sampling.ignore_eos and not sampling.stop_token_ids and not sampling.stop and sampling.logprobs is None
-        return plain and not self.is_steered and self.request.task is Task.GENERATE
 
     @property
     def output(self) -> list[int]:

@@ -111,7 +111,7 @@ class Chunk(NamedTuple):
     @property
     def is_unknown(self) -> bool:
         """Whether it is like one that `of_unknown` makes."""
-        return self[3:] == _UNKNOWN
+        return self[3:] == UNKNOWN
 
     @property
     def end(self) -> int:
@@ -127,8 +127,8 @@ class Chunk(NamedTuple):
         return outputs[0].num_rows if len(outputs) == 1 else sum(out.num_rows for out in outputs)
 
 
-_UNKNOWN = (FROM_DEVICE, None, SAMPLES_ONE, (), None)
-"""What follows `num_tokens` in it."""
+UNKNOWN = (FROM_DEVICE, None, SAMPLES_ONE, (), None)
+"""What follows `num_tokens` in a chunk that `Chunk.of_unknown` makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +292,11 @@ class StepPlan:
 
     def shape(self, place: int = 0) -> StepShape:
         """Of the step, or of the one at `place` in a run."""
+        new, kind = tuple.__new__, ChunkShape  # as `ChunkShape.of_one`, without a call for each
         if self.num_steps > 1:
-            return StepShape(tuple([ChunkShape.of_one(c.start + place) for c in self.chunks]))
+            return StepShape(tuple([new(kind, (c[1] + place, 1, 1, 0, 0)) for c in self.chunks]))
         chunks = [
-            ChunkShape.of_one(c.start)
+            new(kind, (c.start, 1, 1, 0, 0))
             if c.num_tokens == 1 and c.outputs is SAMPLES_ONE and not c.snapshots
             else _shape_of(c)
             for c in self.chunks
@@ -350,6 +351,13 @@ class SeqResult(NamedTuple):
     def of_tokens(cls, seq: SeqId, num_computed: int, tokens: tuple[int, ...]) -> SeqResult:
         """Of a chunk that is OK and gave tokens alone, as nearly all do; made as `Chunk.of_unknown` is."""
         return tuple.__new__(cls, (seq, SeqStatus.OK, num_computed, tokens, (), (), 0, None, None))
+
+    @property
+    def is_token(self) -> bool:
+        """Whether it is OK and gave one token, and nothing besides but its log-probabilities, as nearly all do."""
+        _, status, num_computed, tokens, _, prompt_logprobs, _, pooled, _ = self
+        is_one = num_computed == 1 and len(tokens) == 1
+        return is_one and status is SeqStatus.OK and not prompt_logprobs and pooled is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,9 @@ from plait.model.program import Program
 
 LEARNING_RATE = 0.05
 """Of the way that a finished step moves the cells around it: one step in a hundred that was disturbed hardly shows."""
+_CONTEXTS = 64
+"""Contexts between which the factor of mixed steps is the same, so that it need not be looked up for each chunk anew.
+"""
 _MOST_MOVE = 2.0
 """A step that took more or less than so many times its price says no more than one that took that."""
 
@@ -179,12 +182,15 @@ class CalibratedModel:
         return self._lines[key]
 
     def _mixed(self, prefill: StepShape, decode: StepShape, share: int) -> float:
-        return 1.0 if self._calibration.mixed is None else self._mixed_at(prefill.num_tokens, decode.num_tokens, share)
+        if self._calibration.mixed is None:
+            return 1.0
+        context = int(self._facts(prefill).context) // _CONTEXTS * _CONTEXTS
+        return self._mixed_at(prefill.num_tokens, decode.num_tokens, share, context)
 
-    def _find_mixed(self, tokens: int, rows: int, share: int) -> float:
+    def _find_mixed(self, tokens: int, rows: int, share: int, context: int) -> float:
         grid = self._calibration.mixed
         assert grid is not None
-        at = (share, tokens, rows)
+        at = (share, tokens, rows, context)[: len(grid.axes)]
         near = [min(max(value, axis.knots[0]), axis.knots[-1]) for value, axis in zip(at, grid.axes, strict=True)]
         return grid.at(near)
 

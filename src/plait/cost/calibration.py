@@ -18,6 +18,7 @@ from plait.model.cost import Formats
 
 _SAME_BYTES = 0.1
 """How far two means of bytes may lie apart for the same format: what else is kept beside the products differs."""
+MIXED_AXES = ("share", "tokens", "rows", "context")
 EVIDENCE = ("real-cpu", "benchmark", "published", "simulated")
 """Measured here; moments of a benchmark that a user ran; figures of a paper; a device that is not there."""
 
@@ -142,7 +143,7 @@ class Calibration:
     spread: float = 1.0
     """How much longer than its price a step may take: what all but one in a hundred of the measured ones kept to."""
     mixed: Grid | None = None
-    """Factor on steps of both phases, by share, prompt tokens and decode rows."""
+    """Factor on steps of both phases, by share, prompt tokens, decode rows and tokens before those of the prompts."""
     bandwidth: Grid | None = None
     """D_p,sl: bytes/s of a share (axis share) beside a prefill of so many tokens (axis beside)."""
     solo: SoloModel | None = None
@@ -194,13 +195,19 @@ def read_calibration(fields: Fields) -> Calibration:
         prompt_overhead_s=fields.number("prompt_overhead_s") if fields.has("prompt_overhead_s") else 0.0,
         counted=_read_counted(fields.part("counted")) if fields.has("counted") else None,
         spread=fields.number("spread", least=1.0, most=100.0) if fields.has("spread") else 1.0,
-        mixed=read_grid(fields.part("mixed"), ("share", "tokens", "rows")) if fields.has("mixed") else None,
+        mixed=_read_mixed(fields.part("mixed")) if fields.has("mixed") else None,
         bandwidth=read_grid(fields.part("bandwidth"), ("share", "beside")) if fields.has("bandwidth") else None,
         solo=read_solo(fields.part("solo")) if fields.has("solo") else None,
         guard=read_guard(fields.part("guard")) if fields.has("guard") else None,
         scatter=read_scatter(fields.part("scatter")) if fields.has("scatter") else None,
         held_out=_read_held_out(fields.part("held_out")) if fields.has("held_out") else None,
     )
+
+
+def _read_mixed(fields: Fields) -> Grid:
+    """Files of the same version may lack the context."""
+    has_context = len(list(fields.parts("axes"))) == len(MIXED_AXES)
+    return read_grid(fields, MIXED_AXES if has_context else MIXED_AXES[:-1])
 
 
 def _read_counted(fields: Fields) -> CountedAs:

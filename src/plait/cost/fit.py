@@ -21,7 +21,7 @@ from typing import TypeVar
 from plait.core.errors import UsageError
 from plait.cost.alpha import AXES, AlphaTable, State, alpha_axes, is_decode, state_of
 from plait.cost.calibrated import CalibratedModel
-from plait.cost.calibration import Calibration, without_overhead
+from plait.cost.calibration import MIXED_AXES, Calibration, without_overhead
 from plait.cost.grid import Axis, Grid
 from plait.cost.guard import MOST_SPREAD, Cell, GuardTable, pair_of, prefill_beside
 from plait.cost.roofline import RooflineModel
@@ -67,20 +67,24 @@ def fit_alpha(samples: Sequence[Sample], roofline: RooflineModel, knots: Knots |
     )
 
 
-def fit_mixed(samples: Sequence[Sample], model: CalibratedModel) -> Grid | None:
-    """What steps of both phases take by what their parts' alphas say; `model` has no such factor yet."""
-    found: dict[tuple[float, float, float], list[float]] = {}
+def fit_mixed(samples: Sequence[Sample], model: CalibratedModel, *, by_context: bool = False) -> Grid | None:
+    """What steps of both phases take by what their parts' alphas say; `model` has no such factor yet. `by_context`:
+    also by how many tokens of their prompts come before.
+    """
+    names = MIXED_AXES if by_context else MIXED_AXES[:-1]
+    found: dict[tuple[float, ...], list[float]] = {}
     for visit in _visits(samples):
         prefill, decode = phases(visit[0].shape)
         if prefill.chunks and decode.chunks and not visit[0].beside:
-            at = (float(visit[0].share), float(prefill.num_tokens), float(len(decode.chunks)))
+            _, tokens, context, _ = state_of(prefill, visit[0].share)
+            at = (float(visit[0].share), tokens, float(len(decode.chunks)), context)[: len(names)]
             priced_s = model.price(visit[0].shape, visit[0].share).expected_s
             found.setdefault(at, []).append(median(sample.seconds for sample in visit) / priced_s)
     if not found:
         return None
     axes = tuple(
-        Axis(name, tuple(sorted({at[place] for at in found})), is_log=place > 0)
-        for place, name in enumerate(("share", "tokens", "rows"))
+        Axis(name, tuple(sorted({at[place] for at in found})), is_log=name in ("tokens", "rows"))
+        for place, name in enumerate(names)
     )
     return _fit_grid(_as_usual(found, {at: _quiet(visits) for at, visits in found.items()}), axes)
 
@@ -161,7 +165,7 @@ def fit_calibration(
         raise UsageError("no decode step was measured, so answers would have no price; give answers too")
     found = replace(about, alpha=fit_alpha(samples, roofline, knots), solo=fit_solo(samples), num_steps=len(samples))
     bare = without_overhead(replace(found, mixed=None, guard=None, spread=1.0))
-    mixed = fit_mixed(samples, CalibratedModel(roofline, bare))
+    mixed = fit_mixed(samples, CalibratedModel(roofline, bare), by_context=True)
     model = CalibratedModel(roofline, replace(bare, mixed=mixed))
     guard = fit_guard(samples, model, edges) if edges.shares else None
     return replace(found, mixed=mixed, guard=guard, spread=fit_spread(samples, model))
@@ -239,7 +243,7 @@ def _axes_of(states: Sequence[State]) -> tuple[Axis, ...]:
     return alpha_axes(share, tokens, context, beside)
 
 
-def _fit_grid(alphas: Mapping[State, float] | Mapping[tuple[float, float, float], float], axes: Sequence[Axis]) -> Grid:
+def _fit_grid(alphas: Mapping[State, float] | Mapping[tuple[float, ...], float], axes: Sequence[Axis]) -> Grid:
     """Measured crossings, lines between them, the others from the nearest samples, then sweeps for what lies between
     crossings.
     """

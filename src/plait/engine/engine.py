@@ -25,6 +25,7 @@ from plait.core.events import (
     Refused,
     Started,
     Submitted,
+    TokenSink,
 )
 from plait.core.executor import Executor
 from plait.core.ids import RequestId, SeqId
@@ -74,6 +75,10 @@ class Ports:
     """None: answers carry tokens and no text."""
     phases: PhaseSink = unheard
     """Told what the loop is at."""
+    tokens: TokenSink | None = None
+    """Where nobody reads answers, told of output tokens in place of `events`, those of a step before the ends that come
+    with them.
+    """
 
 
 class Engine:
@@ -89,6 +94,7 @@ class Engine:
         self._inbox = ports.inbox
         self._outbox = ports.outbox
         self._events = ports.events
+        self._tokens = ports.tokens
         self._phase = ports.phases
         self._answering = Answering(ports.text_streams)
         self._is_read = ports.text_streams is not None or not isinstance(ports.outbox, NullOutbox)
@@ -155,7 +161,7 @@ class Engine:
         admitted: list[Sequence] = []
         try:
             for choice in range(request.n):
-                seq = _sequence(SeqId(self._next_seq), request, choice, self._config, now)
+                seq = sequence_of(request, choice, SeqId(self._next_seq), self._config, now)
                 self._next_seq += 1
                 self._scheduler.admit(seq, now)
                 admitted.append(seq)
@@ -188,18 +194,16 @@ class Engine:
             self._phase(Phase.COMMIT)
             updates = self._scheduler.commit(result, now)
             first_s = result.ends_s[0] if result.ends_s else None
-            if len(results) == 1 and updates and self._plans_first(now):
+            if self._config.plans_first and len(results) == 1 and updates and self._may_plan_first(now):
                 return updates, first_s
             self._phase(Phase.ANSWER)
             self._answer(updates, now, first_s)
         self._answer(self._scheduler.expire(now), now)
         return [], None
 
-    def _plans_first(self, now: float) -> bool:
-        if not self._config.plans_first or self._closed or self._scheduler.num_in_flight:
-            return False
+    def _may_plan_first(self, now: float) -> bool:
         due_s = self._scheduler.wake_at()  # whoever expires must have been answered
-        return due_s is None or due_s > now
+        return not (self._closed or self._scheduler.num_in_flight or (due_s is not None and due_s <= now))
 
     def _plan(self, now: float) -> None:
         self._phase(Phase.PLAN)
@@ -208,6 +212,9 @@ class Engine:
                 self._apply(decision, now)
 
     def _answer(self, updates: list[SeqUpdate], now: float, first_s: float | None = None) -> None:
+        if self._tokens is not None and updates and not self._is_read:
+            self._answer_unread(updates, now, first_s, self._tokens)
+            return
         for update in updates:
             seq = self._sequences[update.seq]
             said: Delta | SeqUpdate = self._answering.delta(seq, update) if self._is_read else update
@@ -222,6 +229,18 @@ class Engine:
             if isinstance(said, Delta):
                 self._outbox.put(seq.request.id, said)
 
+    def _answer_unread(self, updates: list[SeqUpdate], now: float, first_s: float | None, tokens: TokenSink) -> None:
+        """Nobody takes deltas, so only the scheduler ends sequences, and nothing is kept from anybody's text."""
+        known = self._first_token_s
+        said = [(update.seq, len(update.tokens)) for update in updates if update.tokens]
+        for seq_id, _ in said:
+            if seq_id not in known:
+                known[seq_id] = now
+        tokens(now, first_s, said)
+        for update in updates:
+            if update.finish_reason is not None:
+                self._finish(self._sequences[update.seq], update.finish_reason, 0, now)
+
     def _finish(self, seq: Sequence, reason: FinishReason, num_overshoot: int, now: float) -> None:
         del self._sequences[seq.id]
         self._answering.close(seq)
@@ -229,21 +248,7 @@ class Engine:
         live.num_finished += 1
         if live.num_finished == len(live.sequences):
             del self._live[seq.request.id]
-        self._events(
-            Finished(
-                at_s=now,
-                request=seq.request.id,
-                seq=seq.id,
-                reason=reason,
-                num_prompt=seq.num_prompt,
-                num_cached=seq.num_cached,
-                num_output=seq.num_output - num_overshoot,
-                num_preemptions=seq.num_preemptions,
-                arrival_s=seq.arrival_s,
-                scheduled_s=seq.scheduled_s,
-                first_token_s=self._first_token_s.pop(seq.id, None),
-            )
-        )
+        self._events(_finished(seq, reason, num_overshoot, self._first_token_s.pop(seq.id, None), now))
 
     def _apply(self, decision: Decision, now: float) -> None:
         match decision:
@@ -270,14 +275,16 @@ class Engine:
 
     def _wake_at(self, now: float) -> float | None:
         """The scheduler's next moment, or when a step in flight is overdue."""
-        overdue = self._watchdog.overdue(now)
-        if overdue is not None:
+        due_s, wake_s = self._watchdog.wake_at(), self._scheduler.wake_at()
+        if due_s is None:
+            return wake_s
+        if now >= due_s and (overdue := self._watchdog.overdue(now)) is not None:
             raise InvariantError(f"{overdue}; {self._executor.info.name}: {self._scheduler.explain()}")
-        moments = (self._scheduler.wake_at(), self._watchdog.wake_at())
-        return min([at_s for at_s in moments if at_s is not None], default=None)
+        return due_s if wake_s is None else min(due_s, wake_s)
 
 
-def _sequence(seq: SeqId, request: Request, choice: int, config: EngineConfig, now: float) -> Sequence:
+def sequence_of(request: Request, choice: int, seq: SeqId, config: EngineConfig, now: float) -> Sequence:
+    """One of the answers that a request asks for, as it arrives."""
     sampling = request.sampling
     left = max(config.max_model_tokens - len(request.prompt), 1)
     limit = left if sampling.max_tokens is None else sampling.max_tokens
@@ -298,3 +305,21 @@ def _drawn_seed(seed: int, request: RequestId) -> int:
     """By request id and not by order of arrival, so that a resumed batch draws the same."""
     digest = hashlib.blake2b(f"{seed}/{request}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
+
+
+def _finished(
+    seq: Sequence, reason: FinishReason, num_overshoot: int, first_token_s: float | None, now: float
+) -> Finished:
+    return Finished(
+        at_s=now,
+        request=seq.request.id,
+        seq=seq.id,
+        reason=reason,
+        num_prompt=seq.num_prompt,
+        num_cached=seq.num_cached,
+        num_output=seq.num_output - num_overshoot,
+        num_preemptions=seq.num_preemptions,
+        arrival_s=seq.arrival_s,
+        scheduled_s=seq.scheduled_s,
+        first_token_s=first_token_s,
+    )

@@ -73,8 +73,9 @@ def run_result(chunk: Chunk, tokens: RunSource) -> SeqResult:
 
 def chunk_result(chunk: Chunk, join: Join, tokens: TokenSource) -> SeqResult:
     """Every SAMPLE row gives a token, every LOGPROBS row its target with log-probability 0."""
-    if chunk.outputs is SAMPLES_ONE and chunk.drafts is None and join.params.logprobs is None:
-        return SeqResult.of_tokens(chunk.seq, chunk.num_tokens, (tokens(chunk.seq, chunk.start + 1),))
+    seq, start, num_tokens, _, drafts, outputs, *_ = chunk
+    if outputs is SAMPLES_ONE and drafts is None and join.params.logprobs is None:
+        return SeqResult.of_tokens(seq, num_tokens, (tokens(seq, start + 1),))
     if chunk.drafts is not None:
         sampled, num_accepted = _verify(chunk, chunk.drafts, tokens)
         num_computed = chunk.num_tokens - len(chunk.drafts.ids) + num_accepted

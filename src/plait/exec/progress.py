@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import NamedTuple
 
 from plait.core.ids import LaneId, SeqId, StepId
 from plait.core.step import Join, StepPlan, StepShape
@@ -37,8 +38,7 @@ price may fall while it runs.
 _QUANTUM_SLACK = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class LaneStep:
+class LaneStep(NamedTuple):
     """A step on its way through a lane. `end_s` is set once it has ended."""
 
     plan: StepPlan
@@ -74,7 +74,7 @@ class LaneStep:
 
     def without(self, seqs: Sequence[SeqId]) -> LaneStep:
         fresh = tuple(c.seq for c in self.plan.chunks if c.seq in seqs and c.seq not in self.cancelled)
-        return replace(self, cancelled=self.cancelled + fresh) if fresh else self
+        return self._replace(cancelled=self.cancelled + fresh) if fresh else self
 
 
 def cancel_behind(steps: Iterable[LaneStep]) -> tuple[LaneStep, ...]:
@@ -266,16 +266,16 @@ class Progress:
     def _cancel_behind(self, lane_id: LaneId) -> None:
         """Ended steps count until they are collected: only then is it known where their sequences go on."""
         lane = self._lanes[lane_id]
-        ended = [step for step in self.ended if step.plan.lane == lane_id]
-        if not any([step.cancelled for step in (*ended, *lane.steps)]):
+        if not any([step.cancelled for step in lane.steps]) and not any([step.cancelled for step in self.ended]):
             return
+        ended = [step for step in self.ended if step.plan.lane == lane_id]
         lane.steps = cancel_behind((*ended, *lane.steps))[len(ended) :]
 
     def _next_lane(self) -> tuple[LaneId, float] | None:
         """The lane with the earliest event, and when that is; ties by order of lanes."""
         first, first_s = None, math.inf
         for lane_id, lane in self._lanes.items():
-            at_s = lane.next_s()
+            at_s = None if lane.price_s is None else lane.next_s()
             if at_s is not None and at_s < first_s:
                 first, first_s = lane_id, at_s
         return None if first is None else (first, first_s)
@@ -300,7 +300,7 @@ class Progress:
         """The first step ends, or one of the run that is there does."""
         first = lane.steps[0]
         if first.plan.num_steps > 1:
-            first = replace(first, ends_s=(*first.ends_s, *(lane.ahead_s or (at_s,))))
+            first = first._replace(ends_s=(*first.ends_s, *(lane.ahead_s or (at_s,))))
             lane.ahead_s = []
             if first.num_left and not first.is_dead:
                 lane.steps = (first, *lane.steps[1:])
@@ -340,7 +340,7 @@ class Progress:
         """Something comes between the steps of a run: it goes on step by step, from the one that is due now."""
         num_ended = bisect_right(lane.ahead_s, now_s)
         if num_ended:
-            first = replace(lane.steps[0], ends_s=(*lane.steps[0].ends_s, *lane.ahead_s[:num_ended]))
+            first = lane.steps[0]._replace(ends_s=(*lane.steps[0].ends_s, *lane.ahead_s[:num_ended]))
             lane.steps = (first, *lane.steps[1:])
             lane.done, lane.since_s, lane.shape = 0.0, lane.ahead_s[num_ended - 1], first.live_shape()
             lane.price_s = self._price(lane.shape, len(lane.units), ())
@@ -348,7 +348,8 @@ class Progress:
 
     def _reprice(self, at_s: float) -> None:
         """Start what can start, end what is dead, and give every lane the price of the present company."""
-        for lane in self._lanes.values():
+        busy = [lane for lane in self._lanes.values() if lane.steps or lane.price_s is not None]
+        for lane in busy:
             while lane.steps and lane.steps[0].is_dead:
                 if lane.shape is None:
                     lane.steps = (lane.steps[0].begun(at_s, lane.steps[0].workers), *lane.steps[1:])
@@ -356,8 +357,8 @@ class Progress:
             if lane.can_run and lane.shape is None:
                 lane.steps = (lane.steps[0].begun(at_s, len(lane.units)), *lane.steps[1:])
                 lane.shape, lane.since_s, lane.factor = lane.steps[0].live_shape(), at_s, None
-        running = [lane for lane in self._lanes.values() if lane.can_run]
-        for lane in self._lanes.values():
+        running = [lane for lane in busy if lane.can_run]
+        for lane in busy:
             price_s = None
             if lane.can_run and lane.shape is not None:
                 beside = [other.shape for other in running if other is not lane and other.shape is not None]

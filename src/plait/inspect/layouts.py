@@ -23,6 +23,8 @@ MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
     {"uniform": uniform, "vllm": vllm, "jenga": jenga, "plait": plait}
     | {"max-page": max_page, "static": static, "buddy": buddy}
 )
+SERVED_AS: Final = MappingProxyType({"paged": "plait"})
+"""What `plait serve --kv-layout` calls the layout of this engine."""
 DEFAULT_LAYOUTS: Final = ("uniform", "vllm", "jenga", "plait")
 
 
@@ -35,8 +37,9 @@ def make_layout(name: str, groups: Sequence[MemoryGroup], tokens_per_block: int)
 
 
 def parse_layouts(text: str) -> tuple[str, ...]:
-    """ "vllm,jenga" and the like; `ValueError` for what no layout is called."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    """ "vllm,jenga" and the like, "paged" too, which is "plait"; `ValueError` for what no layout is called."""
+    given = (name.strip() for name in text.split(",") if name.strip())
+    names = tuple(dict.fromkeys(SERVED_AS.get(name, name) for name in given))
     if not names:
         raise ValueError(f"names of layouts are expected: {_known()}")
     for name in names:

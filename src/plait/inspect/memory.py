@@ -116,9 +116,11 @@ class MemoryReport:
 
 def answer(question: MemoryQuestion) -> MemoryReport:
     groups = memory_groups(question.model.layers, question.cache, question.model.numbers, question.ranks)
+    drafts: list[MemoryGroup] = []
     if question.draft is not None:
         draft = question.draft
-        groups += memory_groups(draft.layers, question.cache, draft.numbers, question.ranks, prefix="draft ")
+        drafts = list(memory_groups(draft.layers, question.cache, draft.numbers, question.ranks, prefix="draft "))
+        groups += drafts
     apart = any(group.kind in OF_IMAGES for group in groups)
     loads = [
         (count, SequenceSize(tokens, images) if apart else SequenceSize(tokens + images))
@@ -128,7 +130,7 @@ def answer(question: MemoryQuestion) -> MemoryReport:
     refusals = serving_refusals(
         question.model,
         groups,
-        has_draft=question.draft is not None,
+        draft_windows=any(group.kind in ("window", "chunked") for group in drafts),
         cache=question.cache,
         tokens_per_block=question.tokens_per_block,
         ranks=question.ranks,

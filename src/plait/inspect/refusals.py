@@ -23,7 +23,7 @@ def serving_refusals(
     model: ModelFacts,
     groups: Sequence[MemoryGroup],
     *,
-    has_draft: bool,
+    draft_windows: bool,
     cache: NumberType,
     tokens_per_block: int,
     ranks: int,
@@ -31,8 +31,8 @@ def serving_refusals(
 ) -> tuple[str, ...]:
     """One line each; nothing: it could be served as asked."""
     found = [_of_model(model)]
-    if has_draft:
-        found.append("a model for drafts: they are guessed without one (--speculative ngram)")
+    if draft_windows:
+        found.append("windows of a model for drafts: it keeps every token, so it takes more than this")
     if str(cache) not in _served_numbers():
         found.append(f"keys and values in {cache}: --kv-cache-dtype has {', '.join(_served_numbers())}")
     found.append(block := _of_block(tokens_per_block, cache))

@@ -43,7 +43,8 @@ class BlockState(IntEnum):
 
 
 _SHARING = (Lifetime.TAIL, Lifetime.CHECKPOINTS, Lifetime.DRAFT)
-_FREE, _PRIVATE = int(BlockState.FREE), int(BlockState.PRIVATE)
+PRIVATE = int(BlockState.PRIVATE)
+_FREE, _PRIVATE = int(BlockState.FREE), PRIVATE
 _SHARED, _EVICTABLE, _QUARANTINED = int(BlockState.SHARED), int(BlockState.EVICTABLE), int(BlockState.QUARANTINED)
 _PRIVATE_ALONE = frozenset((_PRIVATE,))
 _OWN = (_PRIVATE, _QUARANTINED)
@@ -80,6 +81,7 @@ class BlockPool:
         self._states = bytearray(layout.num_blocks)
         self._holders: list[SeqId | None] = [None] * layout.num_blocks
         self._num_pinned = [0] * pages.num_pages
+        """By page, where pages have several blocks; else the block's state says it."""
         self._owner: list[Owner | None] = [None] * pages.num_pages
         self._owned: dict[Owner, dict[PageId, None]] = {}
         self._open = OpenPages()
@@ -103,6 +105,11 @@ class BlockPool:
         loose = self.num_unpinned_pages * self.blocks_per_page
         return self.counts[BlockState.FREE] + self.counts[BlockState.EVICTABLE] - loose
 
+    @property
+    def states(self) -> bytearray:
+        """By block, as `BlockState` counts; stays the same object. To be looked at only."""
+        return self._states
+
     def state(self, block: BlockId) -> BlockState:
         return BlockState(self._states[block])
 
@@ -110,7 +117,7 @@ class BlockPool:
         return self._states[block] == _PRIVATE
 
     def holder(self, block: BlockId) -> SeqId | None:
-        """The sequence that a private or quarantined block was granted to."""
+        """The sequence that a private or quarantined block was granted to; of others it means nothing."""
         return self._holders[block]
 
     def watch(self, watcher: Callable[[PageId, bool], None]) -> None:
@@ -122,6 +129,8 @@ class BlockPool:
 
     def is_loose(self, page: PageId) -> bool:
         """Whether the page is this group's and holds cached blocks only: evicting them gives it back."""
+        if self.blocks_per_page == 1:
+            return self._states[page] == _EVICTABLE
         return self._pages.borrower(page) == self.group and self._num_pinned[page] == 0
 
     def loose_pages(self) -> list[PageId]:
@@ -147,7 +156,8 @@ class BlockPool:
           2. a fresh page, cut up for this owner;
           3. pages whose owner has ended: such a page is adopted whole;
           4. free blocks on pages of other owners, those of trunks last.
-        What does not fill a page, of an owner with few, comes from 3 before 2, and from pages of his like (4) before 2.
+        What does not fill a page, of an owner with few, comes from 3 before 2, and from pages of his like and of trunks
+        (4) before 2: a trunk grows no more, so nobody else would ever have what is free on its pages.
         `frugal`: other groups need the fresh pages too, so step 2 comes last.
         """
         if self.blocks_per_page == 1:
@@ -176,6 +186,9 @@ class BlockPool:
     def reference(self, block: BlockId) -> None:
         """A cached block is used again."""
         self._turn(block, BlockState.EVICTABLE, BlockState.SHARED)
+        if self.blocks_per_page == 1:
+            self.num_unpinned_pages -= 1
+            return
         page = block // self.blocks_per_page
         if self._num_pinned[page] == 0:
             self.num_unpinned_pages -= 1
@@ -184,6 +197,9 @@ class BlockPool:
     def unreference(self, block: BlockId) -> None:
         """Nobody uses a published block any more."""
         self._turn(block, BlockState.SHARED, BlockState.EVICTABLE)
+        if self.blocks_per_page == 1:
+            self.num_unpinned_pages += 1
+            return
         page = PageId(block // self.blocks_per_page)
         self._unpin(page)
         self._tell(page, has_less=False)
@@ -206,17 +222,17 @@ class BlockPool:
 
     def free_own(self, blocks: Sequence[BlockId]) -> None:
         """Those of `blocks` that are private or quarantined, and not published."""
-        states, counts, holders, num_pinned = self._states, self.counts, self._holders, self._num_pinned
+        states = self._states
         own = [block for block in blocks if states[block] in _OWN]
         if self.blocks_per_page > 1:
             for page, run in groupby(own, key=self.page_of):
                 self._free_run(page, list(run))
             return
+        num_private = [states[block] for block in own].count(_PRIVATE)
+        self.counts[_PRIVATE] -= num_private
+        self.counts[_QUARANTINED] -= len(own) - num_private
         for block in own:
-            counts[states[block]] -= 1
             states[block] = _FREE
-            holders[block] = None
-            num_pinned[block] = 0
         self._pages.give_back_many(cast("list[PageId]", own), self.group)
 
     def _free_run(self, page: PageId, blocks: list[BlockId]) -> None:
@@ -265,8 +281,6 @@ class BlockPool:
         if was_cached:
             self.num_evicted += 1
             self.num_unpinned_pages -= 1
-        else:
-            self._num_pinned[page] = 0
         self._pages.give_back(page, self.group)
 
     def claim(self, page: PageId, owner: Owner) -> None:
@@ -305,7 +319,7 @@ class BlockPool:
             if num_free == k:
                 raise InvariantError(f"{name}: page {page} is lent but all its blocks are free")
             pinned = k - num_free - states.count(BlockState.EVICTABLE)
-            if pinned != self._num_pinned[page]:
+            if k > 1 and pinned != self._num_pinned[page]:
                 raise InvariantError(f"{name}: page {page} has {pinned} pinned blocks, not {self._num_pinned[page]}")
             num_unpinned += pinned == 0
             if num_free:
@@ -327,13 +341,12 @@ class BlockPool:
     def _grant_pages(self, holder: SeqId, count: int) -> list[BlockId]:
         """Blocks that are pages: there is nothing to choose, and nobody to share a page with."""
         blocks = cast("list[BlockId]", self._pages.lend_many(self.group, count))
-        states, holders, num_pinned = self._states, self._holders, self._num_pinned
+        states, holders = self._states, self._holders
         for block in blocks:
             if states[block] != _FREE:
                 raise InvariantError(f"block {block} of group {self.group} is {self.state(block).name} on a free page")
             states[block] = _PRIVATE
             holders[block] = holder
-            num_pinned[block] = 1
         self.counts[BlockState.PRIVATE] += count
         return blocks
 
@@ -352,12 +365,10 @@ class BlockPool:
         return owner
 
     def _lender(self, owner: Owner, *, of_all: bool) -> Owner | None:
-        """Another owner who has free blocks: one of the same lifetime, or `of_all`. On a trunk's page they would keep
-        the page from ever coming back whole, so these come last.
+        """Another owner who has free blocks: one of the same lifetime, or `of_all`. A trunk's page may have to wait for
+        them when the trunk is gone, so these come last.
         """
-        if not of_all:
-            return self._open.lender(owner.lifetime)
-        for lifetime in (owner.lifetime, *Lifetime):
+        for lifetime in (owner.lifetime, *(Lifetime if of_all else ())):
             lender = None if lifetime is Lifetime.TRUNK else self._open.lender(lifetime)
             if lender is not None:
                 return lender

@@ -328,7 +328,7 @@ class KVCache:
         """
         if now_s != self._now_s:
             self._advance(now_s)
-        table = self._commit(step, seq, tokens)
+        table = self._flights.commit(step, seq, tokens)
         if table.publishes:
             if len(table.tail) >= self.tokens_per_block:
                 self._publishing.publish(table, now_s)
@@ -350,7 +350,7 @@ class KVCache:
         full: list[tuple[int, int, SeqTable]] = []
         for number, (seq, tokens) in enumerate(written.items()):
             had = len(self._table(seq).tail)
-            table = self._commit(step, seq, tokens)
+            table = self._flights.commit(step, seq, tokens)
             if table.publishes:
                 full += [(place, number, table) for place in range(size - had, len(tokens) + 1, size)]
         for _, _, table in sorted(full, key=lambda one: one[:2]):
@@ -360,29 +360,6 @@ class KVCache:
             self._plan_next(self._table(seq))
             self._drop_dead(self._table(seq), now_s)
             self._sights.committed(self._table(seq), now_s)
-
-    def _commit(self, step: StepId, seq: SeqId, tokens: Sequence[int]) -> SeqTable:
-        table = self._tables.get(seq)
-        writing = None if table is None else table.writing.get(step)
-        if table is None or writing is None:
-            raise InvariantError(f"sequence {seq} commits step {step}, which is not in flight with it")
-        fits = writing.start == table.num_committed and len(tokens) <= writing.end - writing.start
-        if not fits or step <= table.committed_step:
-            written = f"step {step}, which writes slots [{writing.start}, {writing.end})"
-            raise InvariantError(
-                f"sequence {seq} commits {len(tokens)} tokens of {written}, behind {table.num_committed} committed ones"
-            )
-        table.committed_step = step
-        table.num_committed += len(tokens)
-        if len(table.writing) == 1:
-            table.planned_end = table.num_committed
-        if table.publishes:
-            table.tail += tokens
-        if writing.snapshots:
-            for checkpoint in table.checkpoints:
-                if checkpoint.length in writing.snapshots and checkpoint.length <= table.num_committed:
-                    checkpoint.is_written = True
-        return table
 
     def collected(self, step: StepId) -> None:
         """The step is over, however it ended: what only it held back is free or evictable now."""

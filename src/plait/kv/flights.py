@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from plait.core.errors import InvariantError
 from plait.core.ids import BlockId, LaneId, SeqId, StepId
 from plait.core.step import FROM_DEVICE, BlockGrant, Chunk, Encode, Move, StepPlan
-from plait.kv.blocks import BlockPool
+from plait.kv.blocks import PRIVATE, BlockPool
 from plait.kv.index import PrefixIndex
 from plait.kv.nodes import Node, Piece
 from plait.kv.tables import SeqTable, Writing
@@ -47,6 +47,7 @@ class Flights:
             for g, pool in enumerate(pools)
             if pool.layout.tokens_per_block and pool.layout.group.kind not in OF_IMAGES
         )
+        self._states_of = tuple((pool.states, g) for g, pool in self._of_tokens)
         self._of_states = tuple((g, pool) for g, pool in enumerate(pools) if not pool.layout.tokens_per_block)
         self._index = index
         self._tables = tables
@@ -73,7 +74,10 @@ class Flights:
         moved: dict[SeqId, list[int]] = {}
         for move in plan.moves:
             self._move(move, flight, moved)
+        goes_on = None if moved or self._of_states else self._goes_on
         for chunk in plan.chunks:
+            if goes_on is not None and chunk.tokens is FROM_DEVICE and goes_on(chunk, flight):
+                continue
             num_moved = self._num_moved(moved.pop(chunk.seq)) if moved and chunk.seq in moved else 0
             self._write(chunk, flight, num_moved)
         for encode in plan.encodes:
@@ -94,6 +98,52 @@ class Flights:
         for table in flight.readers:
             table.num_readers -= 1
         return flight
+
+    def commit(self, step: StepId, seq: SeqId, tokens: Sequence[int]) -> SeqTable:
+        """Tokens that a step in flight wrote are accepted; returns whose they are."""
+        table = self._tables.get(seq)
+        writing = None if table is None else table.writing.get(step)
+        if table is None or writing is None:
+            raise InvariantError(f"sequence {seq} commits step {step}, which is not in flight with it")
+        start, end, _, snapshots = writing
+        if start != table.num_committed or len(tokens) > end - start or step <= table.committed_step:
+            written = f"step {step}, which writes slots [{start}, {end})"
+            raise InvariantError(
+                f"sequence {seq} commits {len(tokens)} tokens of {written}, behind {table.num_committed} committed ones"
+            )
+        table.committed_step = step
+        table.num_committed = committed = start + len(tokens)
+        if len(table.writing) == 1:
+            table.planned_end = committed
+        if table.publishes:
+            table.tail += tokens
+        if snapshots:
+            for checkpoint in table.checkpoints:
+                if checkpoint.length in snapshots and checkpoint.length <= committed:
+                    checkpoint.is_written = True
+        return table
+
+    def _goes_on(self, chunk: Chunk, flight: Flight) -> bool:
+        """`_write` of a chunk that goes on inside one block with a token that the device has; False: it is none, or
+        something about it is wrong, and nothing has changed.
+        """
+        seq, start, num_tokens, *_ = chunk
+        table = self._tables.get(seq)
+        if table is None or table.planned_end != start:
+            return False
+        end, size = start + num_tokens, self._tokens_per_block
+        place = start // size
+        is_elsewhere = table.writing and table.lane != flight.lane
+        if end > table.num_slots or end > (place + 1) * size or is_elsewhere:
+            return False
+        for states, g in self._states_of:
+            if states[table.blocks[g][place]] != PRIVATE:
+                return False
+        table.lane = flight.lane
+        table.writing[flight.step] = Writing.of_unknown(start, end)
+        table.planned_end = end
+        flight.writers.append(table)
+        return True
 
     def _write(self, chunk: Chunk, flight: Flight, num_moved: int) -> None:
         table = self._tables.get(chunk.seq)

@@ -38,10 +38,11 @@ class Looking:
         self._parts = [g for g, one in enumerate(keeps) if not one.keeps_all and not isinstance(one, KeepsRows)]
         self._states = [g for g, one in enumerate(keeps) if one.is_state]
         self._windows = windows_of(keeps)
+        self._nothing = Hit(0, tuple(() for _ in keeps), None, None, 0, None)
         self._of_tokens = bool(self._windows) or any(one.keeps_all for one in keeps)
 
     def no_hit(self, num_asked: int = 0) -> Hit:
-        return Hit(0, tuple(() for _ in self._keeps), None, None, num_asked, None)
+        return self._nothing if not num_asked else replace(self._nothing, num_asked=num_asked)
 
     def lookup(self, tokens: Sequence[int], root: Root, cap: int) -> Hit:
         """The longest prefix of at most `cap` tokens that every group can take up."""

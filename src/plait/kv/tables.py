@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from plait.core.ids import BlockId, GroupId, LaneId, SeqId, StepId
 from plait.core.step import Move
@@ -24,17 +25,19 @@ from plait.kv.nodes import Node, Piece
 from plait.kv.planned import PlannedBlock
 
 
-@dataclass(slots=True)
-class Writing:
-    """Slots [start, end) that a step in flight writes. `tokens`: the ids known for the first of them. Nobody changes
-    it, but one is made for every chunk, and a frozen one takes five times as long.
-    """
+class Writing(NamedTuple):
+    """Slots [start, end) that a step in flight writes. `tokens`: the ids known for the first of them."""
 
     start: int
     end: int
     tokens: Sequence[int]
     snapshots: tuple[int, ...] = ()
     """Lengths behind which the step copies the states."""
+
+    @classmethod
+    def of_unknown(cls, start: int, end: int) -> Writing:
+        """As nearly all are; made as `plait.core.step.Chunk.of_unknown` is."""
+        return tuple.__new__(cls, (start, end, (), ()))
 
 
 @dataclass(frozen=True, slots=True)

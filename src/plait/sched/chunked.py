@@ -201,9 +201,18 @@ class ChunkedScheduler:
         rests, for want of memory, so that he can leave.
         """
         go_on, resting = self._lives.go_on, None
+        is_plain = not drafts and self._lives.is_stateless
         with_many: list[tuple[Sequence, int]] = []
         for seq in running:
-            num_tokens = seq.num_plannable
+            start = seq.num_computed + seq.num_scheduled
+            num_tokens = len(seq.tokens) - start
+            if num_tokens <= 0:
+                # As nearly all do, in nearly every step: only the device has its next token, if there is one more.
+                num_tokens = seq.num_plannable if start < seq.num_inputs else 0
+                if is_plain and num_tokens and start < seq.num_slots and not seq.is_steered and step.budget > 0:
+                    if seq is not resting and seq.state is SeqState.RUNNING:
+                        step.add_unknown(seq, start)
+                    continue
             if num_tokens > 1:
                 with_many.append((seq, num_tokens))
             elif num_tokens and seq is not resting and seq.state is SeqState.RUNNING:
@@ -274,9 +283,10 @@ class ChunkedScheduler:
             self._colocation.committed(result)
         is_memory_coming = self._lives.is_memory_coming
         updates = self._lives.commit(result, now)
-        if self._colocation is not None and any([one.finish_reason is not None for one in updates]):
+        has_ended = any([one.finish_reason is not None for one in updates])
+        if self._colocation is not None and has_ended:
             self._colocation.sample(now)
-        if is_memory_coming or (self._blocked and any([one.finish_reason is not None for one in updates])):
+        if is_memory_coming or has_ended:
             self._blocked = None
         return updates
 

@@ -32,6 +32,8 @@ class Deadlines:
 
     def passed(self, now: float) -> list[tuple[Sequence, float]]:
         """Whose deadline has passed and by how many seconds, the earliest deadline first."""
+        if not self._order:
+            return []
         late = itertools.takewhile(lambda entry: entry[0] <= now, self._order)
         return [(self._sequences[seq_id], now - deadline_s) for deadline_s, seq_id in late]
 

@@ -18,7 +18,7 @@ from plait.core.events import EventSink, Preempted, Scheduled
 from plait.core.executor import Foresight
 from plait.core.ids import LaneId, RequestId, SeqId, StepId
 from plait.core.request import FinishReason, SeqState, Sequence
-from plait.core.step import Chunk, Join, SeqResult, SeqStatus, Snapshot, StepPlan, StepResult
+from plait.core.step import FROM_DEVICE, Chunk, Join, SeqResult, SeqStatus, Snapshot, StepPlan, StepResult
 from plait.kv.cache import NO_GRANTS, Grants, Hit, KVCache, Root
 from plait.kv.checkpoints import BY_USE, CheckpointPolicy
 from plait.kv.hit import ImageSpan
@@ -121,6 +121,11 @@ class Lives:
         """Whether collecting a step in flight will free memory, because somebody has ended whom it names."""
         return self._kv.num_quarantined > 0
 
+    @property
+    def is_stateless(self) -> bool:
+        """Whether nobody's chunks have states to be kept on their way."""
+        return self._snapshots is None
+
     def num_free_rows(self, lane: LaneId) -> int:
         return self._rows.num_free(lane)
 
@@ -212,7 +217,10 @@ class Lives:
         seq.num_slots = self._kv.num_slots(seq.id)
         # What is copied from a partly matched block is in flight like what is computed.
         seq.num_computed, seq.num_scheduled = num_imported or hit.num_tokens, hit.num_reused - hit.num_tokens
-        bisect.insort(self.running, seq, key=order_key)
+        if self.running and order_key(self.running[-1]) > order_key(seq):
+            bisect.insort(self.running, seq, key=order_key)
+        else:
+            self.running.append(seq)
         step.joins.append(self._join(seq, seq.row, num_imported))
         if self._snapshots is not None:
             self._snapshots.joined(seq, hit)
@@ -359,7 +367,11 @@ class Lives:
             seq = known.get(chunk.seq)
             if seq is None:
                 continue
-            update = self._commit_chunk(step, seq, chunk, by_seq[chunk.seq], now, is_run)
+            given = by_seq[chunk.seq]
+            if chunk.tokens is FROM_DEVICE and not is_run and given.is_token:
+                update: SeqUpdate | None = self._commit_token(step, seq, given, now)
+            else:
+                update = self._commit_chunk(step, seq, chunk, given, now, is_run)
             if update is not None:
                 updates.append(update)
         self._kv.collected(result.step)
@@ -421,6 +433,17 @@ class Lives:
             if seq is not None and given.status is SeqStatus.OK:
                 written[chunk.seq] = [*seq.tokens[chunk.start :], *given.tokens[:-1]]
         self._kv.commit_run(plan.step, written, now)
+
+    def _commit_token(self, step: StepId, seq: Sequence, given: SeqResult, now: float) -> SeqUpdate:
+        """`_commit_chunk` of what nearly every chunk is: one token that the device had, and another one behind it."""
+        start = seq.num_computed
+        self._kv.commit(step, seq.id, (seq.tokens[start],), now)
+        seq.num_computed = start + 1
+        seq.num_scheduled -= 1
+        update = take_tokens(seq, given, self._config.eos_token_ids)
+        if update.finish_reason is not None:
+            self._finish(seq, now)
+        return update
 
     def _commit_chunk(
         self, step: StepId, seq: Sequence, chunk: Chunk, given: SeqResult, now: float, is_run: bool

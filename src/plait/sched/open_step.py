@@ -92,6 +92,14 @@ class OpenStep:
             self._steer(seq, chunk)
         self._put(seq, chunk, grants)
 
+    def add_unknown(self, seq: Sequence, start: int) -> None:
+        """The token at `start`, the next one of `seq`, which only the device has; nothing steers `seq`, and it has
+        memory for the token.
+        """
+        self.chunks[seq.id] = Chunk.of_unknown(seq.id, start)
+        self.budget -= 1
+        seq.num_scheduled += 1
+
     def verify(self, seq: Sequence, drafted: Drafted, grants: Grants, snapshots: tuple[Snapshot, ...] = ()) -> None:
         """The last token of `seq`, whose text is known, and behind it drafts, which the budget allows."""
         guesses, start = drafted.tokens, seq.num_computed

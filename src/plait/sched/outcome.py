@@ -13,7 +13,11 @@ from plait.core.step import SeqResult
 
 def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...]) -> SeqUpdate:
     """Append sampled tokens to the sequence up to its end, and report them. Tokens behind an end are dropped."""
-    if len(given.tokens) > 1 and seq.ends_by_length:
+    tokens = given.tokens
+    if seq.ends_by_length:
+        if len(tokens) == 1 and len(seq.tokens) - seq.num_prompt + 1 < seq.max_output_tokens:
+            seq.tokens += tokens
+            return SeqUpdate.of_tokens(seq.id, tokens, given.logprobs)
         return _take_up_to_length(seq, given)
     sampling, num_output = seq.request.sampling, len(seq.tokens) - seq.num_prompt
     reason: FinishReason | None = None

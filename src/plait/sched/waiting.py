@@ -39,6 +39,8 @@ def has_reserve(seq: Sequence) -> bool:
 
 def num_online(running: list[Sequence]) -> int:
     """Of sequences in `order_key` order."""
+    if not running or running[-1].request.service_class is ServiceClass.ONLINE:  # mostly there are no others
+        return len(running)
     return bisect.bisect_left(running, URGENT, key=lambda seq: order_key(seq)[0])
 
 
@@ -67,6 +69,8 @@ class WaitingLine:
 
     @property
     def num_online(self) -> int:
+        if not self._keys or self._keys[-1][0] < URGENT:
+            return len(self._keys)
         return bisect.bisect_left(self._keys, (URGENT,))
 
     def offline(self, count: int) -> list[Sequence]:

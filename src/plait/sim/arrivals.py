@@ -72,5 +72,6 @@ def arrivals_of(rows: Iterable[TraceRow], vocab_size: int, slo: Slo | None = Non
             sampling=SamplingParams(seed=index, max_tokens=row.num_output, ignore_eos=True),
             slo=Slo() if slo is None else slo,
             cache_prefix=False,
+            ids_below=vocab_size,
         )
         yield Arrival(row.at_s, request)

@@ -116,7 +116,9 @@ class _Cluster:
             if isinstance(self._dispatch, HandOver) and form.roles[place] is Role.PREFILL:
                 station.outbox = self._dispatch.outbox(place, self._driver)
             horizon = partial(self._driver.horizon, place) if spec.macro_steps else None
-            ports = self._driver.ports(place, sinks)
+            # Whoever else listens wants every token as an event of its own.
+            tokens = partial(self._report.emitted_together, place) if events is None else None
+            ports = self._driver.ports(place, sinks, tokens)
             # Each is a machine of its own, which is slow in other moments than the others.
             one = replace(spec.replica, seed=spec.replica.seed + (place << 32))
             self._parts.append(replica_parts(one, station.clock, ports, horizon))

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from plait.core.clock import Clock, SimClock, WaitSource
 from plait.core.errors import InvariantError, UsageError
-from plait.core.events import Emitted, Event, EventSink, Finished, Refused
+from plait.core.events import Event, EventSink, Finished, Refused, TokenSink
 from plait.core.ids import RequestId
 from plait.core.request import Request
 from plait.engine.engine import Engine, Ports
@@ -114,17 +114,17 @@ class Driver:
     def now(self) -> float:
         return self._time.now()
 
-    def ports(self, station: int, sinks: Sequence[StationSink]) -> Ports:
-        """For the engine of a station; its events go to `sinks` too."""
+    def ports(self, station: int, sinks: Sequence[StationSink], tokens: TokenSink | None = None) -> Ports:
+        """For the engine of a station; its events go to `sinks` too, those of tokens to `tokens` if it is there."""
 
         def tell(event: Event) -> None:
             for sink in sinks:
                 sink(station, event)
-            if not isinstance(event, Emitted) and isinstance(event, Finished | Refused):  # most events are tokens
+            if isinstance(event, Finished | Refused):
                 self._note(station, event)
 
         place = self.stations[station]
-        return Ports(place.inbox, place.outbox, tell)
+        return Ports(place.inbox, place.outbox, tell, tokens=tokens)
 
     def horizon(self, station: int) -> float:
         """Before when nothing will arrive at a station. If other engines send requests there, or the load waits for

@@ -47,7 +47,8 @@ def _piece(name: int, digits: int, num_tokens: int, vocab_size: int) -> tuple[in
         head.append(digit)
     if num_tokens <= digits:
         return tuple(head)
-    return (*head, *_filling(max(256, 1 << (num_tokens - 1).bit_length()), vocab_size)[digits:num_tokens])
+    # A sum of tuples copies references at once; unpacking them goes through a list first.
+    return tuple(head) + _filling(max(256, 1 << (num_tokens - 1).bit_length()), vocab_size)[digits:num_tokens]
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ Invariant: every number comes from events; nothing is taken from a trace or a mo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from plait.core.errors import OVERLOADED
@@ -260,6 +260,31 @@ class ReportBuilder:
             # Tokens of one step come together: accepted drafts have no gap before them.
             self.itl_s.add(0.0, num_tokens - 1)
         one.last_token_s = at_s
+
+    def emitted_together(
+        self, engine: int, at_s: float, run_first_s: float | None, said: Sequence[tuple[SeqId, int]]
+    ) -> None:
+        """As `emitted` for (sequence, tokens) of one step; most had the same gap, which is counted once for all."""
+        known = self._open
+        first_s = at_s if run_first_s is None else run_first_s
+        same_s, num_same = 0.0, 0
+        for seq, num_tokens in said:
+            one = known[engine, seq]
+            last_s = one.last_token_s
+            if last_s is None or run_first_s is not None or num_tokens > 1:
+                self.itl_s.add(same_s, num_same)
+                num_same = 0
+                self.emitted(engine, Emitted.of(at_s, seq, num_tokens, run_first_s))
+                continue
+            gap_s = first_s - last_s
+            if gap_s != same_s:
+                self.itl_s.add(same_s, num_same)
+                same_s, num_same = gap_s, 0
+            num_same += 1
+            if gap_s > one.longest_gap_s:
+                one.longest_gap_s = gap_s
+            one.last_token_s = at_s
+        self.itl_s.add(same_s, num_same)
 
     def _finished(self, engine: int, event: Finished) -> None:
         one = self._open.pop((engine, event.seq))

@@ -43,6 +43,8 @@ class Samples:
         """What is not among the entries yet: it may come again."""
 
     def add(self, value: float, count: int = 1) -> None:
+        if not count:
+            return
         if value == self._last_value:  # as for all sequences of a step
             self._last_count += count
             return

@@ -7,6 +7,7 @@ can be read as a share of what a user waits for.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,9 +15,10 @@ import pytest
 
 from plait.api.answers import Usage
 from plait.batch.ledger import Counts
-from plait.batch.lengths import Lengths
+from plait.batch.lengths import Lengths, LengthsByLimit
 from plait.batch.outcomes import LineOutcome
 from plait.batch.pace import steps_until_all_ended
+from plait.batch.planned import Planned
 from plait.batch.progress import BatchProgress, OpenLine, Tally
 from plait.core.client import Delta
 from plait.core.clock import SimClock, WaitSource
@@ -24,15 +26,17 @@ from plait.core.errors import RequestError
 from plait.core.ids import RequestId
 from plait.core.request import Request, ServiceClass
 from plait.core.sampling import SamplingParams
+from plait.cost.calibrated import cost_model
 from plait.cost.hardware import HardwareSpec, find_hardware
 from plait.engine.engine import Ports
 from plait.engine.inbox import Arrive, Close, Inbox
-from plait.model.cost import Formats
+from plait.model.cost import Formats, Parallel
 from plait.model.families import build_program
 from plait.model.model_config import ModelConfig
 from plait.model.ops import Activation
 from plait.model.rope import RopeSpec
 from plait.model.visibility import CAUSAL
+from plait.sched.blend.prices import step_costs
 from plait.sim.replica import ReplicaSpec, replica
 
 VOCAB = 49_152
@@ -80,9 +84,12 @@ class Run:
     told: list[BatchProgress] = field(default_factory=list)
     open: dict[RequestId, OpenLine] = field(default_factory=dict)
     next_line: int = 0
+    plan: Planned | None = None
 
     def __post_init__(self) -> None:
         self.tally = Tally(len(self.lines), Counts(0, 0, Usage()), self.now, self.told.append)
+        if self.plan is not None:
+            self.tally.plan(self.plan)
 
     def go(self, hardware: HardwareSpec) -> Run:
         spec = ReplicaSpec(SMALL, Formats(), hardware, cache_bytes=2**32, max_rows=ROWS, max_step_tokens=STEP_TOKENS)
@@ -102,7 +109,9 @@ class Run:
         number, line = self.next_line, self.lines[self.next_line]
         self.next_line += 1
         name = RequestId(str(number))
-        self.open[name] = self.tally.opened(line.limit, line.prompt)
+        self.open[name] = self.tally.opened(
+            line.limit, line.prompt, is_known=self.plan is not None and line.limit == line.length
+        )
         random_ids = random.Random(number)
         prompt = tuple(random_ids.randrange(VOCAB) for _ in range(line.prompt))
         sampling = SamplingParams(temperature=0.0, max_tokens=line.length, ignore_eos=True)
@@ -204,6 +213,45 @@ def test_few_lines_are_judged_when_some_of_their_answers_are_there(hardware: Har
 def test_unlike_lines_are_judged_as_far_as_they_can_be(hardware: HardwareSpec, lines: list[Line], most: float) -> None:
     errors = Run(lines).go(hardware).errors()
     assert max(abs(error) for error in errors.values()) <= most, errors
+
+
+def planned_on(hardware: HardwareSpec, lines: Sequence[Line]) -> Planned:
+    prompts, most = sum(line.prompt for line in lines), sum(line.limit for line in lines)
+    known = sum(line.limit for line in lines if line.limit == line.length)
+    limits = Counter(line.limit for line in lines if line.limit != line.length)
+    cost = cost_model(SMALL, Formats(), hardware, Parallel(1))
+    context = round((prompts + most / 2) / len(lines))
+    costs = step_costs(cost, hardware.share_units, ROWS, STEP_TOKENS, context)
+    return Planned(prompts, known, limits, prompts, costs, ROWS)
+
+
+@DEVICES
+def test_an_order_that_puts_the_short_ones_first_is_known_to_go_on_with_long_ones(hardware: HardwareSpec) -> None:
+    """As questions before whole texts: by those that came alone, a third of the time would be promised."""
+    lines = [*homogeneous(160, 60, 2, limit=4), *homogeneous(60, 40, 100)]
+    run = Run(lines, plan=planned_on(hardware, lines)).go(hardware)
+    errors = run.errors()
+    assert max(abs(error) for error in errors.values()) <= 0.15, errors
+
+
+@DEVICES
+def test_an_order_that_puts_the_long_ones_first_is_known_to_go_on_with_short_ones(hardware: HardwareSpec) -> None:
+    lines = [*homogeneous(60, 40, 100), *homogeneous(160, 60, 2, limit=4)]
+    errors = Run(lines, plan=planned_on(hardware, lines)).go(hardware).errors()
+    assert max(abs(error) for error in errors.values()) <= 0.15, errors
+
+
+def test_answers_under_a_near_limit_say_little_about_those_under_a_far_one() -> None:
+    lengths = LengthsByLimit()
+    for _ in range(40):
+        lengths.ended(0.5, 4)
+    for _ in range(4):
+        lengths.ended(1.0, 300)
+    outlook = lengths.outlooks([(0.8, 300)] * 4)
+    assert outlook(4).further_share(0.0) == pytest.approx(0.5, abs=0.02)
+    assert outlook(300).further_share(0.0) > 0.85
+    # Of a size that nobody has, what is known of all.
+    assert 0.5 < outlook(20).further_share(0.0) < 0.65
 
 
 def test_what_was_waited_for_before_the_first_token_is_not_the_pace() -> None:

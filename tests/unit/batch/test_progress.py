@@ -150,3 +150,38 @@ def test_where_a_step_has_room_for_few_of_many_the_rate_says_what_is_left() -> N
     assert turn == 3 * 104
     left_s = watched.tally.progress().left_s
     assert left_s == pytest.approx((1000 - turn) / 104 * 0.32, rel=0.1)
+
+
+def test_what_a_line_said_before_it_was_given_up_counts_once() -> None:
+    watched = Watched(2)
+    line = watched.tally.opened(10, 30)
+    told = []
+    for said in (7, 4, 9):
+        for _ in range(said):
+            watched.pass_time(0.1)
+            watched.tally.emitted(line, 1)
+            told.append(watched.tally.progress().output_tokens)
+        if said < 9:
+            watched.tally.begins_again(line)
+    assert told == [1, 2, 3, 4, 5, 6, 7, *[7] * 4, *[7] * 7, 8, 9]
+    watched.tally.closed(line)
+    assert watched.tally.progress().output_tokens == 9
+
+
+def test_the_speed_of_a_line_that_began_again_is_that_of_its_tokens() -> None:
+    """Ten lines of ten tokens, one of which is asked twice: its work is done twice, and what it says is told once."""
+    watched = Watched(10)
+    lines = [watched.tally.opened(10) for _ in range(10)]
+    for _ in range(5):
+        watched.pass_time(0.1)
+        watched.tally.emitted(lines[0], 1)
+    watched.tally.begins_again(lines[0])
+    for line in lines[:5]:
+        for _ in range(10):
+            watched.pass_time(0.1)
+            watched.tally.emitted(line, 1)
+        watched.tally.closed(line)
+        watched.tally.recorded([outcome()])
+    now = watched.tally.progress()
+    assert now.output_tokens == 50
+    assert now.left_s == pytest.approx(5.0, rel=0.1)

@@ -79,6 +79,18 @@ def test_what_is_held_out_lies_between_what_is_fitted_and_is_never_fitted() -> N
     assert all(min(rows) < len(one.shape.chunks) < max(rows) or one.shape.num_tokens > 1 for one in held)
 
 
+@pytest.mark.parametrize("is_held_out", [False, True])
+def test_few_prompt_tokens_beside_eight_rows_are_measured_behind_many_others(is_held_out: bool) -> None:
+    """What steps with a bound on gaps consist of."""
+    several = [
+        (one.shape.chunks[0].num_tokens, one.shape.chunks[0].start)
+        for one in states(USUAL)
+        if one.is_held_out == is_held_out and len(one.shape.chunks) == 9 and one.shape.chunks[0].num_tokens > 1
+    ]
+    few = {tokens for tokens, start in several if start >= 2048 and tokens <= 16}
+    assert few == ({3, 6, 12} if is_held_out else {2, 4, 8, 16})
+
+
 def test_every_kind_of_step_is_measured_and_held_out() -> None:
     def sample(shape: StepShape, beside: StepShape | None) -> Sample:
         return Sample(shape, 1, 1.0, () if beside is None else (beside,))

@@ -18,7 +18,7 @@ from plait.core.step import ChunkShape, StepShape
 from plait.cost.alpha import LEAST, MOST, AlphaTable, alpha_axes, constant_alpha
 from plait.cost.calibrated import CalibratedModel, LearningModel, Observation, cost_model
 from plait.cost.calibration import Calibration, HeldOut
-from plait.cost.fit import fit_alpha, fit_calibration, fit_scatter
+from plait.cost.fit import fit_alpha, fit_calibration, fit_mixed, fit_scatter
 from plait.cost.grid import Axis, Grid
 from plait.cost.guard import GuardTable, guard_from, pair_of
 from plait.cost.hardware import find_hardware, hardware_object, read_hardware, write_hardware
@@ -156,6 +156,34 @@ def test_a_step_of_both_phases_weighs_their_alphas_by_their_roofs() -> None:
     mixed = Grid((Axis("share", (2.0,)), Axis("tokens", (64.0,)), Axis("rows", (8.0,))), (1.25,))
     factored = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=table, mixed=mixed))
     assert factored.price(shape, 2).expected_s == pytest.approx(1.25 * model.price(shape, 2).expected_s)
+
+
+def test_the_factor_of_mixed_steps_goes_by_what_is_before_their_prompts() -> None:
+    """Few tokens behind many others take more of what their parts say. Files without that axis are read as before."""
+
+    def taken_s(tokens: int, start: int) -> float:
+        plain_s = ROOFLINE.roof(merged_behind(tokens, start), 2).seconds
+        return plain_s * (1.0 + 0.2 * start / 3072 * 8 / tokens)
+
+    def merged_behind(tokens: int, start: int) -> StepShape:
+        return StepShape((ChunkShape(start, tokens, 1), *decode_shape(8, 512).chunks))
+
+    measured = product((4, 8, 32), (0, 1024, 3072))
+    samples = [Sample(merged_behind(*at), 2, taken_s(*at)) for at in measured]
+    model = CalibratedModel(ROOFLINE, replace(ABOUT, alpha=constant_alpha()))
+    by_context, without = fit_mixed(samples, model, by_context=True), fit_mixed(samples, model)
+    assert by_context is not None
+    assert without is not None
+    assert [axis.name for axis in by_context.axes] == ["share", "tokens", "rows", "context"]
+    fitted, blind = (CalibratedModel(ROOFLINE, replace(ABOUT, alpha=constant_alpha(), mixed=one))
+                     for one in (by_context, without))  # fmt: skip
+    for tokens, start in ((4, 0), (8, 3072), (8, 2048), (32, 512)):
+        shape = merged_behind(tokens, start)
+        assert fitted.price(shape, 2).expected_s == pytest.approx(taken_s(tokens, start), rel=1e-3)
+        assert pair_prices(fitted)(decode_shape(8, 512), StepShape(shape.chunks[:1]), 2).expected_s == pytest.approx(
+            fitted.price(shape, 2).expected_s
+        )
+    assert blind.price(merged_behind(8, 3072), 2).expected_s < 0.95 * taken_s(8, 3072)
 
 
 def test_overheads_are_the_engines_and_come_on_top() -> None:

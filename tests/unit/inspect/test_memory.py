@@ -80,7 +80,12 @@ def test_what_has_no_end_is_null(capsys: pytest.CaptureFixture[str], tmp_path: P
         (
             "Qwen/Qwen3-8B",
             ("--draft-model", "Qwen/Qwen3-0.6B", "--tensor-parallel-size", "4"),
-            ("a model for drafts", "4 ranks"),
+            ("4 ranks",),
+        ),
+        (
+            "google/gemma-3-27b-it",
+            ("--draft-model", "google/gemma-3-1b-it", "--kv-layout", "plait"),
+            ("windows of a model for drafts",),
         ),
         # States as large as 1,568 tokens of a layer: more than a block of this engine can hold.
         ("Qwen/Qwen3.5-27B", (), ("this model: model_type is 'qwen3_5_text'", "--kv-layout vllm: a state is as large")),

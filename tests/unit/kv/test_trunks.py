@@ -1,9 +1,11 @@
-"""Trunks: prefixes that many share, on pages that nothing else keeps from coming back.
+"""Trunks: prefixes that many share, on pages of their own but for the rests.
 
 Four tokens per block, four blocks of group 1 on a page.
 """
 
 from __future__ import annotations
+
+import string
 
 import pytest
 from tests.unit.kv.kit import Stage, full_groups, make_layout, mixed_groups
@@ -11,7 +13,7 @@ from tests.unit.kv.kit import Stage, full_groups, make_layout, mixed_groups
 from plait.core.ids import GroupId
 from plait.kv.cache import KVCache
 from plait.kv.owners import Lifetime
-from plait.kv.rules import MemoryRules
+from plait.kv.rules import MemoryRules, rules_without
 
 SMALL = GroupId(1)
 HEAD = "aaaabbbbcccc"
@@ -37,15 +39,45 @@ def test_a_prefix_becomes_a_trunk_at_its_second_hit() -> None:
     stage.kv.check()
 
 
-def test_nobody_else_s_blocks_go_on_a_trunk_s_page_while_there_are_others() -> None:
+def test_what_fills_a_page_does_not_go_on_a_trunk_s() -> None:
     stage = make()
     stage.cache(HEAD + "d")
     for letter in "ef":
         stage.release(stage.run(HEAD + letter))
     pool = stage.kv._pools[SMALL]
     trunk = {pool.page_of(block) for block in stage.hit(HEAD + "g").blocks[SMALL]}
-    other = stage.admit("xxxx" * 3)
+    other = stage.admit("xxxx" * 4)
     assert not trunk & {pool.page_of(block) for block in stage.table(other, SMALL)}
+    stage.kv.check()
+
+
+def test_the_rest_of_a_trunk_s_page_is_lent_before_a_fresh_page_and_after_rests_of_tails() -> None:
+    stage = make()
+    stage.cache(HEAD + "d")
+    for letter in "ef":
+        stage.release(stage.run(HEAD + letter))
+    pool = stage.kv._pools[SMALL]
+    trunk = pool.page_of(stage.hit(HEAD + "g").blocks[SMALL][0])
+    owner = pool._owner[trunk]
+    first, second = stage.admit("ww"), stage.admit("xx")
+    places = [pool.page_of(stage.table(seq, SMALL)[0]) for seq in (first, second)]
+    assert places[0] == trunk
+    stage.release(first)
+    assert pool.page_of(stage.table(stage.admit("yy"), SMALL)[0]) == places[1], "the like comes first"
+    assert pool._owner[trunk] == owner, "it is a trunk's as before"
+    stage.kv.check()
+
+
+@pytest.mark.parametrize("rules", [MemoryRules(), rules_without(["request-awareness"])], ids=["rules", "no owners"])
+def test_trunks_of_few_blocks_keep_no_pages_from_others(rules: MemoryRules) -> None:
+    """24 stems of four blocks, and 16 blocks on a page: asked for one after the other, each becomes a trunk."""
+    groups = full_groups(1, 16)
+    stage = Stage(KVCache(make_layout(200, groups, 16, 4), groups, rules=rules))
+    for one in string.ascii_letters[:24]:
+        for letter in "123":
+            stage.cache(one * 16 + letter)
+    for pool in stage.kv._pools:
+        assert pool.num_free < 2 * pool.blocks_per_page
     stage.kv.check()
 
 

@@ -250,15 +250,54 @@ def test_where_nothing_holds_decode_hardly_waits_unless_prompts_are_late_too() -
     assert chosen(PLAIT, late).reason is Reason.BALANCED
 
 
+class Scattered(Plain):
+    """A step takes up to as many times its price."""
+
+    def __init__(self, spread: float) -> None:
+        self._spread = spread
+
+    def price(self, shape: StepShape, share: int, beside: Sequence[StepShape] = ()) -> StepPrice:
+        price = super().price(shape, share, beside)
+        return replace(price, worst_s=self._spread * price.worst_s)
+
+
+def scattered(preset: Preset, spread: float) -> Setting:
+    return replace(setting(preset), prices=Prices(Scattered(spread), UNITS, SPANS))
+
+
+def paces(margin_s: float = 0.1, **usual: float) -> dict[Form, Pace]:
+    """Everything takes half as long again as is usual in its form."""
+    found = {form: usual.get(form, 1.0) for form in Form}
+    return {form: Pace(1.5 * value, margin_s, value) for form, value in found.items()}
+
+
 def test_the_guard_of_plait_goes_by_how_steps_go_now() -> None:
     """A step of three rows takes 0.3 s by its price; now half as long again, and it is seen up to 0.1 s later."""
-    paces = {form: Pace(1.5, 0.1) for form in (Form.FUSED, Form.LANES, Form.DECODE)}
-    now = replace(begun(about(itl_s=2.0), Form.DECODE), paces=paces)
-    assert chosen(PLAIT, now).until_s == pytest.approx(12.0 - 0.55)
+    now = replace(begun(about(itl_s=2.0), Form.DECODE), paces=paces())
+    assert decide(now, scattered(PLAIT, 2.0)).until_s == pytest.approx(12.0 - 0.55)
     assert chosen(PLAIT.without([Mechanism.GUARD]), now).until_s == pytest.approx(12.0 - 0.3)
     # Fused: 1.5 (3 + n) / 10 + 0.1 s within 2 s.
-    fused = replace(about(itl_s=2.0), paces=paces)
-    assert chosen(PLAIT.without([Mechanism.SLICES, Mechanism.LANES]), fused).chunk_tokens == 8
+    fused = replace(about(itl_s=2.0), paces=paces())
+    assert decide(fused, scattered(PLAIT.without([Mechanism.SLICES, Mechanism.LANES]), 2.0)).chunk_tokens == 8
+
+
+@pytest.mark.parametrize("spread", [1.0, 1.6, 2.0])
+def test_no_margin_leaves_prompts_less_than_turns_by_prices_do(spread: float) -> None:
+    """Unless steps take longer at all times now than they did at worst: 0.45 s here."""
+    now = replace(begun(about(itl_s=2.0), Form.DECODE), paces=paces(margin_s=1.0))
+    until_s = decide(now, scattered(PLAIT, spread)).until_s
+    assert until_s == pytest.approx(12.0 - max(0.45, 0.3 * spread))
+    assert spread < 1.5 or until_s == pytest.approx(decide(now, scattered(TEMPORAL, spread)).until_s)
+
+
+def test_forms_are_compared_by_what_their_steps_usually_take_and_not_by_prices_alone() -> None:
+    """Prompts are as fast in any form by prices, so that a tenth decides."""
+    now = about(itl_s=2.0)
+    for form, others in ((Form.FUSED, 1.3), (Form.PREFILL, 1.3)):
+        usual = {str(one): others for one in Form if one is not form} | {"decode": 1.0, str(form): 1.0}
+        preset = PLAIT.without([Mechanism.LANES, Mechanism.DEAD_BAND])
+        choice = decide(replace(now, paces=paces(0.0, **usual)), scattered(preset, 2.0))
+        assert choice.form is form
 
 
 def test_plait_fuses_whole_steps_when_decode_has_no_targets() -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from plait.core.errors import PlaitError
-from plait.sched.blend.feeds import Feed, JobOrder, Ordering, feed_of, feed_over, outlook
-from plait.sched.blend.forecast import Machine, forecast
+from plait.sched.blend.feeds import Feed, JobOrder, Ordering, feed_over, outlook
+from plait.sched.blend.forecast import Forecast, Machine, forecast
 from plait.sched.blend.job import OfflineJob
 from plait.sched.blend.tree import build_tree
 
@@ -65,28 +65,32 @@ def is_as_given(how: AnyOrdering | None, num_requests: int) -> bool:
 
 def feed_for(job: OfflineJob, how: AnyOrdering, go_on: Callable[[], None] = lambda: None) -> tuple[Feed, Choice | None]:
     """As `plait.sched.blend.feeds.feed_of`, and what was chosen if anything was. `go_on` is called again and again, and
-    ends the work by raising.
+    ends the work by raising. The job is told how much of its prompts is expected to be found again.
     """
-    if isinstance(how, Ordering):
-        return feed_of(job, how, go_on), None
-    num_requests, base = len(job), how.ordering
     tree = build_tree(job.prompts, go_on)
+    if isinstance(how, Ordering):
+        job.prompts.clear()
+        job.found_tokens = None if how.order is JobOrder.RANDOM else tree.num_shareable()
+        return feed_over(tree, job, how), None
+    num_requests, base = len(job), how.ordering
     look = outlook(job, tree, base.lives, job.known)
     outputs = [max(1, round(length)) for length in look.dense.loads.outputs]
 
-    def seconds(order: JobOrder) -> float:
+    def foretold(order: JobOrder) -> Forecast:
         go_on()
         feed = feed_over(tree, job, replace(base, order=order), look.dense)
         return forecast(
             feed, tree, job.prompt_tokens, outputs, base.lives, how.machine, lambda compute, memory, count: go_on()
-        ).seconds
+        )
 
-    told = {order: seconds(order) for order in (JobOrder.INPUT, *CHOICES)}
+    told = {order: foretold(order) for order in (JobOrder.INPUT, *CHOICES)}
     go_on()
     job.prompts.clear()
-    chosen = chosen_of(told)
+    seconds = {order: one.seconds for order, one in told.items()}
+    chosen = chosen_of(seconds)
+    job.found_tokens = told[chosen].found_tokens
     feed = feed_over(tree, job, replace(base, order=chosen), look.dense)
-    return feed, Choice(chosen, num_requests, told)
+    return feed, Choice(chosen, num_requests, seconds)
 
 
 def chosen_of(seconds: Mapping[JobOrder, float]) -> JobOrder:

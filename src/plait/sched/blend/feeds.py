@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from plait.sched.blend.job import Lives, OfflineJob
+from plait.sched.blend.job import Lives, OfflineJob, StepCosts
 from plait.sched.blend.lengths import SAMPLED, drawn, guessed, guessed_squares, two_lengths
 from plait.sched.blend.memory import Beginnings
 from plait.sched.blend.orders import Order, fixed_order
@@ -81,6 +81,8 @@ class Ordering:
     merges: bool = True
     ahead: int = 0
     holds_once: bool = False
+    costs: Callable[[int], StepCosts] | None = None
+    """Of steps, by the tokens that rows have behind them: for who tells how much is left."""
 
 
 def feed_of(job: OfflineJob, ordering: Ordering, go_on: Callable[[], None] = lambda: None) -> Feed:

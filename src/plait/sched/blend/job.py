@@ -29,6 +29,17 @@ class Lives(Protocol):
         """Averaged over its decode steps."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """What a step takes whatever is in it, and each token of prompts and of answers in it. Seconds."""
+
+    step_s: float
+    prompt_token_s: float
+    output_token_s: float
+    rows: int
+    """That a step may hold."""
+
+
 @dataclass(slots=True)
 class OfflineJob:
     """By place. `most`: output tokens at most; `known`: output tokens of those that cannot say less."""
@@ -37,6 +48,8 @@ class OfflineJob:
     prompt_tokens: array[int] = field(default_factory=lambda: array("q"))
     most: array[int] = field(default_factory=lambda: array("q"))
     known: dict[int, int] = field(default_factory=dict)
+    found_tokens: int | None = None
+    """Of all prompts: those that need not be computed again, in the order that was found for them."""
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)

@@ -12,10 +12,25 @@ from dataclasses import replace
 from plait.core.step import ChunkShape, StepShape
 from plait.cost.model import CostModel
 from plait.sched.blend.forecast import Machine
-from plait.sched.blend.job import Lives
+from plait.sched.blend.job import Lives, StepCosts
 
 CONTEXT = 256
 """Of the decode rows that are asked for; twice as much for the growth."""
+
+
+def step_costs(cost: CostModel, share: int, rows: int, tokens: int, context: int) -> StepCosts:
+    """By the prices of a row alone, of as many `rows` as a step may hold and of a prompt of `tokens`, behind `context`
+    tokens.
+    """
+
+    def seconds(*chunks: ChunkShape) -> float:
+        return cost.price(StepShape(chunks), share).expected_s
+
+    row = ChunkShape(max(1, context), 1, 1)
+    one_s = seconds(row)
+    row_s = max(0.0, seconds(*[row] * rows) - one_s) / (rows - 1) if rows > 1 else 0.0
+    step_s = max(0.0, one_s - row_s)
+    return StepCosts(step_s, max(0.0, seconds(ChunkShape(0, tokens, 1)) - step_s) / tokens, row_s, rows)
 
 
 def priced(machine: Machine, cost: CostModel, share: int, lives: Lives) -> Machine:

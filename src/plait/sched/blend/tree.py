@@ -12,6 +12,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import mul
 
 TOKEN_BYTES = 4
 
@@ -65,6 +66,11 @@ class PrefixTree:
     def num_distinct(self) -> int:
         """Prompt tokens that are computed if every shared part is computed once."""
         return sum(self.ends) - sum(self.begins)
+
+    def num_shareable(self) -> int:
+        """Prompt tokens that hits save if every shared part is computed once."""
+        whole: int = sum(map(mul, self.ends, self.num_own))
+        return whole - self.num_distinct()
 
 
 def build_tree(prompts: Sequence[bytes], go_on: Callable[[], None] = lambda: None) -> PrefixTree:

@@ -131,9 +131,7 @@ class DensityTree:
 
     def num_shareable(self) -> int:
         """Prompt tokens that hits save if every shared part is computed once."""
-        tree = self.tree
-        whole = sum(tree.ends[node] * tree.num_own[node] for node in range(len(tree.ends)))
-        return whole - tree.num_distinct()
+        return self.tree.num_shareable()
 
     def requests(self, items: Sequence[Item], *, backwards: bool = False) -> Iterator[int]:
         """Depth first, in the order of the items, or from their other end."""

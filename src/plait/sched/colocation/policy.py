@@ -38,14 +38,16 @@ MOST_CREDIT_S = 1.0
 class ColocationConfig:
     """How much online traffic is made to wait for offline work. Seconds, and parts of a step's time."""
 
-    share: float = 0.01
+    share: float = 0.005
     """By which offline rows may make steps with online ones longer, on average, where no targets bound them."""
     urgent_share: float = 0.25
     """The same while an offline job is about to miss its end."""
     step_share: float = 0.15
     """Of one step, where more than one token is at stake."""
-    alone_s: float = 0.025
-    """Of a step without online rows: whoever arrives waits for its end."""
+    alone_s: float = 0.0125
+    """Of a step without online rows: whoever arrives waits for its end. Twice as long, and the batch gets a sixteenth
+    more, but two in a hundred more online requests are late (docs/lab/2026-11-30-batches-on-real-cores.md).
+    """
     ttft_part: float = 0.05
     """Of the tightest target of first tokens, instead of `alone_s` where that is more."""
 

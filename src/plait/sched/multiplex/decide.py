@@ -146,7 +146,20 @@ def counted_s(price: StepPrice, form: Form, now: Situation, setting: Setting) ->
     if now.paces is None:
         return price.worst_s
     pace = now.paces[form]
-    return pace.factor * price.expected_s + pace.margin_s
+    usual_s = pace.factor * price.expected_s
+    # What the calibration says of nearly all steps, slow seconds included: who is later than that was held up, and to
+    # wait for that as long as it takes leaves prompts less than turns by prices do.
+    return min(usual_s + pace.margin_s, max(usual_s, price.worst_s))
+
+
+def _lasts_s(price: StepPrice, form: Form, now: Situation) -> float:
+    """How long a step takes, by which forms are compared: whatever the present is like, it is so under all of them."""
+    return price.expected_s if now.paces is None else now.paces[form].usual * price.expected_s
+
+
+def _prompts_s(seconds: float, now: Situation) -> float:
+    """The same of prompts by themselves."""
+    return seconds if now.paces is None else now.paces[Form.PREFILL].usual * seconds
 
 
 def _can_wait(now: Situation, decode_s: float, setting: Setting) -> bool:
@@ -373,8 +386,9 @@ def _fused_option(now: Situation, prefill: Prefill, due: float, setting: Setting
     prices = setting.prices
     chunk = _longest_chunk(now, prefill, due - now.now_s, setting.max_step_tokens - now.decode.num_tokens, setting)
     if chunk:
-        seconds = prices.fused(now.decode, cut((*prefill.prompts, *now.waiting), chunk)).expected_s
-        yield _Option(Choice(Form.FUSED, prices.units, Reason.FEASIBLE, chunk_tokens=chunk), chunk / seconds)
+        price = prices.fused(now.decode, cut((*prefill.prompts, *now.waiting), chunk))
+        choice = Choice(Form.FUSED, prices.units, Reason.FEASIBLE, chunk_tokens=chunk)
+        yield _Option(choice, chunk / _lasts_s(price, Form.FUSED, now))
 
 
 def _lanes_option(now: Situation, prefill: Prefill, units: int, setting: Setting) -> _Option:
@@ -382,7 +396,7 @@ def _lanes_option(now: Situation, prefill: Prefill, units: int, setting: Setting
     seconds = prices.prefill_s(prefill.shape, prices.units - units, now.decode)
     decode_s = prices.decode(now.decode, units, prefill.shape).expected_s
     choice = Choice(Form.LANES, units, Reason.FEASIBLE, num_spans=prices.spans_beside(decode_s, seconds))
-    return _Option(choice, prefill.shape.num_tokens / seconds)
+    return _Option(choice, prefill.shape.num_tokens / _prompts_s(seconds, now))
 
 
 def _turn_option(now: Situation, prefill: Prefill, due: float, setting: Setting) -> Iterator[_Option]:
@@ -396,7 +410,8 @@ def _turn_option(now: Situation, prefill: Prefill, due: float, setting: Setting)
     slack_s, stop_s = due - now.now_s - step_s, prices.stop_s(seconds)
     # Of the whole turn, from the last token on: what is left for prompts, and what decode will take of it.
     prompts_s = max(0.0, due - max(one.last_s for one in now.decoding) - step_s)
-    rate = prompts_s / (prompts_s + price.expected_s) * prefill.shape.num_tokens / seconds
+    decode_s = price.expected_s if now.paces is None else now.paces[Form.DECODE].factor * price.expected_s
+    rate = prompts_s / (prompts_s + decode_s) * prefill.shape.num_tokens / _prompts_s(seconds, now)
     if slack_s >= stop_s:
         yield _Option(Choice(Form.PREFILL, 0, Reason.SLICE, until_s=now.now_s + slack_s), rate)
     elif now.form is Form.PREFILL:

@@ -545,7 +545,7 @@ class MultiplexScheduler:
         flight, price_s = self._flights.pop(result.lane), self._tracker.whole_s(result.lane)
         ratio = self._tracker.end(result.lane, now)
         if self._pacing is not None and result.status is StepStatus.COMPLETED:
-            self._pacing.went(ratio, price_s)
+            self._pacing.went(ratio, price_s, is_prompts=result.lane != self._decode_lane)
             if flight.promise is not None:
                 self._pacing.ended(flight.promise, result.end_s - result.start_s, now)
         if result.lane == self._decode_lane and self._behind is not None:

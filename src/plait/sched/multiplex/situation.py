@@ -70,12 +70,14 @@ class Prefill:
 
 
 class Pace(NamedTuple):
-    """How decode has gone lately under a form: a step takes `factor` of its price, and the engine sees its end within
-    `margin_s` behind that, but for one time in a hundred.
+    """How decode goes under a form, or prompts by themselves under PREFILL: a step takes `factor` of its price now, and
+    the engine sees its end within `margin_s` behind that, but for one time in a hundred.
     """
 
     factor: float = 1.0
     margin_s: float = 0.0
+    usual: float = 1.0
+    """Of its price, whatever the present is like: what is wrong with the prices of the form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Situation:
     units: int = 0
     """What the last decision chose, and the units of decode in it."""
     paces: Mapping[Form, Pace] | None = None
-    """Of the forms of steps with decode in them, DECODE being behind a turn of prompts; None: they keep to prices."""
+    """DECODE being behind a turn of prompts, PREFILL prompts in turns or side by side; None: steps keep to prices."""
 
 
 class Form(StrEnum):
