@@ -14,10 +14,10 @@ from plait.core.step import SeqResult
 def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...]) -> SeqUpdate:
     """Append sampled tokens to the sequence up to its end, and report them. Tokens behind an end are dropped."""
     tokens = given.tokens
+    if len(tokens) == 1 and _goes_on_behind(seq, tokens[0], eos_token_ids):  # as nearly all do
+        seq.tokens.append(tokens[0])
+        return SeqUpdate.of_tokens(seq.id, tokens, given.logprobs)
     if seq.ends_by_length:
-        if len(tokens) == 1 and len(seq.tokens) - seq.num_prompt + 1 < seq.max_output_tokens:
-            seq.tokens += tokens
-            return SeqUpdate.of_tokens(seq.id, tokens, given.logprobs)
         return _take_up_to_length(seq, given)
     sampling, num_output = seq.request.sampling, len(seq.tokens) - seq.num_prompt
     reason: FinishReason | None = None
@@ -42,6 +42,13 @@ def take_tokens(seq: Sequence, given: SeqResult, eos_token_ids: tuple[int, ...])
     else:
         return SeqUpdate.of_tokens(seq.id, given.tokens, given.logprobs)
     return SeqUpdate(seq.id, given.tokens[:num_taken], given.logprobs[:num_taken], reason, stop_token)
+
+
+def _goes_on_behind(seq: Sequence, token: int, eos_token_ids: tuple[int, ...]) -> bool:
+    """Whether a token certainly ends nothing: whoever has a form, or a token that might, is looked at more closely."""
+    if len(seq.tokens) - seq.num_prompt + 1 >= seq.max_output_tokens or seq.constraint is not None:
+        return False
+    return seq.ends_by_length or not (token in eos_token_ids or token in seq.request.sampling.stop_token_ids)
 
 
 def _take_up_to_length(seq: Sequence, given: SeqResult) -> SeqUpdate:

@@ -41,6 +41,13 @@ def test_the_first_token_outside_the_vocabulary_is_named(prompt: tuple[int, ...]
     assert error.param == "prompt"
 
 
+def test_ids_are_looked_through_unless_whoever_made_them_has_made_sure() -> None:
+    replace(REQUEST, prompt=(0, 9), ids_below=10).validate(10)
+    replace(REQUEST, prompt=(0, 99), ids_below=10).validate(10)  # nobody looks: it was promised
+    error = refusal(prompt=(0, 10), ids_below=11)
+    assert error.message == "prompt holds token 10; this model's ids go from 0 to 9"
+
+
 def test_a_deadline_may_be_endless_but_not_undefined() -> None:
     replace(REQUEST, deadline_s=math.inf).validate(10)
     replace(REQUEST, deadline_s=-1.0).validate(10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from plait.core.decision import Assign
@@ -97,6 +99,30 @@ def test_tokens_of_one_step_have_no_gap_between_them() -> None:
     assert report.itl_s is not None
     assert report.itl_s.count == 3
     assert report.itl_s.mean == pytest.approx(1 / 3)
+
+
+def test_tokens_that_are_told_together_count_as_those_told_one_by_one() -> None:
+    """First tokens, equal and unequal gaps, and several tokens of one step."""
+    steps = [(1.0, [(0, 1), (1, 1)]), (1.5, [(0, 1), (1, 1), (2, 1)]), (1.75, [(0, 1), (2, 3), (1, 1)])]
+    stories = [story(seq, arrival_s=0.5, scheduled_s=0.75, tokens_s=[]) for seq in range(3)]
+    told = ReportBuilder(), ReportBuilder()
+    for builder in told:
+        for arrived, scheduled, _ in stories:
+            builder(arrived)
+            builder(scheduled)
+    for at_s, said in steps:
+        told[0].emitted_together(0, at_s, None, [(SeqId(seq), count) for seq, count in said])
+        for seq, count in said:
+            told[1](Emitted(at_s, SeqId(seq), count))
+    for builder in told:
+        for *_, finished in stories:
+            assert isinstance(finished, Finished)
+            builder(replace(finished, at_s=2.0, num_output=3))
+    together, one_by_one = (builder.report() for builder in told)
+    assert together == one_by_one
+    assert together.itl_s is not None
+    assert together.itl_s.count == 7
+    assert told[0].itl_s.cumulative() == told[1].itl_s.cumulative()
 
 
 def test_a_single_output_token_has_no_rate() -> None:
