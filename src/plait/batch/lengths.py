@@ -53,6 +53,8 @@ class Outlook:
                 place += 1
             shares.append(self.means[place] if place < _NUM_BINS else 1.0)
         mean = sum(shares) / max(count, 1)
+        if not mean:  # every one that has ended said nothing
+            return [1.0] * count
         order = sorted(range(count), key=lambda number: number * _GOLDEN % 1)
         return [shares[number] / mean for number in order]
 

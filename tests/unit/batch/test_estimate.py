@@ -306,3 +306,11 @@ def test_a_spread_has_the_mean_and_the_long_ones_of_what_was_seen() -> None:
     assert sum(spread) == pytest.approx(20)
     assert sorted(round(one / min(spread)) for one in spread) == [1] * 18 + [9] * 2
     assert Lengths().outlook([]).spread(3) == [1.0, 1.0, 1.0]
+
+
+def test_lines_that_ended_without_a_token_foretell_no_length() -> None:
+    """As when a batch is interrupted before anything was said."""
+    lengths = Lengths()
+    for _ in range(50):
+        lengths.ended(0.0)
+    assert lengths.outlook([]).spread(3) == [1.0, 1.0, 1.0]
